@@ -1,0 +1,129 @@
+"""The actor-critic network: what to do, and what it is worth.
+
+Knows features and actions; knows nothing about environments or how it is trained. Separate bodies for
+actor and critic, orthogonal initialisation, tanh (as CleanRL's ppo.py). Actions are drawn with one uniform
+number each by NumPy, which on small networks costs less than a distribution object.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laurel.envs.base import Array, FloatArray
+from laurel.errors import EnvError
+
+
+class ActorCritic(nn.Module):
+    """Policy and value of a batch of features.
+
+    Args:
+        n_features: F, width of a feature row.
+        n_actions: number of discrete actions, or the dimension of continuous ones.
+        continuous: a Gaussian with a state-independent deviation instead of a categorical policy.
+        hidden: widths of the hidden layers of both bodies.
+    """
+
+    def __init__(self, n_features: int, n_actions: int, *, continuous: bool, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.n_actions = n_actions
+        self.continuous = continuous
+        self.hidden = hidden
+        self.actor = _mlp((n_features, *hidden, n_actions), gain=0.01)
+        self.critic = _mlp((n_features, *hidden, 1), gain=1.0)
+        self.log_std = nn.Parameter(torch.zeros(n_actions)) if continuous else None
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        return (self.n_actions,) if self.continuous else ()
+
+    @property
+    def action_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.continuous else np.int64)
+
+    def config(self) -> dict[str, Any]:
+        """What `ActorCritic(**config)` needs to be made again."""
+        return {
+            "n_features": self.n_features,
+            "n_actions": self.n_actions,
+            "continuous": self.continuous,
+            "hidden": self.hidden,
+        }
+
+    @torch.inference_mode()
+    def act(
+        self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
+    ) -> tuple[Array, FloatArray, FloatArray]:
+        """Draw actions for features (N, F): actions (N,) or (N, A), their log-probabilities and values (N,)."""
+        x = torch.from_numpy(features)
+        output, value = self.actor(x), self.critic(x)[:, 0].numpy()
+        if self.log_std is not None:
+            noise = (
+                torch.zeros_like(output) if greedy else torch.from_numpy(rng.standard_normal(output.shape, np.float32))
+            )
+            action = output + noise * self.log_std.exp()
+            return action.numpy(), _gaussian_log_prob(output, self.log_std, action).numpy(), value
+        log_probs = torch.log_softmax(output, dim=1).numpy()
+        if greedy:
+            choice = log_probs.argmax(axis=1)
+        else:  # invert the cumulative distribution at one uniform draw a row
+            cumulative = np.exp(log_probs).cumsum(axis=1)
+            draw = rng.random((len(features), 1), dtype=np.float32) * cumulative[:, -1:]
+            choice = (cumulative <= draw).sum(axis=1).clip(max=self.n_actions - 1)
+        return choice, log_probs[np.arange(len(choice)), choice], value
+
+    @torch.inference_mode()
+    def evaluate(self, features: FloatArray) -> FloatArray:
+        """Return the values (N,) of features (N, F)."""
+        values: FloatArray = self.critic(torch.from_numpy(features))[:, 0].numpy()
+        return values
+
+    def forward(self, features: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-probabilities of the actions, entropies and values, each (N,)."""
+        output, value = self.actor(features), self.critic(features)[:, 0]
+        if self.log_std is not None:
+            entropy = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum().expand(len(features))
+            return _gaussian_log_prob(output, self.log_std, action), entropy, value
+        log_probs = torch.log_softmax(output, dim=1)
+        entropy = -(log_probs.exp() * log_probs).sum(dim=1)
+        return log_probs.gather(1, action[:, None])[:, 0], entropy, value
+
+
+def make_network(n_features: int, action_space: gym.Space[Any], hidden: tuple[int, ...]) -> ActorCritic:
+    """Make the network for an action space.
+
+    Raises:
+        EnvError: the space is neither Discrete nor a flat Box.
+    """
+    match action_space:
+        case gym.spaces.Discrete():
+            return ActorCritic(n_features, int(action_space.n), continuous=False, hidden=hidden)
+        case gym.spaces.Box() if len(action_space.shape) == 1:
+            return ActorCritic(n_features, action_space.shape[0], continuous=True, hidden=hidden)
+        case _:
+            raise EnvError(
+                f"Action space {action_space} is not supported: PPO acts in Discrete and one-dimensional Box spaces."
+            )
+
+
+def _gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
+    z = (action - mean) / log_std.exp()
+    return (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(dim=1)
+
+
+def _mlp(sizes: tuple[int, ...], gain: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for i, (n_in, n_out) in enumerate(pairwise(sizes)):
+        last = i == len(sizes) - 2
+        linear = nn.Linear(n_in, n_out)
+        nn.init.orthogonal_(linear.weight, gain if last else math.sqrt(2))
+        nn.init.zeros_(linear.bias)
+        layers += [linear] if last else [linear, nn.Tanh()]
+    return nn.Sequential(*layers)

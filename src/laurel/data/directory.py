@@ -1,0 +1,180 @@
+"""Directories that stages write: whole or not at all, each with a `manifest.json` that says where it is from.
+
+A stage writes into a hidden directory beside its output, which is renamed into place when all is there. A
+killed stage leaves that hidden directory: a resumable stage goes on in it, any other begins anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from laurel import __version__
+from laurel.errors import DataError
+
+MANIFEST = "manifest.json"
+VOLATILE = ("seconds", "mlflow_run_id")
+"""Manifest keys that differ between two runs with the same result."""
+
+
+@dataclass
+class Output:
+    """A directory being written. What is put into `counts` and `notes` goes into its manifest."""
+
+    path: Path
+    """Where to write; not the final place."""
+    counts: dict[str, Any] = field(default_factory=dict)
+    """What there is: rows, episodes, skips."""
+    notes: list[str] = field(default_factory=list)
+    """What was skipped, degraded or simulated, as sentences; the report shows them."""
+    mlflow_run_id: str | None = None
+
+
+@contextmanager
+def output_directory(
+    output: Path,
+    *,
+    stage: str,
+    params: Mapping[str, Any],
+    inputs: Mapping[str, Path] | None = None,
+    resumable: bool = False,
+) -> Iterator[Output]:
+    """Yield a place to write; publish it as `output` with a manifest if the block succeeds.
+
+    Args:
+        output: the directory to make or replace.
+        stage: who writes, for the manifest.
+        params: the parameters that the content depends on.
+        inputs: name -> directory that the content was made from.
+        resumable: keep what was written if the block fails, for the next call with the same params and inputs.
+
+    Raises:
+        DataError: the place cannot be written (full, read-only), or another process is writing it.
+    """
+    started = time.monotonic()
+    digests = {name: read_manifest(path)["digest"] for name, path in (inputs or {}).items()}
+    key = _digest_json({"stage": stage, "params": params, "inputs": digests, "version": __version__})[:12]
+    partial = output.parent / f".{output.name}.{key}.partial"
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(output.parent / f".{output.name}.lock", blocking=False):
+            _remove_partial(output, keep=partial if resumable else None)
+            partial.mkdir(exist_ok=True)
+            out = Output(partial)
+            try:
+                yield out
+            except BaseException:
+                if not resumable:
+                    shutil.rmtree(partial, ignore_errors=True)
+                raise
+            manifest = {
+                "stage": stage,
+                "version": __version__,
+                "params": params,
+                "inputs": digests,
+                "digest": digest_directory(partial),
+                "counts": out.counts,
+                "notes": out.notes,
+                "seconds": round(time.monotonic() - started, 2),
+                "mlflow_run_id": out.mlflow_run_id,
+            }
+            write_json(partial / MANIFEST, manifest)
+            _publish(partial, output)
+    except Timeout:
+        raise DataError(f"{output}: another process is writing it. Wait for it to end, then run again.") from None
+    except OSError as error:
+        raise _explained(output, error) from error
+
+
+def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
+    """Read the manifest of a stage's output.
+
+    Raises:
+        DataError: there is none, it is damaged, or it is another stage's.
+    """
+    command = f"laurel {stage}" if stage else "the stage that makes it"
+    if not path.is_dir():
+        raise DataError(f"{path}: no such directory. Run `dvc repro` or {command} first.")
+    manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or "stage" not in manifest or "digest" not in manifest:
+        raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
+    if stage is not None and manifest["stage"] != stage:
+        raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
+    return manifest
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file. Run the stage that writes it again.") from None
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path}: cannot be read ({error}). Run the stage that writes it again.") from None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON with sorted keys, so that the same content gives the same bytes; whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def digest_directory(path: Path) -> str:
+    """Return the SHA-256 of all files below a directory, by name and content, the manifest left out."""
+    digest = hashlib.sha256()
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and file.name != MANIFEST):
+        digest.update(file.relative_to(path).as_posix().encode() + b"\0")
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _digest_json(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _publish(partial: Path, output: Path) -> None:
+    """Move a finished directory into place; what was there goes only when its successor is complete."""
+    for file in partial.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+    previous = output.parent / f".{output.name}.previous"
+    shutil.rmtree(previous, ignore_errors=True)
+    if output.exists():
+        output.rename(previous)
+    partial.rename(output)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def _remove_partial(output: Path, keep: Path | None) -> None:
+    for stale in output.parent.glob(f".{output.name}.*.partial"):
+        if stale != keep:
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+def _explained(output: Path, error: OSError) -> DataError:
+    place = error.filename or output
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return DataError(f"{place}: the disk is full. Free some space and run again; nothing half-written is left.")
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return DataError(f"{place}: not writable ({error.strerror}). Choose another --output or mend its rights.")
+        case _:
+            return DataError(f"{place}: cannot be written ({error.strerror or error}).")

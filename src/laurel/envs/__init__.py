@@ -1,0 +1,130 @@
+"""The house of environments: one room a file, found by the id of the environment.
+
+`room_for` makes the room of an id; ids without a room get the generic one, which says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import logging
+import pkgutil
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.envs.base import Room, Transition, Transitions
+from laurel.errors import EnvError, closest
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from laurel.params import EnvParams
+
+__all__ = ["Room", "Transition", "Transitions", "make_reference", "reference_id", "room_for", "step_limit"]
+
+ENTRY_POINTS = "laurel.envs"
+"""Entry-point group under which another package names modules with rooms."""
+
+_ALIASES = {"Taxi-v3": "Taxi-v4"}
+"""Ids that Gymnasium withdrew -> the id with the same rules (Taxi-v4 differs only in rain and fickle passengers)."""
+
+logger = logging.getLogger(__name__)
+
+
+def room_for(env: EnvParams, *, with_action: bool = False) -> Room:
+    """Make the room of an environment.
+
+    Raises:
+        EnvError: the id is unknown to Gymnasium, or its observation space has no flat form.
+    """
+    reference = make_reference(env)
+    room_class = _room_class(_bare(env.id))
+    if room_class.generic:
+        logger.warning("%s has no room of its own: captions are made from its observation space alone.", env.id)
+    try:
+        return room_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
+    finally:
+        reference.close()
+
+
+def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
+    """Make one environment with Gymnasium: the reference that evaluation runs on.
+
+    Raises:
+        EnvError: Gymnasium does not know the id, or the environment refuses its arguments.
+    """
+    import gymnasium as gym
+
+    _import_module_of(env.id)
+    env_id = reference_id(env)
+    limit = step_limit(env)
+    if limit is not None:
+        kwargs["max_episode_steps"] = limit
+    try:
+        return gym.make(env_id, **env.kwargs, **kwargs)
+    except gym.error.UnregisteredEnv:
+        raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{closest(env_id, gym.registry)}') from None
+    except gym.error.DependencyNotInstalled as error:
+        raise EnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
+    except (gym.error.Error, TypeError, ValueError) as error:
+        raise EnvError(f"env: {env_id} cannot be made with kwargs {env.kwargs}: {error}.") from None
+
+
+def reference_id(env: EnvParams) -> str:
+    """Return the Gymnasium id that evaluation runs on; it differs from `env.id` for withdrawn ids."""
+    return _ALIASES.get(_bare(env.id), _bare(env.id))
+
+
+def step_limit(env: EnvParams) -> int | None:
+    """Return the limit that Laurel sets on an episode; None leaves the environment's own."""
+    import gymnasium as gym
+
+    if env.max_episode_steps is not None:
+        return env.max_episode_steps
+    spec = gym.registry.get(reference_id(env))
+    own = spec.max_episode_steps if spec else None
+    return None if own is not None else _room_class(_bare(env.id)).max_episode_steps
+
+
+def _bare(env_id: str) -> str:
+    """Strip the module from Gymnasium's `module:id` form."""
+    return env_id.rpartition(":")[2]
+
+
+def _import_module_of(env_id: str) -> None:
+    """Import what registers the id: the module that the user names before a colon, or a known package."""
+    module, _, bare = env_id.rpartition(":")
+    if module:
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            raise EnvError(
+                f'env.id: "{env_id}" names the module {module}, but {error.name} cannot be found. '
+                f"Put {module}.py beside params.yaml, or install its package."
+            ) from None
+    elif bare.startswith(("MiniGrid-", "BabyAI-")):
+        importlib.import_module("minigrid")
+
+
+def _room_class(env_id: str) -> type[Room]:
+    """Find the room with the longest pattern that fits; later definitions go first among equals."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        entry.load()
+    fitting = [
+        (len(pattern.replace("*", "")), order, room)
+        for order, room in enumerate(_subclasses(Room))
+        for pattern in room.ids
+        if fnmatch(env_id, pattern)
+    ]
+    return max(fitting, key=lambda found: found[:2])[2]
+
+
+def _subclasses(room: type[Room]) -> list[type[Room]]:
+    return [found for child in room.__subclasses__() for found in (child, *_subclasses(child))]

@@ -1,0 +1,184 @@
+"""What a room of the house of environments offers, and the batch of transitions it speaks about.
+
+A room knows one family of environments: how to pack its observations into a row of numbers, how to say
+a transition in words, what to tell a language model. It knows nothing about policies or learned rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A single transition with observations as the environment gives them."""
+
+    observation: Any
+    action: Any
+    reward: float
+    next_observation: Any
+    terminated: bool
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """N transitions, a row each. Arrays share their first axis; nothing here is a reset row."""
+
+    observation: Array
+    """(N, D) packed observations before the action."""
+    action: Array
+    """(N,) integers, or (N, A) floats for continuous actions."""
+    reward: FloatArray
+    """(N,) the environment's own reward."""
+    next_observation: Array
+    """(N, D) packed observations after the action; of the same episode, also where it ended."""
+    terminated: BoolArray
+    """(N,) the episode ended by the task's own rules."""
+    truncated: BoolArray
+    """(N,) the episode was cut, e.g. by a time limit."""
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    def __getitem__(self, rows: Any) -> Transitions:
+        return Transitions(
+            self.observation[rows],
+            self.action[rows],
+            self.reward[rows],
+            self.next_observation[rows],
+            self.terminated[rows],
+            self.truncated[rows],
+        )
+
+
+class Room:
+    """One family of environments: packing, captions, and the words that describe the task.
+
+    A room of one's own sets `ids`, `description` and `goal` and overrides `caption`. Where captions have
+    few kinds, overriding `encode` and `describe` instead does the work on whole arrays; `events` then
+    lets the room list captions that collection may never meet.
+    """
+
+    ids: ClassVar[tuple[str, ...]] = ()
+    """Gymnasium ids, with `*` for any text, that live in this room."""
+    version: ClassVar[int] = 1
+    """Raised when a caption changes, so that stored captions can be told apart."""
+    description: str
+    """The task in a sentence or two, for a language model."""
+    goal: str
+    """What good behaviour reads like."""
+    anti_goal: str = "Nothing useful happens."
+    """What useless behaviour reads like."""
+    generic: ClassVar[bool] = False
+    """True where captions are made from the observation space alone."""
+    max_episode_steps: ClassVar[int | None] = None
+    """Limit for environments that have none of their own."""
+
+    def __init__(
+        self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
+    ) -> None:
+        from laurel.envs.spaces import PackedSpace
+
+        self.env_id = env_id
+        self.packed = PackedSpace(observation_space)
+        self.action_space = action_space
+        self.with_action = with_action
+        self._texts: list[str] = []
+        self._index: dict[str, int] = {}
+        self._seen: dict[bytes, int] = {}
+
+    # -- observations: the defaults fit every Discrete, Box, Tuple or Dict space -----------------
+    @property
+    def observation_size(self) -> int:
+        """Length D of a packed observation."""
+        return self.packed.size
+
+    @property
+    def observation_dtype(self) -> np.dtype[Any]:
+        return self.packed.dtype
+
+    def pack(self, observation: Any) -> Array:
+        """Turn a batch of raw observations, as EnvPool or Gymnasium give them, into rows (N, D)."""
+        return self.packed.pack(observation)
+
+    def pack_one(self, observation: Any) -> Array:
+        """Turn one raw observation into a row (D,)."""
+        return self.packed.pack_one(observation)
+
+    def features(self, observation: Array) -> FloatArray:
+        """Turn packed observations (N, D) into what a network sees (N, F)."""
+        return self.packed.features(observation)
+
+    # -- captions -------------------------------------------------------------------------------
+    def caption(self, transition: Transition) -> str:
+        """Say one transition in words; an empty string means that there is nothing to say."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        """Return an event number for each transition (N,); equal numbers read the same.
+
+        This default calls `caption` once for each distinct transition.
+        """
+        flags = np.stack([transitions.terminated, transitions.truncated], axis=1)
+        columns = [
+            transitions.observation,
+            transitions.action.reshape(len(transitions), -1),
+            transitions.reward.reshape(-1, 1),
+            transitions.next_observation,
+            flags,
+        ]
+        rows = np.concatenate([np.ascontiguousarray(c).view(np.uint8).reshape(len(c), -1) for c in columns], axis=1)
+        events = np.empty(len(transitions), dtype=np.int64)
+        for i, row in enumerate(rows):
+            key = row.tobytes()
+            if key not in self._seen:
+                self._seen[key] = self._intern(self.caption(self._unpack(transitions, i)))
+            events[i] = self._seen[key]
+        return events
+
+    def describe(self, event: int) -> str:
+        """Say an event in words."""
+        return self._texts[event]
+
+    def events(self) -> Iterable[int]:
+        """List the events that can happen, where they can be listed."""
+        return ()
+
+    def _intern(self, text: str) -> int:
+        if text not in self._index:
+            self._index[text] = len(self._texts)
+            self._texts.append(text)
+        return self._index[text]
+
+    def _unpack(self, transitions: Transitions, i: int) -> Transition:
+        return Transition(
+            self.packed.unpack(transitions.observation[i]),
+            transitions.action[i],
+            float(transitions.reward[i]),
+            self.packed.unpack(transitions.next_observation[i]),
+            bool(transitions.terminated[i]),
+            bool(transitions.truncated[i]),
+        )
+
+    # -- the task -------------------------------------------------------------------------------
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
+        """Say which finished episodes (N,) solved the task; None where success has no meaning."""
+        return None
+
+    def oracle(self, caption: str) -> float | None:
+        """Return hand-written progress for a caption, the upper bound; None where there is none."""
+        return None

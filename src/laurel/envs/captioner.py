@@ -1,0 +1,81 @@
+"""Captions of transitions as dictionary-encoded text, alike offline and in the live reward.
+
+Knows the room's events and their words; knows nothing about files or rewards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.envs.base import IntArray, Room, Transitions
+
+NOTHING = -1
+"""Caption id of a transition about which there is nothing to say."""
+
+
+class Captioner:
+    """Maps transitions to caption ids; `texts[id]` is the caption.
+
+    Ids follow the order in which captions were first met, so they hold for this object alone; the texts
+    are a pure function of the transitions. Distinct events that read the same share an id.
+    """
+
+    def __init__(self, room: Room, *, enumerate_events: bool = False) -> None:
+        self.room = room
+        self.texts: list[str] = []
+        self._ids: dict[str, int] = {}
+        self._known: dict[int, int] = {}
+        self._dense = np.zeros(0, dtype=np.int64)
+        if enumerate_events:
+            for event in room.events():
+                self._id_of(int(event))
+
+    def ids(self, transitions: Transitions) -> IntArray:
+        """Return the caption id of each transition (N,), NOTHING where there is nothing to say."""
+        events = self.room.encode(transitions)
+        if len(events) == 0:
+            return events
+        if events.min() >= 0 and events.max() < 1 << 20:
+            return self._ids_dense(events)
+        distinct, inverse = np.unique(events, return_inverse=True)
+        return np.array([self._id_of(int(event)) for event in distinct], dtype=np.int64)[inverse]
+
+    def _ids_dense(self, events: IntArray) -> IntArray:
+        """Look small event numbers up in an array: the live reward's path, free of sorting."""
+        if events.max() >= len(self._dense):
+            grown = np.full(int(events.max()) + 1, NOTHING - 1, dtype=np.int64)
+            grown[: len(self._dense)] = self._dense
+            self._dense = grown
+        ids = self._dense[events]
+        unmet = ids == NOTHING - 1
+        if unmet.any():
+            for event in dict.fromkeys(events[unmet].tolist()):  # in order of appearance
+                self._dense[event] = self._id_of(event)
+            ids = self._dense[events]
+        return ids
+
+    def _id_of(self, event: int) -> int:
+        if event not in self._known:
+            text = self.room.describe(event)
+            if text and text not in self._ids:
+                self._ids[text] = len(self.texts)
+                self.texts.append(text)
+            self._known[event] = self._ids[text] if text else NOTHING
+        return self._known[event]
+
+
+def collapse(texts: list[str], separator: str = " ") -> str:
+    """Join a segment's captions; consecutive repeats read `text (xN)` (Motif, arXiv 2310.00166).
+
+    >>> collapse(["You turn.", "You turn.", "", "You bump into a wall."])
+    'You turn. (x2) You bump into a wall.'
+    """
+    runs: list[tuple[str, int]] = []
+    for text in texts:
+        if not text:
+            continue
+        if runs and runs[-1][0] == text:
+            runs[-1] = (text, runs[-1][1] + 1)
+        else:
+            runs.append((text, 1))
+    return separator.join(text if count == 1 else f"{text} (x{count})" for text, count in runs)

@@ -1,0 +1,147 @@
+"""Many environments stepped at once, through EnvPool where it has the id and Gymnasium elsewhere.
+
+One seam hides which. Both autoreset on the step *after* an episode's end: that step ignores its action,
+returns the first observation of a new episode, and is marked invalid here so that it reaches neither
+training nor data. An episode's final observation is therefore always the `observation` of a valid step.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from laurel.envs import make_reference, reference_id, step_limit
+from laurel.envs.base import Array, BoolArray, FloatArray, Room
+from laurel.errors import EnvError
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from laurel.params import EnvParams
+
+NO_LIMIT = 2**31 - 1
+"""EnvPool's way of saying that an environment has no time limit."""
+
+
+class Step(NamedTuple):
+    """What N environments answer to N actions."""
+
+    observation: Array
+    """(N, D) packed observations after the action."""
+    reward: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    valid: BoolArray
+    """(N,) False where the step was a reset: its reward is 0 and its action was ignored."""
+
+
+class _Backend(Protocol):
+    """The part of the vector API that EnvPool and Gymnasium share."""
+
+    def reset(self) -> tuple[Any, Any]: ...
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Any]: ...
+    def close(self) -> None: ...
+
+
+class VectorEnv:
+    """N copies of an environment, seeded, with packed observations."""
+
+    def __init__(self, backend: str, envs: _Backend, room: Room, n_envs: int, reset: Callable[[], Any]) -> None:
+        self.backend = backend
+        self.n_envs = n_envs
+        self.room = room
+        self._envs = envs
+        self._reset = reset
+        self._ended = np.zeros(n_envs, dtype=np.bool_)
+
+    def reset(self) -> Array:
+        """Begin new episodes and return their packed observations (N, D)."""
+        self._ended[:] = False
+        return self.room.pack(self._reset())
+
+    def step(self, actions: Array) -> Step:
+        """Take an action (N,) or (N, A) in every environment."""
+        raw, reward, terminated, truncated, _ = self._envs.step(actions)
+        valid = ~self._ended
+        terminated = np.asarray(terminated, dtype=np.bool_)
+        truncated = np.asarray(truncated, dtype=np.bool_) & ~terminated
+        self._ended = terminated | truncated
+        return Step(self.room.pack(raw), np.asarray(reward, dtype=np.float32), terminated, truncated, valid)
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def make_vector(env: EnvParams, room: Room, n_envs: int, seed: int, *, reference: bool = False) -> VectorEnv:
+    """Make N environments; the same seed gives the same episodes on the same backend.
+
+    Args:
+        reference: run on the environment's own Python package whatever `env.backend` says.
+
+    Raises:
+        EnvError: EnvPool was asked for and is not installed, or does not have the environment.
+    """
+    envpool_id = None if reference else _choose_envpool(env, room.env_id)
+    if envpool_id is not None:
+        return _envpool(env, envpool_id, room, n_envs, seed)
+    return _gymnasium(env, room, n_envs, seed)
+
+
+def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
+    """Return EnvPool's id where it is to be used."""
+    if env.backend == "gymnasium" or (env.backend == "auto" and env.kwargs):
+        return None
+    installed = importlib.util.find_spec("envpool") is not None
+    found = _envpool_id(env_id) if installed else None
+    if env.backend == "envpool" and (found is None or env.kwargs):
+        why = "is not installed" if not installed else "does not have it" if found is None else "takes no env.kwargs"
+        raise EnvError(f'env.backend is "envpool" for {env_id}, but EnvPool {why}. Use "auto" or "gymnasium".')
+    return found
+
+
+def _envpool_id(env_id: str) -> str | None:
+    import envpool
+
+    known = set(envpool.list_all_envs())
+    return next((name for name in (env_id, {"Taxi-v4": "Taxi-v3"}.get(env_id)) if name in known), None)
+
+
+def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int) -> VectorEnv:
+    import envpool
+
+    limit = step_limit(env)
+    options = {} if limit is None else {"max_episode_steps": limit}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
+        envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=1, seed=seed, **options)
+    return VectorEnv("envpool", envs, room, n_envs, lambda: envs.reset()[0])
+
+
+def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
+    import gymnasium as gym
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    env_id = reference_id(env)
+    spec = gym.spec(env_id)
+    limit = step_limit(env)
+    if spec.vector_entry_point is not None and not room.generic and limit is None:
+        envs: Any = gym.make_vec(env_id, n_envs, vectorization_mode="vector_entry_point", **env.kwargs)
+    else:
+        envs = SyncVectorEnv([lambda: _packed(make_reference(env), room) for _ in range(n_envs)], copy=False)
+    if envs.metadata["autoreset_mode"] != AutoresetMode.NEXT_STEP:
+        raise EnvError(f"{env_id} resets in the step that ends an episode; Laurel needs next-step autoreset.")
+    return VectorEnv("gymnasium", envs, room, n_envs, lambda: envs.reset(seed=seed)[0])
+
+
+def _packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
+    """Give a single environment packed observations, so that batching is one array copy."""
+    import gymnasium as gym
+
+    limit = np.iinfo(room.observation_dtype) if room.observation_dtype.kind in "iu" else None
+    low, high = (limit.min, limit.max) if limit else (-np.inf, np.inf)
+    space = gym.spaces.Box(low, high, (room.observation_size,), room.observation_dtype.type)
+    return gym.wrappers.TransformObservation(env, room.pack_one, space)

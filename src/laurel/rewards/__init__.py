@@ -1,0 +1,1 @@
+"""Reward functions of captions, learned and otherwise, and how they are shaped."""

@@ -1,0 +1,60 @@
+"""Shaping: from a caption's normalised reward to what the agent is paid. Pure, and the same everywhere.
+
+    r = extrinsic * r_env + intrinsic * 1[r_hat > eps] * r_hat / N(caption)^beta
+
+after Motif (Klissarov et al. 2023, arXiv 2310.00166, sec. 3): eps is a quantile over distinct captions and
+N counts the caption's occurrences in the episode so far, this one included.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.envs.base import BoolArray, FloatArray, IntArray
+
+
+def shape(reward: FloatArray, count: IntArray, *, threshold: float, beta: float) -> FloatArray:
+    """Pay rewards above the threshold, divided by count^beta; all arrays of one shape, counts from 1.
+
+    >>> shape(np.float32([2, 2, -1]), np.array([1, 2, 1]), threshold=0.0, beta=3.0).tolist()
+    [2.0, 0.25, 0.0]
+    """
+    paid = np.where(reward > threshold, reward, 0)
+    return (paid / np.power(count, beta, dtype=np.float32)).astype(np.float32)
+
+
+class EpisodeCounts:
+    """How often each environment met each caption in its current episode."""
+
+    def __init__(self, n_envs: int) -> None:
+        self._counts = np.zeros((n_envs, 64), dtype=np.int64)
+
+    def update(self, ids: IntArray, valid: BoolArray, ended: BoolArray) -> IntArray:
+        """Count T steps of N environments in order.
+
+        Args:
+            ids: (T, N) caption ids; negative ones are not counted.
+            valid: (T, N) False where a step was a reset and is not counted.
+            ended: (T, N) True where an episode ended with that step.
+
+        Returns:
+            (T, N) occurrences so far, each step included; 1 where a step was not counted.
+        """
+        n_envs = self._counts.shape[0]
+        if ids.max(initial=0) >= self._counts.shape[1]:
+            grown = np.zeros((n_envs, 2 * int(ids.max()) + 1), dtype=np.int64)
+            grown[:, : self._counts.shape[1]] = self._counts
+            self._counts = grown
+        counted = valid & (ids >= 0)
+        seen = np.ones_like(ids)
+        envs = np.arange(n_envs)
+        for t in range(len(ids)):
+            caption = np.where(counted[t], ids[t], 0)
+            self._counts[envs, caption] += counted[t]
+            seen[t] = np.where(counted[t], self._counts[envs, caption], 1)
+            self._counts[ended[t]] = 0
+        return seen
+
+    def reset(self) -> None:
+        """Begin new episodes everywhere."""
+        self._counts[:] = 0

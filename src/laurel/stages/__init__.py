@@ -1,0 +1,1 @@
+"""The six stages, one file each: files in, work, files out. No algorithm lives here."""
