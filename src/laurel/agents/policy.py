@@ -100,16 +100,17 @@ def make_network(n_features: int, action_space: gym.Space[Any], hidden: tuple[in
     """Make the network for an action space.
 
     Raises:
-        EnvError: the space is neither Discrete nor a flat Box.
+        EnvError: the space is neither Discrete from 0 on nor a flat Box.
     """
     match action_space:
-        case gym.spaces.Discrete():
+        case gym.spaces.Discrete() if action_space.start == 0:
             return ActorCritic(n_features, int(action_space.n), continuous=False, hidden=hidden)
         case gym.spaces.Box() if len(action_space.shape) == 1:
             return ActorCritic(n_features, action_space.shape[0], continuous=True, hidden=hidden)
         case _:
             raise EnvError(
-                f"Action space {action_space} is not supported: PPO acts in Discrete and one-dimensional Box spaces."
+                f"Action space {action_space} is not supported: PPO acts in Discrete (from 0 on) and one-dimensional "
+                "Box spaces. Wrap the environment so that it has one of these."
             )
 
 

@@ -11,6 +11,7 @@ termination does not, and rows that are resets are left out of the batch.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Losses:
-    """Means over the minibatches of one `learn`."""
+    """Means over the minibatches of one `learn`; NaN where there was nothing to learn from."""
 
     policy: float
     value: float
@@ -70,7 +71,8 @@ class Losses:
     """Schulman's estimate E[(r - 1) - log r] (http://joschu.net/blog/kl-approx.html)."""
     clip_fraction: float
     explained_variance: float
-    """1 - Var[return - value] / Var[return]; 1 is a perfect critic, below 0 worse than a constant."""
+    """1 - Var[return - value] / Var[return]; 1 is a perfect critic, below 0 worse than a constant; NaN if
+    all returns are alike."""
 
 
 class PPO:
@@ -119,12 +121,16 @@ class PPO:
         return rollout.observation[-1].copy()
 
     def learn(self, rollout: Rollout) -> Losses:
-        """Improve the policy on `rollout.reward`; leaves the rollout as it was."""
+        """Improve the policy on `rollout.reward`; leaves the rollout as it was.
+
+        What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
+        """
         p = self.params
-        advantage = gae(
-            rollout.reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda
-        )
         rows = np.flatnonzero(rollout.valid.reshape(-1))
+        if len(rows) == 0:
+            return Losses(*[math.nan] * 6)
+        reward = np.where(rollout.valid, rollout.reward, 0)
+        advantage = gae(reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda)
         features = torch.from_numpy(rollout.features[:-1].reshape(-1, rollout.features.shape[-1])[rows])
         action = torch.from_numpy(rollout.action.reshape(-1, *rollout.action.shape[2:])[rows])
         old_log_prob = torch.from_numpy(rollout.log_prob.reshape(-1)[rows])
@@ -159,7 +165,8 @@ class PPO:
                     clip_fraction = ((ratio - 1).abs() > p.clip_range).float().mean()
                     sums += torch.stack([policy_loss, value_loss, entropy, kl, clip_fraction]).detach()
         policy, value_mean, entropy_mean, kl_mean, clipped_mean = (sums / (p.n_epochs * n_batches)).tolist()
-        explained = 1 - float(advantages.var(correction=0)) / max(float(returns.var(correction=0)), 1e-12)
+        variance = float(returns.var(correction=0))
+        explained = 1 - float(advantages.var(correction=0)) / variance if variance > 0 else math.nan
         return Losses(policy, value_mean, entropy_mean, kl_mean, clipped_mean, explained)
 
     def set_learning_rate(self, rate: float) -> None:

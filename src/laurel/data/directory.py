@@ -7,13 +7,14 @@ killed stage leaves that hidden directory: a resumable stage goes on in it, any 
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,18 +67,24 @@ def output_directory(
     digests = {name: read_manifest(path)["digest"] for name, path in (inputs or {}).items()}
     key = _digest_json({"stage": stage, "params": params, "inputs": digests, "version": __version__})[:12]
     partial = output.parent / f".{output.name}.{key}.partial"
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(output.parent / f".{output.name}.lock", blocking=False):
+    with ExitStack() as held:
+        with _explaining(output):
+            output.parent.mkdir(parents=True, exist_ok=True)
+            held.enter_context(FileLock(output.parent / f".{output.name}.lock", blocking=False))
+            recover(output)
+            _check_replaceable(output)
             _remove_partial(output, keep=partial if resumable else None)
-            partial.mkdir(exist_ok=True)
-            out = Output(partial)
-            try:
-                yield out
-            except BaseException:
-                if not resumable:
-                    shutil.rmtree(partial, ignore_errors=True)
-                raise
+            partial.mkdir(exist_ok=resumable)
+        out = Output(partial)
+        try:
+            yield out
+        except BaseException as error:
+            if not resumable:
+                shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError) and _is_of_writing(error, partial):
+                raise _explained(output, error) from error
+            raise
+        with _explaining(output):
             manifest = {
                 "stage": stage,
                 "version": __version__,
@@ -90,11 +97,7 @@ def output_directory(
                 "mlflow_run_id": out.mlflow_run_id,
             }
             write_json(partial / MANIFEST, manifest)
-            _publish(partial, output)
-    except Timeout:
-        raise DataError(f"{output}: another process is writing it. Wait for it to end, then run again.") from None
-    except OSError as error:
-        raise _explained(output, error) from error
+            replace_directory(partial, output)
 
 
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
@@ -149,31 +152,67 @@ def _digest_json(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _publish(partial: Path, output: Path) -> None:
+def replace_directory(finished: Path, place: Path) -> None:
     """Move a finished directory into place; what was there goes only when its successor is complete."""
-    for file in partial.rglob("*"):
+    for file in finished.rglob("*"):
         if file.is_file():
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
-    previous = output.parent / f".{output.name}.previous"
+    previous = _previous(place)
     shutil.rmtree(previous, ignore_errors=True)
+    if place.exists():
+        place.rename(previous)
+    finished.rename(place)
+    shutil.rmtree(previous, ignore_errors=True)
+
+
+def recover(place: Path) -> None:
+    """Put back what `replace_directory` had moved aside when it was killed between its two renames."""
+    if _previous(place).exists() and not place.exists():
+        _previous(place).rename(place)
+
+
+def _previous(place: Path) -> Path:
+    return place.parent / f".{place.name}.previous"
+
+
+def _check_replaceable(output: Path) -> None:
+    """Refuse to replace what no stage wrote: publishing deletes what was there."""
+    if output.is_dir():
+        if (output / MANIFEST).is_file() or not any(output.iterdir()):
+            return
+        raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
     if output.exists():
-        output.rename(previous)
-    partial.rename(output)
-    shutil.rmtree(previous, ignore_errors=True)
+        raise DataError(f"{output}: is a file, but a directory is to be written. Choose another --output.")
 
 
 def _remove_partial(output: Path, keep: Path | None) -> None:
-    for stale in output.parent.glob(f".{output.name}.*.partial"):
+    for stale in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):
         if stale != keep:
             shutil.rmtree(stale, ignore_errors=True)
+
+
+@contextmanager
+def _explaining(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except Timeout:
+        raise DataError(f"{output}: another process is writing it. Wait for it to end, then run again.") from None
+    except OSError as error:
+        raise _explained(output, error) from error
+
+
+def _is_of_writing(error: OSError, partial: Path) -> bool:
+    """Whether an error in a stage's work is about its output; others are not for this module to explain."""
+    below = isinstance(error.filename, str) and Path(error.filename).is_relative_to(partial)
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) or below
 
 
 def _explained(output: Path, error: OSError) -> DataError:
     place = error.filename or output
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return DataError(f"{place}: the disk is full. Free some space and run again; nothing half-written is left.")
+            return DataError(f"{place}: the disk is full. Free some space and run again; what was there is kept.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return DataError(f"{place}: not writable ({error.strerror}). Choose another --output or mend its rights.")
         case _:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import logging
@@ -44,7 +45,9 @@ def room_for(env: EnvParams, *, with_action: bool = False) -> Room:
     if room_class.generic:
         logger.warning("%s has no room of its own: captions are made from its observation space alone.", env.id)
     try:
-        return room_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
+        room = room_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
+        room.inspect(reference)
+        return room
     finally:
         reference.close()
 
@@ -59,17 +62,27 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
 
     _import_module_of(env.id)
     env_id = reference_id(env)
+    if env_id not in gym.registry:
+        importlib.import_module("minigrid")  # for the sake of the hint
+        raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{closest(env_id, gym.registry)}')
+    options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)
     if limit is not None:
-        kwargs["max_episode_steps"] = limit
+        argument = _room_class(_bare(env.id)).limit_argument
+        if env.max_episode_steps is not None and argument in env.kwargs:
+            raise EnvError(
+                f"env: both max_episode_steps and kwargs.{argument} limit an episode. Leave one of them out."
+            )
+        options.setdefault(argument, limit)
     try:
-        return gym.make(env_id, **env.kwargs, **kwargs)
-    except gym.error.UnregisteredEnv:
-        raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{closest(env_id, gym.registry)}') from None
+        return gym.make(env_id, **options)
     except gym.error.DependencyNotInstalled as error:
         raise EnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
-    except (gym.error.Error, TypeError, ValueError) as error:
-        raise EnvError(f"env: {env_id} cannot be made with kwargs {env.kwargs}: {error}.") from None
+    except (gym.error.Error, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if not (env.kwargs or isinstance(error, gym.error.Error)):
+            raise  # a defect of the environment's own, which its traceback tells best
+        why = str(error) or type(error).__name__
+        raise EnvError(f"env.kwargs: {env_id} cannot be made with {env.kwargs}: {why}.") from error
 
 
 def reference_id(env: EnvParams) -> str:
@@ -96,6 +109,8 @@ def _bare(env_id: str) -> str:
 def _import_module_of(env_id: str) -> None:
     """Import what registers the id: the module that the user names before a colon, or a known package."""
     module, _, bare = env_id.rpartition(":")
+    if module.startswith("."):
+        raise EnvError(f'env.id: "{env_id}" names a relative module; write its full name, as in "my_room:Corridor-v0".')
     if module:
         here = str(Path.cwd())
         if here not in sys.path:
@@ -113,10 +128,7 @@ def _import_module_of(env_id: str) -> None:
 
 def _room_class(env_id: str) -> type[Room]:
     """Find the room with the longest pattern that fits; later definitions go first among equals."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        entry.load()
+    _load_rooms()
     fitting = [
         (len(pattern.replace("*", "")), order, room)
         for order, room in enumerate(_subclasses(Room))
@@ -124,6 +136,21 @@ def _room_class(env_id: str) -> type[Room]:
         if fnmatch(env_id, pattern)
     ]
     return max(fitting, key=lambda found: found[:2])[2]
+
+
+@functools.cache
+def _load_rooms() -> None:
+    """Import the rooms of this package and of others, once."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()
+        except (ImportError, AttributeError) as error:
+            raise EnvError(
+                f'The rooms "{entry.name}" ({entry.value}) of another package cannot be loaded: {error}. '
+                "Mend or uninstall that package."
+            ) from error
 
 
 def _subclasses(room: type[Room]) -> list[type[Room]]:

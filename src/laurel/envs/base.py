@@ -22,6 +22,10 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+MOST_REMEMBERED = 200_000
+"""Distinct transitions whose captions a room that defines only `caption` remembers at a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """A single transition with observations as the environment gives them."""
@@ -36,7 +40,11 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """N transitions, a row each. Arrays share their first axis; nothing here is a reset row."""
+    """N transitions, a row each; arrays share their first axis.
+
+    Batches of a running agent may hold reset rows, which pair the end of one episode with the start of the
+    next: what is said of those is thrown away, but saying it must not fail.
+    """
 
     observation: Array
     """(N, D) packed observations before the action."""
@@ -87,6 +95,8 @@ class Room:
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None
     """Limit for environments that have none of their own."""
+    limit_argument: ClassVar[str] = "max_episode_steps"
+    """Argument by which Gymnasium is told of a limit."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
@@ -100,6 +110,9 @@ class Room:
         self._texts: list[str] = []
         self._index: dict[str, int] = {}
         self._seen: dict[bytes, int] = {}
+
+    def inspect(self, env: gym.Env[Any, Any]) -> None:
+        """Look at the environment itself for what its spaces do not tell, e.g. a map; called once by `room_for`."""
 
     # -- observations: the defaults fit every Discrete, Box, Tuple or Dict space -----------------
     @property
@@ -133,18 +146,19 @@ class Room:
 
         This default calls `caption` once for each distinct transition.
         """
-        flags = np.stack([transitions.terminated, transitions.truncated], axis=1)
-        columns = [
+        columns = (
             transitions.observation,
-            transitions.action.reshape(len(transitions), -1),
-            transitions.reward.reshape(-1, 1),
+            transitions.action,
+            transitions.reward,
             transitions.next_observation,
-            flags,
-        ]
-        rows = np.concatenate([np.ascontiguousarray(c).view(np.uint8).reshape(len(c), -1) for c in columns], axis=1)
+            transitions.terminated,
+            transitions.truncated,
+        )
         events = np.empty(len(transitions), dtype=np.int64)
-        for i, row in enumerate(rows):
-            key = row.tobytes()
+        for i in range(len(transitions)):
+            key = b"".join([column[i].tobytes() for column in columns])
+            if len(self._seen) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
+                self._seen.clear()
             if key not in self._seen:
                 self._seen[key] = self._intern(self.caption(self._unpack(transitions, i)))
             events[i] = self._seen[key]

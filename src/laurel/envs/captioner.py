@@ -32,9 +32,9 @@ class Captioner:
 
     def ids(self, transitions: Transitions) -> IntArray:
         """Return the caption id of each transition (N,), NOTHING where there is nothing to say."""
+        if len(transitions) == 0:
+            return np.zeros(0, dtype=np.int64)
         events = self.room.encode(transitions)
-        if len(events) == 0:
-            return events
         if events.min() >= 0 and events.max() < 1 << 20:
             return self._ids_dense(events)
         distinct, inverse = np.unique(events, return_inverse=True)

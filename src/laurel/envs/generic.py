@@ -1,18 +1,56 @@
 """Any environment without a room: captions from the observation space alone.
 
-Discrete parts are named by their value, continuous ones by a coarse level; parts beyond the first few are
-left out. That is enough to run the pipeline, seldom enough for a language model to judge by: a room of
-one's own says what the numbers mean.
+Discrete parts are named by their value, continuous ones by a coarse level, pictures by their brightness;
+parts beyond the first few are left out. That is enough to run the pipeline, seldom enough for a language
+model to judge by: a room of one's own says what the numbers mean.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from laurel.envs.base import Room
+import gymnasium as gym
+import numpy as np
+
+from laurel.envs.base import Array, IntArray, Room, Transitions
+from laurel.envs.spaces import UNBOUNDED, PackedSpace
 
 LEVELS = ("very low", "low", "middling", "high", "very high")
+SIGNS = ("very negative", "negative", "near zero", "positive", "very positive")
+SIGN_EDGES = (-1.0, -0.1, 0.1, 1.0)
+THIRDS = ("in the first third", "in the middle third", "in the last third", "nowhere in particular")
+BRIGHTNESS = ("very dark", "dark", "of medium brightness", "bright", "very bright")
+SIDES = ("on the left", "in the middle", "on the right", "nowhere in particular")
+EVEN = 0.02
+"""Share of the range that thirds must differ by to be told apart."""
+
 MAX_PARTS = 6
+MAX_ACTION_PARTS = 2
+MOST_VALUES = 100
+"""Values of a discrete part that are told apart; above, it is named by level, unless there is no other part."""
+MOST_STATES = 10_000
+MOST_NUMBERS = 64
+"""Numbers in a box that are named one by one; a larger box is summed up."""
+
+GOES_ON, ENDS, ENDS_WELL, ENDS_BADLY = range(4)
+_ENDS = (
+    "",
+    " The episode ends without a reward.",
+    " The episode ends with a positive reward.",
+    " The episode ends with a negative reward.",
+)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Something that a caption says of a row of numbers: one of `size` statements."""
+
+    size: int
+    digits: Callable[[Array], IntArray]
+    """Rows (N, D) -> which statement holds (N,)."""
+    say: Callable[[int], str]
 
 
 class GenericRoom(Room):
@@ -23,3 +61,121 @@ class GenericRoom(Room):
     max_episode_steps = 1000
     description = "An environment of which only the observations' numbers are known."
     goal = "The episode goes well and the reward is high."
+    anti_goal = "The episode goes badly and the reward is negative."
+
+    def __init__(
+        self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
+    ) -> None:
+        super().__init__(env_id, observation_space, action_space, with_action=with_action)
+        self._parts = _parts(self.packed, ("the state", "number"), MAX_PARTS)
+        self._action_parts: list[_Part] = []
+        if with_action and isinstance(action_space, (gym.spaces.Discrete, gym.spaces.Box)):
+            self._action_parts = _parts(PackedSpace(action_space), ("the action", "action"), MAX_ACTION_PARTS)
+        self._shape = (len(_ENDS), *(part.size for part in (*self._parts, *self._action_parts)))
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        reward = transitions.reward
+        end = np.where(reward > 0, ENDS_WELL, np.where(reward < 0, ENDS_BADLY, ENDS))
+        digits = [np.where(transitions.terminated, end, GOES_ON)]
+        digits += [part.digits(transitions.next_observation) for part in self._parts]
+        actions = transitions.action.reshape(len(transitions), -1)
+        digits += [part.digits(actions) for part in self._action_parts]
+        return np.ravel_multi_index(tuple(digits), self._shape).astype(np.int64)
+
+    def describe(self, event: int) -> str:
+        end, *digits = (int(digit) for digit in np.unravel_index(event, self._shape))
+        said = [part.say(digit) for part, digit in zip((*self._parts, *self._action_parts), digits, strict=True)]
+        state = ", ".join(said[: len(self._parts)])
+        action = ", ".join(said[len(self._parts) :])
+        return _sentence(action) + (" " if action else "") + _sentence(state) + _ENDS[end]
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def _parts(packed: PackedSpace, names: tuple[str, str], most: int) -> list[_Part]:
+    """List what can be said of a space; `names` stand for the whole space, alone or as one of many numbers."""
+    parts: list[_Part] = []
+    start = 0
+    for leaf in packed.leaves:
+        columns = slice(start, start + leaf.size)
+        start += leaf.size
+        name = leaf.name.replace("_", " ") or names[packed.size > 1]
+        if leaf.size > MOST_NUMBERS or (len(leaf.space.shape or ()) > 1 and leaf.space.dtype == np.uint8):
+            parts.append(_summary(leaf.space, leaf.name.replace("_", " "), columns))
+            continue
+        most_values = MOST_STATES if packed.size == 1 else MOST_VALUES
+        for i, (low, high, whole) in enumerate(_bounds(leaf.space)):
+            full_name = name if leaf.size == 1 else f"{name} {i + 1}"
+            parts.append(_number(full_name, columns.start + i, low, high, whole and high - low < most_values))
+    return parts[:most]
+
+
+def _bounds(space: gym.Space[Any]) -> Iterator[tuple[float, float, bool]]:
+    """Yield lower bound, upper bound and whether only whole numbers lie between, for each number of a leaf."""
+    match space:
+        case gym.spaces.Discrete():
+            yield int(space.start), int(space.start) + int(space.n) - 1, True
+        case gym.spaces.MultiDiscrete():
+            for start, n in zip(space.start.reshape(-1).tolist(), space.nvec.reshape(-1).tolist(), strict=True):
+                yield start, start + n - 1, True
+        case gym.spaces.Box():
+            whole = space.dtype is not None and space.dtype.kind in "iu"
+            for low, high in zip(space.low.reshape(-1).tolist(), space.high.reshape(-1).tolist(), strict=True):
+                yield low, high, whole
+        case _:  # MultiBinary
+            for _ in range(int(np.prod(space.shape or (1,)))):
+                yield 0, 1, True
+
+
+def _number(name: str, column: int, low: float, high: float, by_value: bool) -> _Part:
+    """Say a number by its value, by its level between bounds, or by sign and size where it has none."""
+    if by_value:
+        n = int(high - low) + 1
+        return _Part(
+            n,
+            lambda rows: np.clip(rows[:, column].astype(np.int64) - int(low), 0, n - 1),
+            lambda digit: f"{name} is {int(low) + digit}",
+        )
+    edges, words = _levels(low, high)
+    return _Part(
+        len(words),
+        lambda rows: np.searchsorted(edges, rows[:, column], side="right"),
+        lambda digit: f"{name} is {words[digit]}",
+    )
+
+
+def _levels(low: float, high: float) -> tuple[Array, tuple[str, ...]]:
+    """Return the edges between levels, and the levels' words."""
+    if max(abs(low), abs(high)) < UNBOUNDED and low < high:
+        return np.linspace(low, high, len(LEVELS) + 1)[1:-1], LEVELS
+    return np.array(SIGN_EDGES), SIGNS
+
+
+def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
+    """Say of a picture or a long row of numbers how bright or high it is, and where most."""
+    shape = space.shape or (1,)
+    axis = len(shape) - 1 - (len(shape) > 2 and shape[-1] <= 4)  # the width: the last axis but for colours
+    bounds = list(_bounds(space))
+    low, high = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
+    edges, words = _levels(low, high)
+    step = EVEN * (high - low if words is LEVELS else 1.0)
+
+    def digits(rows: Array) -> IntArray:
+        cells = np.moveaxis(rows[:, columns].reshape(len(rows), *shape), axis + 1, 1)
+        means = cells.reshape(len(rows), shape[axis], -1).mean(axis=2, dtype=np.float64)
+        level = np.searchsorted(edges, means.mean(axis=1), side="right")
+        if shape[axis] < len(THIRDS) - 1:
+            return level * len(THIRDS) + len(THIRDS) - 1
+        thirds = np.stack([third.mean(axis=1) for third in np.array_split(means, 3, axis=1)], axis=1)
+        most = np.where(thirds.max(axis=1) - thirds.min(axis=1) > step, thirds.argmax(axis=1), len(THIRDS) - 1)
+        return level * len(THIRDS) + most
+
+    def say(digit: int) -> str:
+        level, third = divmod(digit, len(THIRDS))
+        if len(shape) > 1 and words is LEVELS:
+            return f"the picture {name} is {BRIGHTNESS[level]}, brightest {SIDES[third]}".replace("  ", " ")
+        return f"{name or 'the row of numbers'} is {words[level]} on the whole, highest {THIRDS[third]}"
+
+    return _Part(len(words) * len(THIRDS), digits, say)

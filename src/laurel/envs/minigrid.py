@@ -7,15 +7,18 @@ cell shows what it carries, the cell before it the state of a door
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
-from typing import Any
+import logging
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.minigrid_tasks import task_of
+from laurel.errors import EnvError
+
+logger = logging.getLogger(__name__)
 
 OBJECTS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
 COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
@@ -37,16 +40,18 @@ SHAPE = (17, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
 class MiniGridRoom(Room):
     """All of the MiniGrid family; the goal is said by the words of each task."""
 
-    ids = ("MiniGrid-*",)
+    ids = ("MiniGrid-*", "BabyAI-*")
+    limit_argument: ClassVar[str] = "max_steps"  # its reward falls with the share of the limit that was used
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
     ) -> None:
-        super().__init__(env_id, _without_mission(observation_space), action_space, with_action=with_action)
-        task = _task(env_id)
-        self.description = task.description
-        self.goal = task.goal
-        self._task = task
+        super().__init__(env_id, _image_and_direction(env_id, observation_space), action_space, with_action=with_action)
+        self._task = task_of(env_id)
+        self.description = self._task.description
+        self.goal = self._task.goal
+        if self._task.varies:
+            logger.warning("%s: its mission may vary, and neither captions nor observations hold its text.", env_id)
 
     # -- observations: image (147) and direction (1) as one row of bytes --------------------------
     @property
@@ -73,13 +78,13 @@ class MiniGridRoom(Room):
 
     # -- captions -------------------------------------------------------------------------------
     def encode(self, transitions: Transitions) -> IntArray:
-        before, after = _view(transitions.observation), _view(transitions.next_observation)
+        before, after = transitions.observation, transitions.next_observation
         action = transitions.action
-        front, carried = before[:, *FRONT], before[:, *CARRIED]
-        front_after, carried_after = after[:, *FRONT], after[:, *CARRIED]
+        front, carried = _cell(before, FRONT), _cell(before, CARRIED)
+        front_after, carried_after = _cell(after, FRONT), _cell(after, CARRIED)
         thing, state, state_after = front[:, 0], front[:, 2], front_after[:, 2]
         door = (thing == DOOR) & (front_after[:, 0] == DOOR) & (action == TOGGLE)
-        passable = np.isin(thing, (EMPTY, FLOOR, GOAL, LAVA)) | ((thing == DOOR) & (state == OPEN))
+        passable = _OVERLAPPED[thing] | ((thing == DOOR) & (state == OPEN))
         forward = action == FORWARD
         moved = forward & passable
         ended = transitions.terminated
@@ -119,8 +124,12 @@ class MiniGridRoom(Room):
         return f"You try to {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
-        things = [(WALL, 5), (GOAL, 1)]
-        things += [(thing, color) for thing, colors in self._task.objects.items() for color in colors]
+        things = [(WALL, COLORS.index("grey")), (GOAL, COLORS.index("green"))]
+        things += [
+            (OBJECTS.index(thing), COLORS.index(color))
+            for thing, colors in self._task.objects.items()
+            for color in colors
+        ]
         about = {
             BUMP: (WALL, DOOR, KEY, BALL, BOX),
             PICK_UP: (KEY, BALL, BOX),
@@ -137,21 +146,20 @@ class MiniGridRoom(Room):
 
     def _possible(self, verb: int) -> bool:
         """Leave out ends that the task does not have; what the family may do otherwise is listed."""
-        return {
-            REACH_GOAL: GOAL in self._task.ends,
-            SUCCEED: GOAL not in self._task.ends,
-            FALL_IN_LAVA: LAVA in self._task.ends,
-            FAIL: False,
-        }.get(verb, True)
+        end = {REACH_GOAL: "goal", SUCCEED: "mission", FALL_IN_LAVA: "lava", FAIL: "failure"}.get(verb)
+        return end is None or end in self._task.ends
 
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated & (returns > 0)
 
-    def oracle(self, caption: str) -> float | None:
+    def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""
-        return float(any(words in caption for words in self._task.milestones)) if self._task.milestones else None
+        return float(any(words in caption for words in self._task.milestones))
 
+
+_OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
+"""Objects that the agent can stand on."""
 
 _SCALE = np.tile(np.array([1 / 10, 1 / 5, 1 / 2], dtype=np.float32), VIEW * VIEW)
 
@@ -187,104 +195,42 @@ _CAUSES = {
 }
 """Actions that can bring about each event."""
 
-_ANY_COLOR = tuple(range(len(COLORS)))
-_YELLOW = (4,)
+
+def _image_and_direction(env_id: str, space: gym.Space[Any]) -> gym.Space[Any]:
+    """Leave out the mission's text: within the tasks here it tells nothing that the image does not.
+
+    Raises:
+        EnvError: the view has another size.
+    """
+    parts = {key: part for key, part in getattr(space, "spaces", {}).items() if key in ("image", "direction")}
+    if len(parts) != 2 or parts["image"].shape != (VIEW, VIEW, 3):
+        raise EnvError(
+            f"{env_id}: captions need the {VIEW}x{VIEW} view and the direction that MiniGrid gives by default. "
+            "Leave agent_view_size out of env.kwargs and wrappers out of the environment."
+        )
+    return gym.spaces.Dict(parts)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What a member of the family asks for, and what there is in it."""
-
-    description: str
-    goal: str
-    ends: tuple[int, ...] = (GOAL,)
-    """Cells that end an episode; without GOAL the mission is completed by an action."""
-    objects: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Object -> its possible colours, for listing captions."""
-    milestones: tuple[str, ...] = ("You reach the goal",)
-    """Beginnings of captions that a solution cannot do without."""
-
-
-_WORLD = "A grid world seen from the agent's eyes: it can turn, walk, pick up, drop and toggle things. "
-
-_TASKS: dict[str, _Task] = {
-    "MiniGrid-DoorKey-*": _Task(
-        _WORLD + "A locked door separates two rooms; the key lies in the first room, the goal in the second.",
-        "Use the key to open the door and then get to the goal.",
-        objects={KEY: _YELLOW, DOOR: _YELLOW},
-        milestones=("You pick up the", "You unlock", "You reach the goal"),
-    ),
-    "MiniGrid-UnlockPickup-*": _Task(
-        _WORLD + "A box stands in a room behind a locked door; the key lies in the agent's room.",
-        "Unlock the door with the key and pick up the box.",
-        ends=(),
-        objects={KEY: _ANY_COLOR, DOOR: _ANY_COLOR, BOX: _ANY_COLOR},
-        milestones=("You pick up the", "You unlock", "You complete the mission"),
-    ),
-    "MiniGrid-Unlock-*": _Task(
-        _WORLD + "The room's door is locked; the key lies in the agent's room.",
-        "Pick up the key and unlock the door.",
-        ends=(),
-        objects={KEY: _ANY_COLOR, DOOR: _ANY_COLOR},
-        milestones=("You pick up the", "You complete the mission"),
-    ),
-    "MiniGrid-KeyCorridor*": _Task(
-        _WORLD + "Rooms lie along a corridor; a ball is in the locked room and the key in one of the others.",
-        "Open doors to find the key, unlock the locked door and pick up the ball.",
-        ends=(),
-        objects={KEY: _ANY_COLOR, DOOR: _ANY_COLOR, BALL: _ANY_COLOR},
-        milestones=("You open", "You pick up the", "You unlock", "You complete the mission"),
-    ),
-    "MiniGrid-MultiRoom-*": _Task(
-        _WORLD + "A row of rooms is joined by closed doors; the goal is in the last room.",
-        "Open the doors, go through the rooms and get to the goal.",
-        objects={DOOR: _ANY_COLOR},
-        milestones=("You open", "You go through", "You reach the goal"),
-    ),
-    "MiniGrid-LavaCrossing*": _Task(
-        _WORLD + "Streams of deadly lava, each with one gap, lie between the agent and the goal.",
-        "Avoid the lava and get to the goal.",
-        ends=(GOAL, LAVA),
-        milestones=("You see the goal", "You reach the goal"),
-    ),
-    "MiniGrid-LavaGap*": _Task(
-        _WORLD + "A wall of deadly lava with one gap lies between the agent and the goal.",
-        "Avoid the lava and get to the goal.",
-        ends=(GOAL, LAVA),
-        milestones=("You see the goal", "You reach the goal"),
-    ),
-    "MiniGrid-*": _Task(
-        _WORLD + "Somewhere in the rooms is the goal.",
-        "Find the goal and get to it.",
-        milestones=("You see the goal", "You reach the goal"),
-    ),
-}
-
-
-def _task(env_id: str) -> _Task:
-    """Return the first task whose pattern fits the id."""
-    return next(task for pattern, task in _TASKS.items() if fnmatch(env_id, pattern))
-
-
-def _without_mission(space: gym.Space[Any]) -> gym.Space[Any]:
-    """Leave out the mission's text: within the tasks here it tells nothing that the image does not."""
-    return gym.spaces.Dict({key: part for key, part in space.spaces.items() if key != "mission"})  # type: ignore[attr-defined]
-
-
-def _view(observation: Array) -> Array:
-    """Return the image (N, 7, 7, 3) of packed observations (N, 148)."""
-    return observation[:, :IMAGE].reshape(-1, VIEW, VIEW, 3)
+def _cell(observation: Array, cell: tuple[int, int]) -> Array:
+    """Return object, colour and state (N, 3) of a cell of the view, from packed observations (N, 148)."""
+    start = 3 * (VIEW * cell[0] + cell[1])
+    return observation[:, start : start + 3]
 
 
 def _first_sight(before: Array, after: Array) -> Array:
     """Return (N, 2) object and colour that came into view, zeros where none did; the goal goes first."""
     found = np.zeros((len(after), 2), dtype=np.uint8)
-    objects_before = before[..., 0].reshape(len(before), -1)
-    objects_after = after[..., 0].reshape(len(after), -1)
-    colors_after = after[..., 1].reshape(len(after), -1)
+    new = _in_view(after) & ~_in_view(before)
     for thing in (DOOR, KEY, BALL, BOX, GOAL):  # a later one wins
-        cells = objects_after == thing
-        rows = np.flatnonzero(cells.any(axis=1) & ~(objects_before == thing).any(axis=1))
+        rows = np.flatnonzero(new & (1 << thing))
+        cells = after[rows, :IMAGE].reshape(len(rows), VIEW * VIEW, 3)
+        where = (cells[..., 0] == thing).argmax(axis=1)
         found[rows, 0] = thing
-        found[rows, 1] = colors_after[rows, cells[rows].argmax(axis=1)]
+        found[rows, 1] = cells[np.arange(len(rows)), where, 1]
     return found
+
+
+def _in_view(observation: Array) -> Array:
+    """Return the kinds of object in view as bits (N,), 1 << object."""
+    objects = np.ascontiguousarray(observation[:, :IMAGE:3].T)  # a row a cell, so that the loop over cells is short
+    return np.bitwise_or.reduce(np.left_shift(np.uint16(1), objects, dtype=np.uint16), axis=0)

@@ -16,11 +16,16 @@ import numpy as np
 from laurel.envs.base import Array, FloatArray
 from laurel.errors import EnvError
 
+UNBOUNDED = 1e6
+"""A bound of a Box from here on says nothing about the values to expect."""
+
 
 @dataclass(frozen=True)
-class _Leaf:
+class Leaf:
     """One Discrete, MultiDiscrete, MultiBinary or Box space, and how to find it in an observation."""
 
+    name: str
+    """Its keys within Dict and Tuple spaces, joined by spaces; empty where it is the whole space."""
     space: gym.Space[Any]
     get: Callable[[Any], Any]
     size: int
@@ -37,28 +42,26 @@ class PackedSpace:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.space = space
-        self._leaves = list(_leaves(space, lambda observation: observation))
-        self.size = sum(leaf.size for leaf in self._leaves)
-        kinds = [leaf.space.dtype for leaf in self._leaves]
-        self.dtype: np.dtype[Any] = np.result_type(*[kind for kind in kinds if kind is not None])
-        if self.dtype == np.float64:
-            self.dtype = np.dtype(np.float32)
-        elif self.dtype == np.int64:
-            self.dtype = np.dtype(np.int32)
+        self.leaves = _leaves(space, "", lambda observation: observation)
+        self.size = sum(leaf.size for leaf in self.leaves)
+        if self.size == 0:
+            raise EnvError(f"Observation space {space} holds no number for a policy to see.")
+        self.dtype = _common_dtype(self.leaves)
+        self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
 
     def pack(self, observation: Any) -> Array:
         """Turn a batch of observations into rows (N, D)."""
         if isinstance(observation, np.ndarray) and observation.ndim == 2 and observation.shape[1] == self.size:
             return observation.astype(self.dtype, copy=False)
         columns = []
-        for leaf in self._leaves:
+        for leaf in self.leaves:
             values = np.asarray(leaf.get(observation))
             columns.append(values.reshape(len(values), leaf.size))
         return np.concatenate(columns, axis=1).astype(self.dtype, copy=False)
 
     def pack_one(self, observation: Any) -> Array:
         """Turn a single observation into a row (D,)."""
-        parts = [np.asarray(leaf.get(observation)).reshape(leaf.size) for leaf in self._leaves]
+        parts = [np.asarray(leaf.get(observation)).reshape(leaf.size) for leaf in self.leaves]
         return np.concatenate(parts).astype(self.dtype, copy=False)
 
     def unpack(self, row: Array) -> Any:
@@ -67,25 +70,33 @@ class PackedSpace:
 
     def features(self, rows: Array) -> FloatArray:
         """Turn rows (N, D) into network input (N, F): discrete parts one-hot, bounded boxes in [-1, 1]."""
+        if len(self.leaves) == 1:
+            return self._to_features[0](rows)
         parts = []
         start = 0
-        for leaf in self._leaves:
-            parts.append(_leaf_features(leaf.space, rows[:, start : start + leaf.size]))
+        for leaf, to_features in zip(self.leaves, self._to_features, strict=True):
+            parts.append(to_features(rows[:, start : start + leaf.size]))
             start += leaf.size
         return np.concatenate(parts, axis=1)
 
 
-def _leaves(space: gym.Space[Any], get: Callable[[Any], Any]) -> list[_Leaf]:
+def _leaves(space: gym.Space[Any], name: str, get: Callable[[Any], Any]) -> list[Leaf]:
     match space:
         case gym.spaces.Dict():
-            return [leaf for key, part in space.spaces.items() for leaf in _leaves(part, _item(get, key))]
+            return [
+                leaf for key, part in space.spaces.items() for leaf in _leaves(part, f"{name} {key}", _item(get, key))
+            ]
         case gym.spaces.Tuple():
-            return [leaf for index, part in enumerate(space.spaces) for leaf in _leaves(part, _item(get, index))]
+            return [
+                leaf
+                for index, part in enumerate(space.spaces)
+                for leaf in _leaves(part, f"{name} part {index + 1}", _item(get, index))
+            ]
         case gym.spaces.Discrete():
-            return [_Leaf(space, get, 1)]
+            return [Leaf(name.strip(), space, get, 1)]
         case gym.spaces.Box() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
-            return [_Leaf(space, get, int(np.prod(space.shape)))]
-        case gym.spaces.Text():
+            return [Leaf(name.strip(), space, get, int(np.prod(space.shape)))]
+        case _ if _is_text(space):
             return []  # no number in it; a room that needs the text packs it itself
         case _:
             raise EnvError(
@@ -94,8 +105,36 @@ def _leaves(space: gym.Space[Any], get: Callable[[Any], Any]) -> list[_Leaf]:
             )
 
 
+def _is_text(space: gym.Space[Any]) -> bool:
+    """Tell text: Gymnasium's Text, or a space of strings of a package's own, as MiniGrid's missions."""
+    return isinstance(space, gym.spaces.Text) or (space.dtype is not None and space.dtype.kind == "U")
+
+
 def _item(get: Callable[[Any], Any], key: Any) -> Callable[[Any], Any]:
     return lambda observation: get(observation)[key]
+
+
+def _common_dtype(leaves: list[Leaf]) -> np.dtype[Any]:
+    """Return one type for all parts; 32 bits where that loses no integer."""
+    dtype: np.dtype[Any] = np.result_type(*[leaf.space.dtype for leaf in leaves if leaf.space.dtype is not None])
+    if dtype == np.float64:
+        return np.dtype(np.float32)
+    if dtype == np.int64 and all(_fits_int32(leaf.space) for leaf in leaves):
+        return np.dtype(np.int32)
+    return dtype
+
+
+def _fits_int32(space: gym.Space[Any]) -> bool:
+    match space:
+        case gym.spaces.Discrete():
+            low, high = int(space.start), int(space.start) + int(space.n) - 1
+        case gym.spaces.MultiDiscrete():
+            low, high = int(space.start.min()), int((space.start + space.nvec).max()) - 1
+        case gym.spaces.Box():
+            low, high = int(space.low.min()), int(space.high.max())
+        case _:
+            return True
+    return low >= -(2**31) and high < 2**31
 
 
 def _unpack(space: gym.Space[Any], row: Array) -> tuple[Any, Array]:
@@ -111,31 +150,35 @@ def _unpack(space: gym.Space[Any], row: Array) -> tuple[Any, Array]:
                 item, row = _unpack(part, row)
                 items.append(item)
             return tuple(items), row
-        case gym.spaces.Text():
-            return "", row
         case gym.spaces.Discrete():
             return int(row[0]), row[1:]
+        case _ if _is_text(space):
+            return "", row
         case _:
-            size = int(np.prod(space.shape or (1,)))
-            return row[:size].reshape(space.shape or (1,)), row[size:]
+            shape = space.shape or ()
+            size = int(np.prod(shape))
+            return row[:size].reshape(shape).astype(space.dtype, copy=False), row[size:]
 
 
-def _leaf_features(space: gym.Space[Any], rows: Array) -> FloatArray:
+def _features_of(space: gym.Space[Any]) -> Callable[[Array], FloatArray]:
+    """Return how the columns of a leaf (N, size) become network input."""
     match space:
         case gym.spaces.Discrete():
-            return one_hot(rows[:, 0].astype(np.int64) - int(space.start), int(space.n))
+            n, start = int(space.n), int(space.start)
+            return lambda rows: one_hot(rows[:, 0].astype(np.int64) - start, n)
         case gym.spaces.MultiDiscrete():
-            sizes = space.nvec.reshape(-1)
-            return np.concatenate([one_hot(rows[:, i], int(size)) for i, size in enumerate(sizes)], axis=1)
+            sizes, starts = space.nvec.reshape(-1).tolist(), space.start.reshape(-1)
+            return lambda rows: np.concatenate(
+                [one_hot(column, size) for column, size in zip((rows - starts).T, sizes, strict=True)], axis=1
+            )
         case gym.spaces.Box():
-            low = space.low.reshape(-1).astype(np.float32)
-            high = space.high.reshape(-1).astype(np.float32)
-            bounded = np.isfinite(low) & np.isfinite(high) & (high > low) & (np.abs(high) < 1e6)
-            middle = np.where(bounded, (low + high) / 2, 0).astype(np.float32)
-            half = np.where(bounded, (high - low) / 2, 1).astype(np.float32)
-            return (rows.astype(np.float32) - middle) / half
+            low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+            bounded = (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED) & (high > low)
+            low, high = np.where(bounded, low, -1), np.where(bounded, high, 1)
+            middle, half = ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+            return lambda rows: (rows.astype(np.float32) - middle) / half
         case _:
-            return rows.astype(np.float32)
+            return lambda rows: rows.astype(np.float32)
 
 
 def one_hot(values: Array, size: int) -> FloatArray:

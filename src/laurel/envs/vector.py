@@ -50,27 +50,38 @@ class _Backend(Protocol):
 class VectorEnv:
     """N copies of an environment, seeded, with packed observations."""
 
-    def __init__(self, backend: str, envs: _Backend, room: Room, n_envs: int, reset: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        backend: str,
+        envs: _Backend,
+        room: Room,
+        n_envs: int,
+        *,
+        reset: Callable[[], Any],
+        pack: Callable[[Any], Array],
+    ) -> None:
         self.backend = backend
         self.n_envs = n_envs
         self.room = room
         self._envs = envs
         self._reset = reset
+        self._pack = pack
         self._ended = np.zeros(n_envs, dtype=np.bool_)
 
     def reset(self) -> Array:
         """Begin new episodes and return their packed observations (N, D)."""
         self._ended[:] = False
-        return self.room.pack(self._reset())
+        return self._pack(self._reset())
 
     def step(self, actions: Array) -> Step:
         """Take an action (N,) or (N, A) in every environment."""
-        raw, reward, terminated, truncated, _ = self._envs.step(actions)
+        raw, rewards, terminated, truncated, _ = self._envs.step(actions)
         valid = ~self._ended
+        reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))
         terminated = np.asarray(terminated, dtype=np.bool_)
         truncated = np.asarray(truncated, dtype=np.bool_) & ~terminated
         self._ended = terminated | truncated
-        return Step(self.room.pack(raw), np.asarray(reward, dtype=np.float32), terminated, truncated, valid)
+        return Step(self._pack(raw), reward, terminated, truncated, valid)
 
     def close(self) -> None:
         self._envs.close()
@@ -96,11 +107,18 @@ def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
     if env.backend == "gymnasium" or (env.backend == "auto" and env.kwargs):
         return None
     installed = importlib.util.find_spec("envpool") is not None
-    found = _envpool_id(env_id) if installed else None
+    found = _envpool_id(env_id) if installed and _is_original(env) else None
     if env.backend == "envpool" and (found is None or env.kwargs):
         why = "is not installed" if not installed else "does not have it" if found is None else "takes no env.kwargs"
-        raise EnvError(f'env.backend is "envpool" for {env_id}, but EnvPool {why}. Use "auto" or "gymnasium".')
+        raise EnvError(f'env.backend is "envpool" for {env.id}, but EnvPool {why}. Use "auto" or "gymnasium".')
     return found
+
+
+def _is_original(env: EnvParams) -> bool:
+    """Tell whether the id still means the environment that EnvPool copies, not one that a user registered over it."""
+    import gymnasium as gym
+
+    return str(gym.spec(reference_id(env)).entry_point).startswith(("gymnasium.", "minigrid."))
 
 
 def _envpool_id(env_id: str) -> str | None:
@@ -118,30 +136,47 @@ def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
         envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=1, seed=seed, **options)
-    return VectorEnv("envpool", envs, room, n_envs, lambda: envs.reset()[0])
+    return VectorEnv("envpool", envs, room, n_envs, reset=lambda: envs.reset()[0], pack=room.pack)
 
 
 def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
-    import gymnasium as gym
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+    envs = _own_vector(env, room, n_envs)
+    pack: Callable[[Any], Array] = room.pack
+    if envs is None:
+        envs = SyncVectorEnv(
+            [lambda: _packed(make_reference(env), room) for _ in range(n_envs)],
+            copy=False,
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+        )
+        pack = np.array  # rows are packed already; they are copied out of the buffer that the next step fills
+    seeds = iter([seed])  # later resets go on in the same random streams, lest every episode repeat
+    return VectorEnv("gymnasium", envs, room, n_envs, reset=lambda: envs.reset(seed=next(seeds, None))[0], pack=pack)
+
+
+def _own_vector(env: EnvParams, room: Room, n_envs: int) -> Any | None:
+    """Return the environment's own vector form where it has one that resets on the next step."""
+    import gymnasium as gym
+    from gymnasium.vector import AutoresetMode
+
     env_id = reference_id(env)
-    spec = gym.spec(env_id)
-    limit = step_limit(env)
-    if spec.vector_entry_point is not None and not room.generic and limit is None:
-        envs: Any = gym.make_vec(env_id, n_envs, vectorization_mode="vector_entry_point", **env.kwargs)
-    else:
-        envs = SyncVectorEnv([lambda: _packed(make_reference(env), room) for _ in range(n_envs)], copy=False)
-    if envs.metadata["autoreset_mode"] != AutoresetMode.NEXT_STEP:
-        raise EnvError(f"{env_id} resets in the step that ends an episode; Laurel needs next-step autoreset.")
-    return VectorEnv("gymnasium", envs, room, n_envs, lambda: envs.reset(seed=seed)[0])
+    if gym.spec(env_id).vector_entry_point is None or room.generic or step_limit(env) is not None:
+        return None
+    options: dict[str, Any] = dict(env.kwargs)
+    envs = gym.make_vec(env_id, n_envs, vectorization_mode="vector_entry_point", **options)
+    if envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
+        return envs
+    envs.close()
+    return None
 
 
 def _packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
     """Give a single environment packed observations, so that batching is one array copy."""
     import gymnasium as gym
 
-    limit = np.iinfo(room.observation_dtype) if room.observation_dtype.kind in "iu" else None
-    low, high = (limit.min, limit.max) if limit else (-np.inf, np.inf)
+    kind = room.observation_dtype.kind
+    limit = np.iinfo(room.observation_dtype) if kind in "iu" else None
+    low, high = (limit.min, limit.max) if limit else (0, 1) if kind == "b" else (-np.inf, np.inf)
     space = gym.spaces.Box(low, high, (room.observation_size,), room.observation_dtype.type)
     return gym.wrappers.TransformObservation(env, room.pack_one, space)

@@ -20,7 +20,8 @@ def shape(reward: FloatArray, count: IntArray, *, threshold: float, beta: float)
     [2.0, 0.25, 0.0]
     """
     paid = np.where(reward > threshold, reward, 0)
-    return (paid / np.power(count, beta, dtype=np.float32)).astype(np.float32)
+    with np.errstate(over="ignore"):  # a reward divided by infinity is rightly 0
+        return (paid / np.power(count, beta, dtype=np.float32)).astype(np.float32)
 
 
 class EpisodeCounts:

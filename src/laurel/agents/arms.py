@@ -1,0 +1,118 @@
+"""The arms that are compared: which reward each one trains on.
+
+extrinsic        the environment's reward alone
+preference       the learned reward and the environment's
+intrinsic_only   the learned reward alone
+random_reward    control: a random reward for each caption, drawn anew for each seed, and the environment's
+shuffled_labels  control: a reward model trained on the same answers given to the wrong pairs, and the environment's
+similarity       comparison: the annotator's similarity as reward directly, and the environment's
+oracle           upper bound: hand-written progress, and the environment's
+random_policy    lower bound: uniform actions, no training
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from laurel.agents.training import Task, train
+from laurel.envs import room_for
+from laurel.envs.base import FloatArray, Room
+from laurel.params import Params
+from laurel.rewards import functions
+from laurel.rewards.functions import RewardFunction
+from laurel.rewards.model import RewardModel
+
+
+def needs_training(arm: str) -> bool:
+    """Whether an arm has agents at all."""
+    return arm != "random_policy"
+
+
+def skipped_arms(params: Params, room: Room) -> dict[str, str]:
+    """Return arm -> a sentence that says why it cannot be trained here."""
+    skipped = {}
+    if "oracle" in params.agent.arms and room.oracle("") is None:
+        skipped["oracle"] = f"The arm oracle was left out: {room.env_id} has no hand-written progress."
+    return skipped
+
+
+def task_of(params: Params, arm: str, seed: int) -> Task:
+    """Return what is trained for an arm with a seed."""
+    weights = {"extrinsic": 0.0} if arm == "intrinsic_only" else {}
+    return Task(
+        arm=arm,
+        seed=seed,
+        run_seed=params.seed,
+        env=params.env,
+        ppo=params.agent.ppo,
+        shaping=params.shaping.model_copy(update=weights),
+        steps=params.agent.steps,
+        checkpoint_steps=params.agent.checkpoint_steps,
+    )
+
+
+def train_arm(
+    params: Params,
+    arm: str,
+    seed: int,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    utility: FloatArray | None,
+    directory: Path,
+    advance: Callable[[int], None],
+) -> None:
+    """Train one arm with one seed; runs in a process of its own."""
+    import torch
+
+    torch.set_num_threads(1)  # runs share the cores already, and sums keep their order
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
+    room = room_for(params.env, with_action=params.caption.with_action)
+    task = task_of(params, arm, seed)
+    train(task, room, reward_of(params, arm, seed, room, captions, preferences, reward, utility), directory, advance)
+
+
+def reward_of(
+    params: Params,
+    arm: str,
+    seed: int,
+    room: Room,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    utility: FloatArray | None,
+) -> RewardFunction | None:
+    """Return the learned part of an arm's reward; None where there is none.
+
+    Args:
+        params: sections reward, shaping and annotate.embedding are used.
+        arm: which arm.
+        seed: of the agent; the controls draw by it.
+        room: the environment's room.
+        captions: output of the caption stage.
+        preferences: output of the annotate stage.
+        reward: output of the train-reward stage.
+        utility: (V,) the annotator's similarity of each caption of the reward model; for `similarity` alone.
+    """
+    quantile = params.shaping.quantile
+    match arm:
+        case "extrinsic" | "random_policy":
+            return None
+        case "oracle":
+            return functions.oracle(room)
+    model = RewardModel.load(reward)
+    match arm:
+        case "random_reward":
+            return functions.random_reward(model.texts, quantile, seed)
+        case "shuffled_labels":
+            from laurel.rewards.training import usable_comparisons
+
+            _, comparisons = usable_comparisons(captions, preferences)
+            return functions.shuffled_labels(model, comparisons, params.reward, quantile, room, seed)
+        case "similarity":
+            assert utility is not None
+            return functions.similarity(model.texts, utility, params.annotate.embedding, quantile, room)
+        case _:
+            return functions.learned(model, room, quantile)

@@ -1,0 +1,53 @@
+"""A policy on disk: `config.json` says what network it is, `model.safetensors` holds its weights.
+
+Knows nothing about how a policy was trained; an optimiser's state is its trainer's to keep.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from laurel.agents.policy import ActorCritic
+from laurel.data.directory import read_json, write_json
+from laurel.errors import DataError
+
+CONFIG, MODEL = "config.json", "model.safetensors"
+
+
+def save_policy(path: Path, network: ActorCritic, **extra: Any) -> None:
+    """Write a network into a directory, which is made if need be; `extra` stands beside it in config.json."""
+    path.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    (path / MODEL).write_bytes(save(weights))  # by Python's own hands, so that a full disk is an OSError
+    write_json(path / CONFIG, {"network": network.config(), **extra})
+
+
+def load_policy(path: Path) -> ActorCritic:
+    """Make the network of a directory again, on the CPU.
+
+    Raises:
+        DataError: the directory is missing, or a file in it is missing, damaged or does not fit the other.
+    """
+    if not path.is_dir():
+        raise DataError(
+            f"{path}: no such directory; a trained agent is needed, e.g. data/agents/preference/seed-0. "
+            "Run laurel agents first."
+        )
+    config = read_json(path / CONFIG)
+    network = config.get("network") if isinstance(config, dict) else None
+    try:
+        policy = ActorCritic(**{**network, "hidden": tuple(network["hidden"])})  # type: ignore[dict-item,index]
+    except (TypeError, KeyError, ValueError, RuntimeError):
+        raise DataError(f"{path / CONFIG}: describes no policy. Train this agent again.") from None
+    try:
+        policy.load_state_dict(load((path / MODEL).read_bytes()))
+    except FileNotFoundError:
+        raise DataError(f"{path / MODEL}: no such file. Train this agent again.") from None
+    except (SafetensorError, RuntimeError, KeyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(f"{path / MODEL}: cannot be read as this policy ({reason}). Train this agent again.") from None
+    return policy

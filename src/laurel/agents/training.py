@@ -1,0 +1,283 @@
+"""Training of one agent: an arm with a seed, from the first step to the last, resumable anywhere.
+
+The agent's directory is always a whole checkpoint: policy, optimiser, random state and learning curve.
+At every checkpoint the environments begin anew from seeds of their own, so that a run that was killed and
+resumed is the same run. Knows how to mix rewards; knows nothing about where they come from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.policy import ActorCritic, make_network
+from laurel.agents.ppo import PPO, Losses, Rollout
+from laurel.data.directory import read_json, recover, replace_directory, write_json
+from laurel.envs.base import FloatArray, Room
+from laurel.envs.captioner import Captioner
+from laurel.envs.vector import make_vector
+from laurel.errors import DataError
+from laurel.params import EnvParams, PPOParams, ShapingParams
+from laurel.rewards.functions import RewardFunction
+from laurel.rewards.shaping import EpisodeCounts, shape
+from laurel.seeding import derive_seed, generator
+
+OPTIMIZER, STATE, CURVE = "optimizer.safetensors", "state.json", "curve.parquet"
+
+CURVE_SCHEMA = pa.schema(
+    [
+        ("env_steps", pa.int64()),
+        ("seconds", pa.float64()),
+        ("episodes", pa.int64()),  # finished in this update
+        ("return_mean", pa.float64()),  # of those; null where none finished, as the two below
+        ("success_rate", pa.float64()),
+        ("length_mean", pa.float64()),
+        ("raw_reward", pa.float64()),  # mean normalised learned reward a step
+        ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
+        ("share_paid", pa.float64()),  # share of steps that were paid anything
+        *[(name, pa.float64()) for name in Losses.__dataclass_fields__],
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained: everything but the reward function."""
+
+    arm: str
+    seed: int
+    """Of the agent; arms with the same seed share initial weights and environments."""
+    run_seed: int
+    """Of the whole run."""
+    env: EnvParams
+    ppo: PPOParams
+    shaping: ShapingParams
+    """With the arm's own weights."""
+    steps: int
+    checkpoint_steps: int
+
+    @property
+    def steps_per_update(self) -> int:
+        return self.ppo.n_envs * self.ppo.n_steps
+
+    @property
+    def updates(self) -> int:
+        """Updates until at least `steps` are done."""
+        return -(-self.steps // self.steps_per_update)
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps that are done in the end: whole updates."""
+        return self.updates * self.steps_per_update
+
+    @property
+    def updates_per_checkpoint(self) -> int:
+        return max(1, self.checkpoint_steps // self.steps_per_update)
+
+
+@dataclass
+class Progress:
+    """What a checkpoint holds besides weights."""
+
+    update: int = 0
+    seconds: float = 0.0
+    unseen: int = 0
+    """Captions met that the reward's table did not hold."""
+    curve: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(
+    task: Task, room: Room, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
+) -> None:
+    """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
+
+    Args:
+        task: what to train.
+        room: the environment's room.
+        reward: the learned part of the reward; None trains on the environment's alone.
+        directory: where checkpoints and, in the end, the agent are.
+        advance: told how many environment steps are done, those of the checkpoint included.
+    """
+    recover(directory)
+    ppo, progress = _begin(task, room)
+    if directory.exists():
+        progress = _restore(directory, ppo)
+        advance(progress.update * task.steps_per_update)
+    while progress.update < task.updates:
+        _train_chapter(task, room, reward, ppo, progress, advance)
+        _save(directory, task, ppo, progress)
+
+
+def initial_network(room: Room, hidden: tuple[int, ...], run_seed: int, seed: int) -> ActorCritic:
+    """Return the network that training with a seed begins with, the same for all arms."""
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
+        n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
+        return make_network(n_features, room.action_space, hidden)
+
+
+def _begin(task: Task, room: Room) -> tuple[PPO, Progress]:
+    network = initial_network(room, task.ppo.hidden, task.run_seed, task.seed)
+    return PPO(network, task.ppo, generator(task.run_seed, "agent", task.seed, "actions")), Progress()
+
+
+def _train_chapter(
+    task: Task, room: Room, reward: RewardFunction | None, ppo: PPO, progress: Progress, advance: Callable[[int], None]
+) -> None:
+    """Train from one checkpoint to the next, in environments of its own."""
+    seed = derive_seed(task.run_seed, "agent", task.seed, "envs", progress.update)
+    envs = make_vector(task.env, room, task.ppo.n_envs, seed)
+    signal = _Signal(task.shaping, room, reward, task.ppo.n_envs)
+    episodes = _Episodes(room, task.ppo.n_envs)
+    rollout = ppo.rollout(envs)
+    observation = envs.reset()
+    last = min(progress.update + task.updates_per_checkpoint, task.updates)
+    while progress.update < last:
+        started = time.perf_counter()
+        if task.ppo.anneal:
+            ppo.set_learning_rate(task.ppo.learning_rate * (1 - progress.update / task.updates))
+        observation = ppo.collect(envs, observation, rollout)
+        rewarded = signal.mix_into(rollout)
+        losses = ppo.learn(rollout)
+        progress.update += 1
+        progress.seconds += time.perf_counter() - started
+        row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
+        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **asdict(losses)})
+        advance(task.steps_per_update)
+    progress.unseen += signal.unseen
+    envs.close()
+
+
+class _Signal:
+    """The reward that is learned from: the environment's and the shaped learned one, weighed."""
+
+    def __init__(self, shaping: ShapingParams, room: Room, reward: RewardFunction | None, n_envs: int) -> None:
+        self._shaping = shaping
+        self._captioner = Captioner(room)
+        self._counts = EpisodeCounts(n_envs)
+        self._reward = reward
+        self._unseen_before = reward.unseen if reward else 0
+
+    @property
+    def unseen(self) -> int:
+        return self._reward.unseen - self._unseen_before if self._reward else 0
+
+    def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
+        """Write `rollout.reward`; return what the curve keeps of its learned part."""
+        if self._reward is None:
+            rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
+            return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
+        transitions = rollout.transitions
+        flat_ids = self._captioner.ids(transitions)
+        ids = flat_ids.reshape(rollout.valid.shape)
+        counts = self._counts.update(ids, rollout.valid, rollout.terminated | rollout.truncated)
+        raw = self._reward(transitions, flat_ids, self._captioner.texts).reshape(ids.shape)
+        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
+        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
+        said = rollout.valid & (ids >= 0)
+        return {
+            "raw_reward": float(raw[said].mean()) if said.any() else None,
+            "shaped_reward": float(shaped.sum() / rollout.valid.sum()),
+            "share_paid": float((shaped != 0).sum() / rollout.valid.sum()),
+        }
+
+
+class _Episodes:
+    """Returns, lengths and successes of the episodes that end in each rollout."""
+
+    def __init__(self, room: Room, n_envs: int) -> None:
+        self._room = room
+        self._returns = np.zeros(n_envs, dtype=np.float32)
+        self._lengths = np.zeros(n_envs, dtype=np.int64)
+
+    def finished(self, rollout: Rollout) -> dict[str, float | None]:
+        returns: list[FloatArray] = []
+        lengths, terminated = [], []
+        for t in range(len(rollout.valid)):
+            self._returns += rollout.extrinsic[t] * rollout.valid[t]
+            self._lengths += rollout.valid[t]
+            ended = rollout.terminated[t] | rollout.truncated[t]
+            if ended.any():
+                returns.append(self._returns[ended])
+                lengths.append(self._lengths[ended])
+                terminated.append(rollout.terminated[t][ended])
+                self._returns[ended] = 0
+                self._lengths[ended] = 0
+        if not returns:
+            return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
+        all_returns = np.concatenate(returns)
+        success = self._room.succeeded(all_returns, np.concatenate(terminated))
+        return {
+            "episodes": len(all_returns),
+            "return_mean": float(all_returns.mean()),
+            "success_rate": None if success is None else float(success.mean()),
+            "length_mean": float(np.concatenate(lengths).mean()),
+        }
+
+
+def _save(directory: Path, task: Task, ppo: PPO, progress: Progress) -> None:
+    """Write a checkpoint beside the last one and put it in its place."""
+    partial = directory.with_name(f".{directory.name}.writing")
+    partial.mkdir(parents=True, exist_ok=True)
+    finished = progress.update >= task.updates
+    save_policy(partial, ppo.network, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+    names = [name for name, _ in ppo.network.named_parameters()]
+    state = ppo.optimizer.state_dict()["state"]
+    moments = {f"{names[i]}.{key}": value.contiguous() for i, part in state.items() for key, value in part.items()}
+    save_file(moments, partial / OPTIMIZER)
+    write_json(
+        partial / STATE,
+        {
+            "update": progress.update,
+            "env_steps": progress.update * task.steps_per_update,
+            "finished": finished,
+            "seconds": progress.seconds,
+            "unseen": progress.unseen,
+            "rng": ppo.rng.bit_generator.state,
+        },
+    )
+    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
+    replace_directory(partial, directory)
+
+
+def _restore(directory: Path, ppo: PPO) -> Progress:
+    """Load a checkpoint into `ppo`.
+
+    Raises:
+        DataError: it is damaged or of another network.
+    """
+    state = read_json(directory / STATE)
+    try:
+        ppo.network.load_state_dict(load_policy(directory).state_dict())
+        moments = load_file(directory / OPTIMIZER)
+        curve = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+        content = ppo.optimizer.state_dict()
+        content["state"] = {
+            i: {key: moments[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+            for i, (name, _) in enumerate(ppo.network.named_parameters())
+        }
+        ppo.optimizer.load_state_dict(content)
+        ppo.rng.bit_generator.state = state["rng"]
+        return Progress(state["update"], state["seconds"], state["unseen"], curve)
+    except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(
+            f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
+        ) from None
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether an agent's directory holds the end of its training."""
+    recover(directory)
+    return directory.exists() and bool(read_json(directory / STATE)["finished"])

@@ -1,0 +1,208 @@
+"""The `laurel` command: arguments in, a stage out. Imports nothing heavy before a stage is to run."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from laurel import __version__
+from laurel.errors import LaurelError
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage's command: what it reads, where it writes, how it is explained."""
+
+    name: str
+    summary: str
+    inputs: tuple[str, ...]
+    output: str
+    example: str
+
+    @property
+    def module(self) -> str:
+        return f"laurel.stages.{self.name.replace('-', '_')}"
+
+
+PLACES = {
+    "trajectories": "data/trajectories",
+    "captions": "data/captions",
+    "preferences": "data/preferences",
+    "reward": "data/reward",
+    "agents": "data/agents",
+}
+"""Where stages read their inputs unless told otherwise."""
+
+STAGES = (
+    Stage(
+        "collect",
+        "Step many environments with a policy and keep every transition.",
+        (),
+        "data/trajectories",
+        "laurel collect --output data/trajectories",
+    ),
+    Stage(
+        "caption",
+        "Say every transition in words and count the distinct captions.",
+        ("trajectories",),
+        "data/captions",
+        "laurel caption --trajectories data/trajectories",
+    ),
+    Stage(
+        "annotate",
+        "Ask an annotator which of two captions is better.",
+        ("captions",),
+        "data/preferences",
+        "laurel annotate --captions data/captions",
+    ),
+    Stage(
+        "train-reward",
+        "Fit a reward model to the preferences.",
+        ("trajectories", "captions", "preferences"),
+        "data/reward",
+        "laurel train-reward --preferences data/preferences",
+    ),
+    Stage(
+        "train-agents",
+        "Train agents of every arm with every seed.",
+        ("captions", "preferences", "reward"),
+        "data/agents",
+        "laurel train-agents --reward data/reward --output data/agents",
+    ),
+    Stage(
+        "evaluate",
+        "Play fresh episodes, compare the arms, write the report.",
+        ("trajectories", "captions", "preferences", "reward", "agents"),
+        "reports",
+        "laurel evaluate --agents data/agents --output reports",
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code: 0, 2 for what the user can mend, 130 for Ctrl-C."""
+    options = _parser().parse_args(arguments)
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+    except LaurelError as error:
+        if options.debug:
+            raise
+        print(f"laurel: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("laurel: stopped. Run the same command again to go on.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + errno.EPIPE
+    return int(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="laurel",
+        description="Language-model feedback as reward for reinforcement learning, one stage a command.",
+        epilog="The whole pipeline: `dvc repro` (or `make run`). A stage by itself: laurel collect --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"laurel {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for stage in STAGES:
+        command = _command(commands, stage.name, stage.summary, stage.example)
+        command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+        for name in stage.inputs:
+            command.add_argument(
+                f"--{name}", type=Path, default=Path(PLACES[name]), metavar="DIR", help=f"default: {PLACES[name]}"
+            )
+        command.add_argument(
+            "--output", type=Path, default=Path(stage.output), metavar="DIR", help=f"default: {stage.output}"
+        )
+        command.set_defaults(run=_run_stage, stage=stage)
+
+    show = _command(commands, "show", "Print what a stage's output holds.", "laurel show data/captions")
+    show.add_argument("directory", type=Path, metavar="DIR", help="a stage's output")
+    show.set_defaults(run=_show)
+
+    table = _command(commands, "table", "Print the table of arms of a report.", "laurel table reports --markdown")
+    table.add_argument(
+        "directory", type=Path, nargs="?", default=Path("reports"), metavar="DIR", help="default: reports"
+    )
+    table.add_argument("--markdown", action="store_true", help="as Markdown, for a README")
+    table.set_defaults(run=_table)
+
+    export = commands.add_parser("export", help="Write data in other libraries' formats.", description="Export data.")
+    formats = export.add_subparsers(dest="format", metavar="FORMAT", required=True)
+    minari = _command(
+        formats,
+        "minari",
+        "Write trajectories as a Minari data set.",
+        "laurel export minari doorkey/random-v0 --output minari",
+    )
+    minari.add_argument("dataset", metavar="NAME", help="name of the data set, e.g. doorkey/random-v0")
+    minari.add_argument("--trajectories", type=Path, default=Path(PLACES["trajectories"]), metavar="DIR")
+    minari.add_argument("--output", type=Path, default=Path("minari"), metavar="DIR", help="folder of Minari data sets")
+    minari.set_defaults(run=_export_minari)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return command
+
+
+def _run_stage(options: argparse.Namespace) -> int:
+    import logging
+
+    from laurel.params import load_params
+    from laurel.tracking import configure
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    stage: Stage = options.stage
+    params = load_params(options.params)
+    configure(options.params.parent)
+    inputs = {name: getattr(options, name) for name in stage.inputs}
+    importlib.import_module(stage.module).run(params, **inputs, output=options.output)
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from laurel.data.show import describe_directory
+
+    print(describe_directory(options.directory))
+    return 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    from laurel.data.directory import read_json
+    from laurel.evaluation.summary import markdown_table, table
+
+    metrics = read_json(options.directory / "metrics.json")
+    print(markdown_table(metrics) if options.markdown else table(metrics))
+    return 0
+
+
+def _export_minari(options: argparse.Namespace) -> int:
+    from laurel.data.minari import export
+
+    counts = export(options.trajectories, options.dataset, options.output)
+    print(", ".join(f"{value} {key}" for key, value in counts.items()), f"in {options.output / options.dataset}")
+    return 0

@@ -1,0 +1,153 @@
+"""Export to Minari, the data-set format of Gymnasium's house (https://minari.farama.org).
+
+Knows both formats; changes nothing about the data but that an episode which collection cut off is marked
+truncated, since in the data set nothing follows it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.data.directory import read_manifest
+from laurel.data.trajectories import STAGE, Position, read_trajectories
+from laurel.envs.base import Room, Transitions
+from laurel.errors import DataError, LaurelError
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    from minari.data_collector import EpisodeBuffer
+
+ROOT = "MINARI_DATASETS_PATH"
+
+
+def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
+    """Write trajectories as a Minari data set.
+
+    Observations are those of the environment's space where packed rows can be turned back into them, else
+    the packed rows themselves.
+
+    Args:
+        trajectories: output of the collect stage.
+        dataset_id: Minari's name for it, e.g. "minigrid/doorkey-8x8/random-v0".
+        output: directory of data sets; `MINARI_DATASETS_PATH` names it when the set is loaded.
+
+    Returns:
+        Episodes and steps written.
+
+    Raises:
+        LaurelError: Minari is not installed.
+        DataError: the name is not allowed or taken, or the trajectories cannot be read.
+    """
+    for package in ("minari", "h5py"):
+        if importlib.util.find_spec(package) is None:
+            raise LaurelError(f"{package} is not installed: pip install laurel[minari]")
+    import minari
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    from laurel.envs import make_reference, room_for
+    from laurel.params import EnvParams
+
+    env = EnvParams.model_validate(read_manifest(trajectories, STAGE)["params"]["env"])
+    try:
+        parse_dataset_id(dataset_id)
+    except ValueError:
+        raise DataError(f'"{dataset_id}" is no name for a Minari data set: write (namespace/)name-v0.') from None
+    place = output / dataset_id
+    if place.exists():
+        raise DataError(f"{place}: exists already. Choose another name or version, or delete it.")
+    room = room_for(env)
+    reference = make_reference(env)
+    space = _observation_space(room)
+    counts = {"episodes": 0, "steps": 0}
+    try:
+        with _datasets_in(output):
+            dataset = None
+            for transitions, position in read_trajectories(trajectories):
+                episodes = list(_episodes(transitions, position, space, room))
+                if dataset is None:
+                    dataset = minari.create_dataset_from_buffers(
+                        dataset_id,
+                        episodes,
+                        env=reference,
+                        observation_space=space,
+                        algorithm_name="laurel collect",
+                        description=f"{room.env_id}: {room.description}",
+                        jpeg_encoding=False,  # it would blur symbolic images
+                    )
+                else:
+                    dataset.storage.update_episodes(episodes)
+                counts["episodes"] += len(episodes)
+                counts["steps"] += len(transitions)
+    except BaseException as error:
+        shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise DataError(f"{place}: cannot be written ({error.strerror or error}).") from error
+        raise
+    finally:
+        reference.close()
+    return counts
+
+
+def _observation_space(room: Room) -> gym.Space[Any]:
+    """Return the environment's space, or a box of rows where the room packs in a way of its own."""
+    import gymnasium as gym
+
+    if type(room).pack_one is Room.pack_one:
+        return room.packed.space
+    dtype = room.observation_dtype
+    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+    low, high = (limits.min, limits.max) if dtype.kind in "iu" else (-np.inf, np.inf)
+    return gym.spaces.Box(low, high, (room.observation_size,), dtype.type)
+
+
+def _episodes(
+    transitions: Transitions, position: Position, space: gym.Space[Any], room: Room
+) -> Iterator[EpisodeBuffer]:
+    from minari.data_collector import EpisodeBuffer
+
+    starts = np.flatnonzero(position.t == 0)
+    for start, stop in zip(starts, [*starts[1:], len(transitions)], strict=True):
+        part = transitions[start:stop]
+        rows = np.concatenate([part.observation, part.next_observation[-1:]])
+        truncated = part.truncated.copy()
+        truncated[-1] |= not part.terminated[-1]
+        yield EpisodeBuffer(
+            observations=_batch([room.packed.unpack(row) for row in rows]) if space is room.packed.space else rows,
+            actions=part.action,
+            rewards=part.reward,
+            terminations=part.terminated,
+            truncations=truncated,
+        )
+
+
+def _batch(observations: list[Any]) -> Any:
+    """Turn a list of observations into one observation of arrays, as Minari stores them."""
+    match observations[0]:
+        case dict():
+            return {key: _batch([observation[key] for observation in observations]) for key in observations[0]}
+        case tuple():
+            return tuple(_batch(list(parts)) for parts in zip(*observations, strict=True))
+        case _:
+            return np.array(observations)
+
+
+@contextmanager
+def _datasets_in(output: Path) -> Iterator[None]:
+    """Point Minari, which knows one place for data sets, to a directory."""
+    before = os.environ.get(ROOT)
+    os.environ[ROOT] = str(output)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ROOT]
+        else:
+            os.environ[ROOT] = before

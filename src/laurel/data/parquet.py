@@ -1,0 +1,130 @@
+"""Parquet files of a declared schema: the same content gives the same bytes, and what is read is checked.
+
+Knows nothing about what the columns mean. Pages carry checksums, so that a damaged file cannot pass for data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laurel.errors import DataError
+
+
+class ParquetWriter:
+    """Writes tables one after the other into one file, a row group each.
+
+    Args:
+        path: the file to make.
+        schema: of every table; its metadata is stored too.
+        plain: columns stored without a dictionary, where building one costs more than it saves.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, plain: tuple[str, ...] = ()) -> None:
+        columns = [name for name in schema.names if name not in plain]
+        self._stream: IO[bytes] = path.open("wb")  # Python's own, so that a full disk is an OSError with its number
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression="zstd",
+            use_dictionary=columns,
+            write_statistics=columns,
+            write_page_checksum=True,
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def close(self) -> None:
+        """Write what closes the file: without this it cannot be read."""
+        self._writer.close()
+        self._stream.close()
+
+    def __enter__(self) -> ParquetWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of a file that cannot be finished, without another try at writing."""
+        self._writer.is_open = False
+        self._stream.close()
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write one table as a file."""
+    with ParquetWriter(path, table.schema) as writer:
+        writer.write(table)
+
+
+def read_table(path: Path, schema: pa.Schema, stage: str) -> pa.Table:
+    """Read a whole file.
+
+    Args:
+        path: the file.
+        schema: the columns that must be there; others are left out.
+        stage: who writes such files, for the error.
+
+    Raises:
+        DataError: the file is missing, damaged or of another schema.
+    """
+    with opened(path, schema, stage) as file, readable(path, stage):
+        table = file.read(columns=schema.names).select(schema.names)
+    for column, field in zip(table.columns, schema, strict=True):
+        _check_nulls(path, column, field, stage)
+    return table
+
+
+@contextmanager
+def opened(path: Path, schema: pa.Schema | None, stage: str) -> Iterator[pq.ParquetFile]:
+    """Open a file and check its schema, if one is given; errors as `read_table`."""
+    with readable(path, stage):
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    with file:
+        if schema is not None:
+            with readable(path, stage):
+                found = file.schema_arrow
+            _check_schema(path, found, schema, stage)
+        yield file
+
+
+@contextmanager
+def readable(path: Path, stage: str) -> Iterator[None]:
+    """Turn what reading a missing or damaged file raises into a DataError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file. Run laurel {stage} again.") from None
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise DataError(f"{path}: not a whole Parquet file ({reason}). Run laurel {stage} again.") from None
+
+
+def _check_schema(path: Path, found: pa.Schema, expected: pa.Schema, stage: str) -> None:
+    missing = [name for name in expected.names if name not in found.names]
+    if missing:
+        raise DataError(
+            f'{path}: column "{missing[0]}" is missing; there are {", ".join(found.names) or "none"}. '
+            f"Run laurel {stage} again."
+        )
+    for field in expected:
+        kind = found.field(field.name).type
+        if kind != field.type:
+            raise DataError(
+                f'{path}: column "{field.name}" holds {kind}, but must hold {field.type}. Run laurel {stage} again.'
+            )
+
+
+def _check_nulls(path: Path, column: pa.Array | pa.ChunkedArray, field: pa.Field, stage: str) -> None:
+    if column.null_count and not field.nullable:
+        raise DataError(f'{path}: column "{field.name}" has empty entries. Run laurel {stage} again.')

@@ -1,0 +1,206 @@
+"""Pairs of segments and what an annotator said about them.
+
+Knows segments by number; knows nothing about who judged or how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from laurel.data.directory import read_manifest
+from laurel.data.parquet import read_table, write_table
+from laurel.envs.base import BoolArray, IntArray
+from laurel.errors import DataError
+
+_T = TypeVar("_T", str, int)
+
+STAGE = "annotate"
+PAIRS, PREFERENCES = "pairs.parquet", "preferences.parquet"
+
+STATUSES = ("ok", "tie", "abstain", "parse_failed", "api_failed")
+"""ok: one is better; tie: neither; abstain: the annotator would not say; the rest: it could not be asked or read."""
+UNLABELLED = ("abstain", "parse_failed", "api_failed")
+"""Statuses without a probability."""
+
+PAIRS_SCHEMA = pa.schema(
+    [
+        pa.field("pair", pa.int32(), nullable=False),
+        pa.field("first", pa.int32(), nullable=False),
+        pa.field("second", pa.int32(), nullable=False),
+        pa.field("sampler", pa.string(), nullable=False),
+        pa.field("seed", pa.int64(), nullable=False),
+    ]
+)
+PREFERENCES_SCHEMA = pa.schema(
+    [
+        pa.field("pair", pa.int32(), nullable=False),
+        pa.field("p_first", pa.float64()),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("votes", pa.int32(), nullable=False),
+        pa.field("swap_consistent", pa.bool_()),
+        pa.field("annotator", pa.string(), nullable=False),
+    ]
+)
+
+
+class _Judgement(Protocol):
+    """What `laurel.feedback` says about a pair."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def p_first(self) -> float | None: ...
+    @property
+    def votes(self) -> int: ...
+    @property
+    def swap_consistent(self) -> bool | None: ...
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P pairs of segments; pair i is row i."""
+
+    first: IntArray
+    second: IntArray
+    sampler: str
+    """How they were drawn."""
+    seed: int
+    """Of the draw."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """What was said about P pairs; row i is about pair i.
+
+    Raises:
+        DataError: a status is unknown, or a probability does not go with its status.
+    """
+
+    p_first: npt.NDArray[np.float64]
+    """(P,) probability that the first is the better; NaN where there is no label, 1/2 for ties."""
+    status: npt.NDArray[np.str_]
+    """(P,) one of STATUSES."""
+    votes: npt.NDArray[np.int32]
+    """(P,) answers that the label rests on."""
+    swap_consistent: npt.NDArray[np.int8]
+    """(P,) 1 where asking in the other order gave the same, 0 where not, -1 where it was not asked."""
+    annotator: str
+    """Who judged, with model and settings."""
+
+    def __post_init__(self) -> None:
+        self._require(np.isin(self.status, STATUSES), f"has a status that is none of {', '.join(STATUSES)}")
+        unlabelled = np.isin(self.status, UNLABELLED)
+        self._require(np.isnan(self.p_first) == unlabelled, "has a probability if and only if it has no label")
+        inside = (self.p_first >= 0) & (self.p_first <= 1)
+        self._require(unlabelled | inside, "has a probability outside [0, 1]")
+        self._require((self.status != "tie") | (self.p_first == 0.5), "is a tie, but its probability is not 0.5")
+
+    def __len__(self) -> int:
+        return len(self.p_first)
+
+    @staticmethod
+    def of(judgements: Iterable[_Judgement], annotator: str) -> Preferences:
+        """Gather judgements in the order of the pairs."""
+        rows = [(j.p_first, j.status, j.votes, j.swap_consistent) for j in judgements]
+        return Preferences(
+            p_first=np.array([np.nan if p is None else p for p, _, _, _ in rows], dtype=np.float64),
+            status=np.array([status for _, status, _, _ in rows], dtype=np.str_),
+            votes=np.array([votes for _, _, votes, _ in rows], dtype=np.int32),
+            swap_consistent=np.array([-1 if same is None else int(same) for _, _, _, same in rows], dtype=np.int8),
+            annotator=annotator,
+        )
+
+    @property
+    def usable(self) -> BoolArray:
+        """(P,) True where there is a label to learn from: ok and tie."""
+        return ~np.isnan(self.p_first)
+
+    def status_counts(self) -> dict[str, int]:
+        """Return how many pairs have each status, those that none has included."""
+        return {status: int((self.status == status).sum()) for status in STATUSES}
+
+    def _require(self, holds: BoolArray, otherwise: str) -> None:
+        if not holds.all():
+            raise DataError(f"Preferences: pair {int(np.flatnonzero(~holds)[0])} {otherwise}.")
+
+
+def write_pairs(path: Path, pairs: Pairs) -> None:
+    """Write the pairs into a directory."""
+    columns = {
+        "pair": np.arange(len(pairs), dtype=np.int32),
+        "first": pairs.first.astype(np.int32),
+        "second": pairs.second.astype(np.int32),
+        "sampler": pa.array([pairs.sampler] * len(pairs), pa.string()),
+        "seed": np.full(len(pairs), pairs.seed, dtype=np.int64),
+    }
+    write_table(path / PAIRS, pa.table(columns, schema=PAIRS_SCHEMA))
+
+
+def read_pairs(path: Path) -> Pairs:
+    """Read the pairs of an annotate stage's output.
+
+    Raises:
+        DataError: the directory is another stage's, or the file is missing or damaged.
+    """
+    table = _read(path, PAIRS, PAIRS_SCHEMA)
+    return Pairs(
+        first=table["first"].to_numpy().astype(np.int64),
+        second=table["second"].to_numpy().astype(np.int64),
+        sampler=_single(path / PAIRS, table, "sampler", ""),
+        seed=_single(path / PAIRS, table, "seed", 0),
+    )
+
+
+def write_preferences(path: Path, preferences: Preferences) -> None:
+    """Write what was said about the pairs into a directory."""
+    columns = {
+        "pair": np.arange(len(preferences), dtype=np.int32),
+        "p_first": pa.array(preferences.p_first, mask=~preferences.usable),
+        "status": pa.array(preferences.status.tolist(), pa.string()),
+        "votes": preferences.votes,
+        "swap_consistent": pa.array(preferences.swap_consistent == 1, mask=preferences.swap_consistent < 0),
+        "annotator": pa.array([preferences.annotator] * len(preferences), pa.string()),
+    }
+    write_table(path / PREFERENCES, pa.table(columns, schema=PREFERENCES_SCHEMA))
+
+
+def read_preferences(path: Path) -> Preferences:
+    """Read the labels of an annotate stage's output; errors as `read_pairs`, or a label is not allowed."""
+    table = _read(path, PREFERENCES, PREFERENCES_SCHEMA)
+    consistent = table["swap_consistent"].cast(pa.int8()).fill_null(-1)
+    try:
+        return Preferences(
+            p_first=table["p_first"].to_numpy(),
+            status=np.array(table["status"].to_pylist(), dtype=np.str_),
+            votes=table["votes"].to_numpy(),
+            swap_consistent=consistent.to_numpy(),
+            annotator=_single(path / PREFERENCES, table, "annotator", ""),
+        )
+    except DataError as error:
+        raise DataError(f"{path / PREFERENCES}: {error} Run laurel {STAGE} again.") from None
+
+
+def _read(path: Path, name: str, schema: pa.Schema) -> pa.Table:
+    read_manifest(path, STAGE)
+    table = read_table(path / name, schema, STAGE)
+    if not np.array_equal(table["pair"].to_numpy(), np.arange(len(table))):
+        raise DataError(f"{path / name}: pairs are not 0, 1, 2 and so on. Run laurel {STAGE} again.")
+    return table
+
+
+def _single(file: Path, table: pa.Table, column: str, empty: _T) -> _T:
+    """Return the value that all rows share."""
+    values = table[column].unique().to_pylist()
+    if len(values) > 1:
+        raise DataError(f'{file}: column "{column}" holds {len(values)} values, but must hold one. Run laurel {STAGE}.')
+    return values[0] if values else empty

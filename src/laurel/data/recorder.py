@@ -1,0 +1,128 @@
+"""Cuts the steps of many environments into whole episodes, in blocks.
+
+Knows the seam of `laurel.envs.vector`: an environment resets on the step after an episode's end, so the
+observation before that step is the episode's final one. Each step of an environment is therefore exactly
+one row, and only the block's end costs Python work per environment. Knows nothing about policies or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.trajectories import Rows
+from laurel.envs.base import Array, BoolArray, FloatArray
+
+BLOCK_BYTES = 32 * 2**20
+
+
+class EpisodeRecorder:
+    """Collects what N environments did and hands on whole episodes.
+
+    Args:
+        observation: (N, D) packed observations before the first step.
+        action_shape: () or (A,).
+        action_dtype: of actions.
+        policy: (N,) which policy drives each environment.
+        write: takes rows that end with a final observation; the rows are its own to keep.
+        block_steps: steps between two hand-overs; by default as many as fit BLOCK_BYTES, 256 at most.
+    """
+
+    def __init__(
+        self,
+        observation: Array,
+        action_shape: tuple[int, ...],
+        action_dtype: np.dtype[Any],
+        policy: npt.NDArray[np.int8],
+        write: Callable[[Rows], None],
+        block_steps: int | None = None,
+    ) -> None:
+        n_envs, size = observation.shape
+        row_bytes = n_envs * (size * observation.dtype.itemsize + 64)
+        self._steps = block_steps or min(256, max(8, BLOCK_BYTES // row_bytes))
+        self._write = write
+        shape = (n_envs, self._steps)
+        self._observation = np.zeros((n_envs, self._steps + 1, size), dtype=observation.dtype)
+        self._observation[:, 0] = observation
+        self._block = Rows(  # an environment's steps side by side, so that an episode is a slice
+            observation=self._observation[:, :-1],
+            action=np.zeros((*shape, *action_shape), dtype=action_dtype),
+            reward=np.zeros(shape, dtype=np.float32),
+            terminated=np.zeros(shape, dtype=np.bool_),
+            truncated=np.zeros(shape, dtype=np.bool_),
+            log_prob=np.zeros(shape, dtype=np.float32),
+            value=np.zeros(shape, dtype=np.float32),
+            policy=np.repeat(policy[:, None], self._steps, axis=1),
+            final=np.zeros(shape, dtype=np.bool_),
+        )
+        self._running: list[list[Rows]] = [[] for _ in range(n_envs)]
+        self._filled = 0
+
+    def record(
+        self,
+        action: Array,
+        log_prob: FloatArray,
+        value: FloatArray,
+        observation: Array,
+        reward: FloatArray,
+        terminated: BoolArray,
+        truncated: BoolArray,
+        valid: BoolArray,
+    ) -> None:
+        """Add a step of every environment: what was done, and what `VectorEnv.step` answered."""
+        if self._filled == self._steps:
+            self._hand_over()
+        block, t = self._block, self._filled
+        self._observation[:, t + 1] = observation
+        block.action[:, t] = action
+        block.log_prob[:, t] = log_prob
+        block.value[:, t] = value
+        block.reward[:, t] = reward
+        block.terminated[:, t] = terminated
+        block.truncated[:, t] = truncated
+        block.final[:, t] = ~valid
+        self._filled += 1
+
+    def finish(self, undo: BoolArray) -> int:
+        """Hand on what is left; an episode still running ends with neither flag on its last step.
+
+        Args:
+            undo: (N,) environments whose last step is left out.
+
+        Returns:
+            How many episodes were still running.
+        """
+        running = 0
+        for env, parts in enumerate(self._running):
+            steps = self._filled - int(undo[env])
+            if steps > 0:
+                parts.append(self._block[env, :steps].copy())
+            if not parts:
+                continue
+            last = parts[-1][-1:]
+            if not last.final[0]:
+                parts.append(_final_row(last, self._observation[env, steps]))
+                running += not (last.terminated[0] or last.truncated[0])
+            self._write(Rows.concatenate(parts))
+        return running
+
+    def _hand_over(self) -> None:
+        """Hand on the episodes that the block completed and keep the others' steps."""
+        final = self._block.final[:, : self._filled]
+        complete = np.where(final.any(axis=1), self._filled - final[:, ::-1].argmax(axis=1), 0)
+        for env, (parts, stop) in enumerate(zip(self._running, complete.tolist(), strict=True)):
+            if stop:
+                self._write(Rows.concatenate([*parts, self._block[env, :stop].copy()]))
+                parts.clear()
+            if stop < self._filled:
+                parts.append(self._block[env, stop : self._filled].copy())
+        self._observation[:, 0] = self._observation[:, self._filled]
+        self._filled = 0
+
+
+def _final_row(last: Rows, observation: Array) -> Rows:
+    return replace(last, observation=observation[None].copy(), final=np.ones(1, dtype=np.bool_))

@@ -1,0 +1,229 @@
+"""What a stage's output holds, as text for a terminal: its manifest, files, schemas and sample rows.
+
+Knows the kinds of file (Parquet, safetensors, JSON), not the stages; only captions with rewards and agents
+with curves get a table of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from laurel.data.directory import MANIFEST, read_json, read_manifest
+from laurel.data.parquet import opened, readable
+from laurel.errors import DataError
+
+WIDTH = 100
+SAMPLES = 5
+"""Rows shown of a table; of one with texts, four times as many."""
+CAPTIONS = 12
+"""Captions shown at either end of the list by reward."""
+VALUES = 40
+"""Values shown of a JSON file."""
+
+_Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Files that differ in numbers only, such as shards."""
+
+    name: str
+    """With `*` for what differs, where there is more than one."""
+    files: tuple[Path, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.stat().st_size for file in self.files)
+
+
+def describe_directory(path: Path) -> str:
+    """Describe a stage's output in lines of at most WIDTH columns.
+
+    Raises:
+        DataError: the directory is no stage's output, or a file in it is damaged.
+    """
+    manifest = read_manifest(path)
+    stage = manifest["stage"]
+    groups = _groups(path)
+    lines = [f"{path}: output of laurel {stage}", "", *_manifest_lines(manifest)]
+    rows = [[group.name, len(group.files), _row_count(group, stage), _size(group.bytes)] for group in groups]
+    lines += ["", *_table(["file", "files", "rows", "size"], rows), *_agent_lines(path, stage)]
+    shown = set()
+    for group in groups:
+        if "/" in group.name:  # one agent's files stand for all
+            if group.files[0].name in shown:
+                continue
+            shown.add(group.files[0].name)
+        match group.files[0].suffix:
+            case ".parquet":
+                body = _parquet_lines(group.files[0], stage)
+            case ".safetensors":
+                body = _safetensors_lines(group.files[0], stage)
+            case ".json":
+                body = _json_lines(group.files[0])
+            case _:
+                continue
+        lines += ["", group.name, *body]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _groups(path: Path) -> list[_Group]:
+    found: dict[str, list[Path]] = {}
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and file != path / MANIFEST):
+        name = file.relative_to(path).as_posix()
+        found.setdefault(re.sub(r"\d+", "*", name), []).append(file)
+    return [
+        _Group(name if len(files) > 1 else files[0].relative_to(path).as_posix(), tuple(files))
+        for name, files in found.items()
+    ]
+
+
+def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
+    pairs = [("version", manifest.get("version")), ("digest", str(manifest["digest"])[:12])]
+    pairs += [(f"input {name}", str(digest)[:12]) for name, digest in manifest.get("inputs", {}).items()]
+    pairs += list(manifest.get("counts", {}).items())
+    pairs += [("seconds", manifest.get("seconds")), ("mlflow run", manifest.get("mlflow_run_id") or "none")]
+    lines = [f"  {key:<22} {_fit(_cell(value), WIDTH - 25)}" for key, value in pairs]
+    for note in manifest.get("notes", []):
+        lines += textwrap.wrap(f"note: {note}", WIDTH - 2, initial_indent="  ", subsequent_indent="        ")
+    return lines
+
+
+def _agent_lines(path: Path, stage: str) -> list[str]:
+    """Show where each agent's learning curve ended."""
+    rows = []
+    for curve in sorted(path.glob("*/seed-*/curve.parquet")):
+        with opened(curve, None, stage) as file, readable(curve, stage):
+            table = file.read()
+        last = table.slice(max(0, len(table) - 1)).to_pylist()[0] if len(table) else {}
+        measured = [last.get(key) for key in ("env_steps", "return_mean", "success_rate", "shaped_reward", "seconds")]
+        rows.append([curve.parent.parent.name, curve.parent.name, *measured])
+    headers = ["arm", "seed", "env steps", "return", "success", "shaped reward", "seconds"]
+    return ["", "agents, at the end of their learning curves", *_table(headers, rows)] if rows else []
+
+
+def _row_count(group: _Group, stage: str) -> int | None:
+    if group.files[0].suffix != ".parquet":
+        return None
+    rows = 0
+    for path in group.files:
+        with opened(path, None, stage) as file:
+            rows += file.metadata.num_rows
+    return rows
+
+
+def _parquet_lines(path: Path, stage: str) -> list[str]:
+    with opened(path, None, stage) as file:
+        schema = file.schema_arrow
+        columns = ", ".join(f"{field.name} {_type(field.type)}" for field in schema)
+        lines = textwrap.wrap(columns, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
+        with readable(path, stage):
+            if {"text", "reward"} <= set(schema.names):
+                return [*lines, *_reward_lines(file)]
+            size = SAMPLES * 4 if "text" in schema.names else SAMPLES
+            batch = next(file.iter_batches(batch_size=size), None)
+    rows = [] if batch is None else [list(row.values()) for row in batch.to_pylist()]
+    more = file.metadata.num_rows - len(rows)
+    return [*lines, *_table(schema.names, rows), *([f"  and {more:,} more"] if more else [])]
+
+
+def _reward_lines(file: pq.ParquetFile) -> list[str]:
+    """Show captions from the best to the worst, the middle left out."""
+    table = file.read().sort_by([("reward", "descending")])
+    columns = [name for name in ("reward", "spread", "count", "id", "text") if name in table.column_names]
+    rows = [[row[name] for name in columns] for row in table.select(columns).to_pylist()]
+    if len(rows) <= 2 * CAPTIONS:
+        return _table(columns, rows)
+    shown = _table(columns, rows[:CAPTIONS] + rows[-CAPTIONS:])
+    middle = f"  and {len(rows) - 2 * CAPTIONS:,} between"
+    return [*shown[: -CAPTIONS or None], middle, *shown[-CAPTIONS:]]
+
+
+def _safetensors_lines(path: Path, stage: str) -> list[str]:
+    """Read the header alone (https://github.com/huggingface/safetensors#format)."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(length) if 0 < length <= size - 8 else b""
+    try:
+        tensors = json.loads(header)
+        rows = [[name, t["dtype"], t["shape"]] for name, t in tensors.items() if name != "__metadata__"]
+        numbers = sum(int(np.prod(t[2])) for t in rows)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise DataError(f"{path}: not a whole safetensors file. Run laurel {stage} again.") from None
+    return [*_table(["tensor", "dtype", "shape"], rows), f"  {numbers:,} numbers in all"]
+
+
+def _json_lines(path: Path) -> list[str]:
+    values = list(_leaves(read_json(path), ""))
+    rows = [[key, value] for key, value in values[:VALUES]]
+    more = len(values) - len(rows)
+    return [*_table(["key", "value"], rows), *([f"  and {more:,} more"] if more else [])]
+
+
+def _leaves(content: Any, prefix: str) -> Iterable[tuple[str, Any]]:
+    match content:
+        case dict() if content:
+            for key, value in content.items():
+                yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
+        case list() if any(isinstance(value, dict | list) for value in content):
+            for index, value in enumerate(content):
+                yield from _leaves(value, f"{prefix}[{index}]")
+        case _:
+            yield prefix, content
+
+
+def _type(kind: pa.DataType) -> str:
+    if pa.types.is_fixed_size_list(kind):
+        return f"{kind.value_type}[{kind.list_size}]"
+    return f"{kind.value_type}[]" if pa.types.is_list(kind) else str(kind)
+
+
+def _size(n: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} GB"
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.4g}"
+        case list():
+            return "[" + ", ".join(_cell(item) for item in value[:16]) + (", ...]" if len(value) > 16 else "]")
+        case _:
+            return " ".join(str(value).split())
+
+
+def _table(headers: Sequence[str], rows: _Rows) -> list[str]:
+    """Align columns, numbers to the right; the widest are cut until a line fits."""
+    cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
+    while 2 + sum(widths) + 2 * (len(widths) - 1) > WIDTH and max(widths) > 4:
+        widths[widths.index(max(widths))] -= 1
+    right = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(headers))]
+    return ["  " + "  ".join(_fit(*cell) for cell in zip(row, widths, right, strict=True)) for row in cells]
+
+
+def _fit(text: str, width: int, right: bool = False) -> str:
+    if len(text) > width:
+        text = text[: max(0, width - 3)] + "..."[:width]
+    return text.rjust(width) if right else text.ljust(width)

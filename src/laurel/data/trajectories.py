@@ -1,0 +1,300 @@
+"""Trajectories as Parquet shards, a row a step.
+
+An episode of T steps is T + 1 consecutive rows of one shard; the last holds its final observation, without
+action or reward. So the transition of row i ends in the observation of row i + 1. Knows nothing about
+environments beyond the size and dtype of a packed observation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from laurel.data.directory import read_manifest
+from laurel.data.parquet import ParquetWriter, opened, read_table
+from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Transitions
+from laurel.errors import DataError
+
+STAGE = "collect"
+METADATA = b"laurel"
+GROUP_BYTES = 16 * 2**20
+"""Size at which buffered rows are written."""
+SHARD_BYTES = 256 * 2**20
+"""Size in memory after which a new shard begins, however few rows it has: readers hold one shard at a time."""
+
+
+def trajectory_schema(dtype: np.dtype[Any], size: int, action_size: int | None = None) -> pa.Schema:
+    """Return the columns of a shard.
+
+    Args:
+        dtype: of packed observations.
+        size: D, length of a packed observation.
+        action_size: A for continuous actions, None for discrete ones.
+    """
+    observation = pa.list_(pa.field("element", pa.from_numpy_dtype(dtype), nullable=False), size)
+    # Parquet has no empty entry of a list of fixed size: where there is no action, its elements are null
+    action = pa.int64() if action_size is None else pa.list_(pa.field("element", pa.float32()), action_size)
+    return pa.schema(
+        [
+            pa.field("episode_id", pa.int64(), nullable=False),
+            pa.field("t", pa.int32(), nullable=False),
+            pa.field("observation", observation, nullable=False),
+            pa.field("action", action, nullable=action_size is None),
+            pa.field("reward", pa.float32()),
+            pa.field("terminated", pa.bool_(), nullable=False),
+            pa.field("truncated", pa.bool_(), nullable=False),
+            pa.field("log_prob", pa.float32()),
+            pa.field("value", pa.float32()),
+            pa.field("policy", pa.int8(), nullable=False),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Steps and final observations in order; what stands beside a final observation means nothing."""
+
+    observation: Array
+    """(N, D) packed."""
+    action: Array
+    """(N,) int64 or (N, A) float32."""
+    reward: FloatArray
+    terminated: BoolArray
+    truncated: BoolArray
+    log_prob: FloatArray
+    """(N,) under the policy that acted; NaN where unknown."""
+    value: FloatArray
+    """(N,) NaN where the policy has none."""
+    policy: npt.NDArray[np.int8]
+    """(N,) which of the policies acted."""
+    final: BoolArray
+    """(N,) True where the row is an episode's final observation."""
+
+    def __len__(self) -> int:
+        return len(self.final)
+
+    def __getitem__(self, key: Any) -> Rows:
+        return Rows(*(getattr(self, name)[key] for name in self.__slots__))
+
+    def copy(self) -> Rows:
+        return Rows(*(getattr(self, name).copy() for name in self.__slots__))
+
+    @staticmethod
+    def concatenate(parts: list[Rows]) -> Rows:
+        if len(parts) == 1:
+            return parts[0]
+        return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__))
+
+
+class TrajectoryWriter:
+    """Writes whole episodes into shards and numbers them from 0; memory holds one row group.
+
+    Args:
+        path: directory for the shards.
+        schema: see `trajectory_schema`.
+        metadata: plain values stored in every shard.
+        shard_steps: rows after which, at the next end of an episode, a new shard begins.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, metadata: Mapping[str, Any], shard_steps: int) -> None:
+        self.episodes = 0
+        self.shards = 0
+        self._path = path
+        self._schema = schema.with_metadata({METADATA: json.dumps(metadata, sort_keys=True).encode()})
+        self._shard_steps = max(1, min(shard_steps, SHARD_BYTES // _row_bytes(schema)))
+        self._group_rows = max(1, min(shard_steps, GROUP_BYTES // _row_bytes(schema)))
+        self._shard_rows = 0
+        self._buffer: list[pa.Table] = []
+        self._buffered = 0
+        self._writer: ParquetWriter | None = None
+
+    def write(self, rows: Rows) -> None:
+        """Add whole episodes: the last row is a final observation."""
+        if not rows.final[-1]:
+            raise ValueError("rows end amid an episode")
+        ends = np.flatnonzero(rows.final) + 1
+        start = 0
+        while start < len(rows):
+            enough = start + self._shard_steps - self._shard_rows
+            first = int(np.searchsorted(ends, enough))
+            stop = int(ends[min(first, len(ends) - 1)])
+            self._append(rows[start:stop])
+            if self._shard_rows >= self._shard_steps:
+                self._end_shard()
+            start = stop
+
+    def close(self) -> None:
+        if self._shard_rows:
+            self._end_shard()
+
+    def __enter__(self) -> TrajectoryWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        elif self._writer is not None:
+            self._writer.abandon()
+
+    def _append(self, rows: Rows) -> None:
+        before: IntArray = np.cumsum(rows.final) - rows.final  # episodes that ended above each row
+        begins = np.concatenate([[0], np.flatnonzero(rows.final)[:-1] + 1])
+        t: IntArray = np.arange(len(rows)) - begins[before]
+        self._buffer.append(_table(rows, before + self.episodes, t, self._schema))
+        self.episodes += len(begins)
+        self._shard_rows += len(rows)
+        self._buffered += len(rows)
+        if self._buffered >= self._group_rows:
+            self._write_groups(whole=True)
+
+    def _write_groups(self, *, whole: bool) -> None:
+        """Write the buffer in row groups of equal size, the last shorter one only if not `whole`."""
+        table = pa.concat_tables(self._buffer)
+        written = 0
+        while self._buffered >= (self._group_rows if whole else 1):
+            if self._writer is None:
+                self._writer = ParquetWriter(shard_path(self._path, self.shards), self._schema, plain=("observation",))
+            group = table.slice(written, self._group_rows)
+            self._writer.write(group)
+            written += group.num_rows
+            self._buffered -= group.num_rows
+        self._buffer = [table.slice(written)] if self._buffered else []
+
+    def _end_shard(self) -> None:
+        if self._buffered:
+            self._write_groups(whole=False)
+        assert self._writer is not None
+        self._writer.close()
+        self._writer = None
+        self._shard_rows = 0
+        self.shards += 1
+
+
+class Position(NamedTuple):
+    """Where N transitions are from."""
+
+    episode_id: IntArray
+    t: npt.NDArray[np.int32]
+
+
+def shard_path(path: Path, number: int) -> Path:
+    """Return where a shard lies in a directory."""
+    return path / f"shard-{number:05d}.parquet"
+
+
+def trajectory_shards(path: Path) -> list[Path]:
+    """List the shards of the collect stage's output.
+
+    Raises:
+        DataError: it is another directory, or a shard is missing.
+    """
+    shards = [shard_path(path, number) for number in range(int(read_manifest(path, STAGE)["counts"]["shards"]))]
+    for shard in shards:
+        if not shard.is_file():
+            raise DataError(f"{shard}: no such file. Run laurel {STAGE} again.")
+    return shards
+
+
+def read_trajectories(path: Path) -> Iterator[tuple[Transitions, Position]]:
+    """Yield the transitions of one shard after the other, in the order of the rows.
+
+    Raises:
+        DataError: a shard is missing, damaged or of another schema.
+    """
+    for shard in trajectory_shards(path):
+        yield read_shard(shard)
+
+
+def read_shard(shard: Path) -> tuple[Transitions, Position]:
+    """Pair each row of a shard that is a step with the row below it; errors as `read_trajectories`."""
+    table = read_table(shard, _schema_of(shard), STAGE).combine_chunks()
+    if len(table) == 0:
+        raise DataError(f"{shard}: holds no step. Run laurel {STAGE} again.")
+    columns = {name: table[name].chunk(0) for name in table.column_names}
+    final = columns["reward"].is_null().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(~final)
+    below = rows + 1
+    episode_id, t = columns["episode_id"].to_numpy(), columns["t"].to_numpy()
+    whole = final[-1] and (episode_id[below] == episode_id[rows]).all() and (t[below] == t[rows] + 1).all()
+    if not whole:
+        raise DataError(f"{shard}: its rows are not whole episodes. Run laurel {STAGE} again.")
+    observation = _matrix(columns["observation"])
+    continuous = pa.types.is_fixed_size_list(columns["action"].type)
+    action = _matrix(columns["action"]) if continuous else columns["action"].fill_null(0).to_numpy()
+    transitions = Transitions(
+        observation[rows],
+        action[rows],
+        columns["reward"].to_numpy(zero_copy_only=False)[rows],
+        observation[below],
+        columns["terminated"].to_numpy(zero_copy_only=False)[rows],
+        columns["truncated"].to_numpy(zero_copy_only=False)[rows],
+    )
+    return transitions, Position(episode_id[rows], t[rows])
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Read what the collect stage stored about its run: environment, seed, policies, observation layout."""
+    shard = trajectory_shards(path)[0]
+    with opened(shard, None, STAGE) as file:
+        content = (file.schema_arrow.metadata or {}).get(METADATA)
+    if content is None:
+        raise DataError(f"{shard}: has no metadata of Laurel's. Run laurel {STAGE} again.")
+    return json.loads(content)
+
+
+def _matrix(column: pa.FixedSizeListArray) -> Array:
+    """Return a column of lists (N,) as an array (N, D); null elements become NaN."""
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
+
+
+def _table(rows: Rows, episode_id: IntArray, t: IntArray, schema: pa.Schema) -> pa.Table:
+    final = rows.final
+    if rows.action.ndim == 2:
+        size = rows.action.shape[1]
+        elements = pa.array(rows.action.reshape(-1), mask=np.repeat(final, size))
+        action = pa.FixedSizeListArray.from_arrays(elements, type=schema.field("action").type)
+    else:
+        action = pa.array(rows.action, mask=final)
+    observation = pa.FixedSizeListArray.from_arrays(
+        pa.array(rows.observation.reshape(-1)), type=schema.field("observation").type
+    )
+    columns = [
+        pa.array(episode_id, pa.int64()),
+        pa.array(t.astype(np.int32)),
+        observation,
+        action,
+        pa.array(rows.reward, mask=final),
+        pa.array(rows.terminated & ~final),
+        pa.array(rows.truncated & ~final),
+        pa.array(rows.log_prob, mask=final | np.isnan(rows.log_prob)),
+        pa.array(rows.value, mask=final | np.isnan(rows.value)),
+        pa.array(rows.policy),
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _schema_of(shard: Path) -> pa.Schema:
+    """Return the schema that a shard should have, given its observations and actions."""
+    with opened(shard, None, STAGE) as file:
+        found = file.schema_arrow
+    types = {name: found.field(name).type for name in ("observation", "action") if name in found.names}
+    observation, action = types.get("observation"), types.get("action")
+    if observation is None or not pa.types.is_fixed_size_list(observation):
+        raise DataError(f"{shard}: has no column of observations. Run laurel {STAGE} again.")
+    action_size = action.list_size if action is not None and pa.types.is_fixed_size_list(action) else None
+    dtype = np.dtype(observation.value_type.to_pandas_dtype())
+    return trajectory_schema(dtype, observation.list_size, action_size)
+
+
+def _row_bytes(schema: pa.Schema) -> int:
+    """Estimate the memory of a row."""
+    kind = schema.field("observation").type
+    return int(kind.list_size * kind.value_type.bit_width // 8 + 64)

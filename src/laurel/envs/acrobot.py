@@ -1,0 +1,84 @@
+"""Acrobot: how high the tip of the two links is, and whether it rises.
+
+Observations are cosine and sine of both joints' angles and their velocities
+(https://gymnasium.farama.org/environments/classic_control/acrobot/); the tip's height runs from -2, hanging
+down, to 2, and an episode ends above 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+
+from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
+
+HEIGHTS = (-1.6, -1.0, -0.3, 0.4)
+PLACES = (
+    "hangs at the bottom",
+    "is low",
+    "is somewhat below the middle",
+    "is about the middle",
+    "is high, close to the line",
+)
+CHANGES = (-0.2, -0.03, 0.03, 0.2)
+MOTIONS = ("and falls fast", "and falls slowly", "and hardly moves", "and rises slowly", "and rises fast")
+
+SWING, REACH = range(2)
+SHAPE = (2, len(PLACES), len(MOTIONS), 4)
+_TORQUES = ("negative torque", "no torque", "positive torque")
+
+
+class AcrobotRoom(Room):
+    """Two links that hang from a joint and swing up by a torque between them."""
+
+    ids = ("Acrobot-v*",)
+    description = (
+        "Two linked bars hang from a fixed joint; a torque on the joint between them must swing the free tip "
+        "above a line that is one bar's length over the fixed joint."
+    )
+    goal = "The tip rises fast and swings above the line."
+    anti_goal = "The tip hangs at the bottom and hardly moves."
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        height = _height(transitions.next_observation)
+        place = np.searchsorted(HEIGHTS, height, side="right")
+        motion = np.searchsorted(CHANGES, height - _height(transitions.observation), side="right")
+        reached = transitions.terminated
+        torque = transitions.action + 1 if self.with_action else np.zeros_like(place)
+        digits = (reached.astype(np.int64), np.where(reached, 0, place), np.where(reached, 0, motion), torque)
+        return np.ravel_multi_index(digits, SHAPE).astype(np.int64)
+
+    def describe(self, event: int) -> str:
+        verb, place, motion, torque = (int(digit) for digit in np.unravel_index(event, SHAPE))
+        text = "The tip swings above the line." if verb == REACH else f"The tip {PLACES[place]} {MOTIONS[motion]}."
+        return f"You apply {_TORQUES[torque - 1]}. {text}" if torque else text
+
+    def events(self) -> Iterable[int]:
+        for torque in (1, 2, 3) if self.with_action else (0,):
+            for place, motion in np.ndindex(len(PLACES), len(MOTIONS)):
+                yield int(np.ravel_multi_index((SWING, place, motion, torque), SHAPE))
+            yield int(np.ravel_multi_index((REACH, 0, 0, torque), SHAPE))
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+        return terminated
+
+    def oracle(self, caption: str) -> float:
+        """Pay for height, and for speed in either direction: a swing gathers both."""
+        return max((value for text, value in self._progress.items() if text in caption), default=0.0)
+
+    @cached_property
+    def _progress(self) -> dict[str, float]:
+        progress = {}
+        for event in self.events():
+            verb, place, motion, _ = (int(digit) for digit in np.unravel_index(event, SHAPE))
+            speed = abs(motion - len(MOTIONS) // 2)
+            progress[self.describe(event)] = 1.0 if verb == REACH else 0.15 * place + 0.1 * speed
+        return progress
+
+
+def _height(observation: Array) -> FloatArray:
+    """Return the tip's height (N,): -cos(a) - cos(a + b), from cosines and sines of a and b."""
+    cos_a, sin_a, cos_b, sin_b = observation[:, :4].T
+    return -cos_a - (cos_a * cos_b - sin_a * sin_b)

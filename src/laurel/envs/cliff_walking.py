@@ -1,0 +1,85 @@
+"""Cliff walking: along the cliff to the goal, or over its edge and back to the start.
+
+The grid has 4 rows and 12 columns, squares counted row by row; the start is at the bottom left, the goal at
+the bottom right and the cliff between them (https://gymnasium.farama.org/environments/toy_text/cliff_walking/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+
+ROWS, COLUMNS = 4, 12
+START, GOAL = 36, 47
+FALL_REWARD = -100
+STAY, CLOSER, FARTHER, FALL, REACH = range(5)
+ACTIONS = ("up", "right", "down", "left")
+SHAPE = (5, ROWS * COLUMNS, len(ACTIONS) + 1)
+
+_ROW, _COLUMN = np.divmod(np.arange(ROWS * COLUMNS), COLUMNS)
+STEPS = (ROWS - 1 - _ROW) + (COLUMNS - 1 - _COLUMN) + np.where(np.arange(ROWS * COLUMNS) == START, 2, 0)
+"""Steps of the shortest safe way to the goal from each square; from the start it leads up and down again."""
+
+_PLACES = ("two squares above the cliff's edge", "one square above the cliff's edge", "right at the cliff's edge")
+
+_WORDS = {
+    STAY: "You bump into the border of the grid and stay where you are, {}.",
+    CLOSER: "You move closer to the goal: it is {} away, and you are {}.",
+    FARTHER: "You move away from the goal: it is {} away, and you are {}.",
+    FALL: "You fall off the cliff and are sent back to the start.",
+    REACH: "You reach the goal.",
+}
+
+_PROGRESS = (("reach the goal", 1.0), ("fall off", -1.0), ("closer to the goal", 0.3))
+
+
+class CliffWalkingRoom(Room):
+    """The cliff, slippery or not."""
+
+    ids = ("CliffWalking-v*", "CliffWalkingSlippery-v*")
+    description = (
+        "A grid with a cliff along its lower side. The agent walks up, right, down or left from the start at the "
+        "cliff's left end to the goal at its right end; a fall costs 100 and leads back to the start."
+    )
+    goal = "Move closer to the goal and reach the goal."
+    anti_goal = "Fall off the cliff, bump into the border or move away from the goal."
+    max_episode_steps = 200
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]
+        conditions = [
+            transitions.terminated,
+            transitions.reward <= FALL_REWARD,
+            before == after,
+            STEPS[after] < STEPS[before],
+        ]
+        event = np.select(conditions, [REACH, FALL, STAY, CLOSER], FARTHER)
+        where = np.where(event <= FARTHER, after, 0)
+        named_action = transitions.action + 1 if self.with_action else np.zeros_like(event)
+        return np.ravel_multi_index((event, where, named_action), SHAPE).astype(np.int64)
+
+    def describe(self, event: int) -> str:
+        verb, where, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
+        steps = int(STEPS[where])
+        place = "at the start" if where == START else _PLACES[min(int(_ROW[where]), 2)]
+        words = (place,) if verb == STAY else (f"{steps} step{'s' if steps != 1 else ''}", place)
+        text = _WORDS[verb].format(*words)
+        return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
+
+    def events(self) -> Iterable[int]:
+        squares = range(START + 1)
+        nearer = [square for square in squares if square != START and STEPS[square] < STEPS.max()]
+        for verb in _WORDS:
+            for where in {STAY: squares, CLOSER: nearer, FARTHER: squares}.get(verb, (0,)):
+                for action in range(1, len(ACTIONS) + 1) if self.with_action else (0,):
+                    yield int(np.ravel_multi_index((verb, where, action), SHAPE))
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+        return terminated
+
+    def oracle(self, caption: str) -> float:
+        """Pay for the goal, and a little for coming closer."""
+        return next((value for words, value in _PROGRESS if words in caption), 0.0)

@@ -1,0 +1,103 @@
+"""Frozen lake: where the agent is on the ice, and whether that is nearer to the goal.
+
+Observations are squares counted row by row (https://gymnasium.farama.org/environments/toy_text/frozen_lake/);
+only the map's size and its goals are used, so random maps fit as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+
+STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
+ACTIONS = ("left", "down", "right", "up")
+
+_WORDS = {
+    STAY: "You stay where you are, {distance} from the goal, at {place}.",
+    CLOSER: "You move closer to the goal: you are {distance} from it, at {place}.",
+    FARTHER: "You move away from the goal: you are {distance} from it, at {place}.",
+    ASIDE: "You move, but stay {distance} from the goal, at {place}.",
+    FALL: "You fall through a hole in the ice.",
+    REACH: "You reach the goal.",
+}
+
+_PROGRESS = (("reach the goal", 1.0), ("fall through", -1.0), ("closer to the goal", 0.3))
+
+
+class FrozenLakeRoom(Room):
+    """Any map of the frozen lake, slippery or not."""
+
+    ids = ("FrozenLake-v*", "FrozenLake8x8-v*")
+    description = (
+        "A frozen lake as a grid of squares. The agent walks left, down, right or up from its start to the goal; "
+        "the ice may be slippery, and some squares are holes that end the episode."
+    )
+    goal = "Move closer to the goal and reach the goal."
+    anti_goal = "Move away from the goal or fall through a hole in the ice."
+
+    def __init__(
+        self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
+    ) -> None:
+        super().__init__(env_id, observation_space, action_space, with_action=with_action)
+        n = int(observation_space.n)  # type: ignore[attr-defined]
+        side = math.isqrt(n)
+        goals = np.zeros((side, n // side), dtype=np.bool_)
+        goals[-1, -1] = True
+        self._set_map(goals)
+
+    def inspect(self, env: gym.Env[Any, Any]) -> None:
+        self._set_map(env.unwrapped.desc == b"G")  # type: ignore[attr-defined]
+
+    def _set_map(self, goals: BoolArray) -> None:
+        """Take the map's goals (rows, columns)."""
+        self._columns = goals.shape[1]
+        self._goal = goals.reshape(-1)
+        rows, columns = np.indices(goals.shape).reshape(2, -1)
+        to_goals = np.abs(rows - rows[self._goal][:, None]) + np.abs(columns - columns[self._goal][:, None])
+        self._distance = to_goals.min(axis=0, initial=goals.size)
+        self._shape = (len(_WORDS), goals.size, len(ACTIONS) + 1)
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]
+        nearer = self._distance[before] - self._distance[after]
+        conditions = [
+            transitions.terminated & self._goal[after],
+            transitions.terminated,
+            before == after,
+            nearer > 0,
+            nearer < 0,
+        ]
+        event = np.select(conditions, [REACH, FALL, STAY, CLOSER, FARTHER], ASIDE)
+        where = np.where(transitions.terminated, 0, after)
+        named_action = transitions.action + 1 if self.with_action else np.zeros_like(event)
+        return np.ravel_multi_index((event, where, named_action), self._shape).astype(np.int64)
+
+    def describe(self, event: int) -> str:
+        verb, where, action = (int(digit) for digit in np.unravel_index(event, self._shape))
+        row, column = divmod(where, self._columns)
+        squares = int(self._distance[where])
+        distance = f"{squares} square{'s' if squares != 1 else ''}"
+        text = _WORDS[verb].format(distance=distance, place=f"row {row + 1}, column {column + 1}")
+        return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
+
+    def events(self) -> Iterable[int]:
+        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
+        for verb in _WORDS:
+            if verb == ASIDE and self._goal.sum() == 1:
+                continue  # every move leads nearer to a single goal or away from it
+            for where in (0,) if verb in (FALL, REACH) else np.flatnonzero(~self._goal):
+                for action in actions:
+                    yield int(np.ravel_multi_index((verb, where, action), self._shape))
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+        return terminated & (returns > 0)
+
+    def oracle(self, caption: str) -> float:
+        """Pay for the goal, and a little for coming closer."""
+        return next((value for words, value in _PROGRESS if words in caption), 0.0)

@@ -1,0 +1,137 @@
+"""What each member of the MiniGrid family asks for, and what there is in it, in MiniGrid's own words.
+
+Knows nothing about observations; see `laurel.envs.minigrid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+
+ANY_COLOR = ("red", "green", "blue", "purple", "yellow", "grey")
+WORLD = "A grid world seen from the agent's eyes: it can turn, walk, pick up, drop and toggle things. "
+
+
+@dataclass(frozen=True)
+class Task:
+    """The words of a task, and what its captions can be about."""
+
+    description: str
+    goal: str
+    ends: tuple[str, ...] = ("goal",)
+    """How an episode can end before its limit: on the goal, in lava, with the mission complete, in failure."""
+    objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Object -> its possible colours, for listing captions."""
+    milestones: tuple[str, ...] = ("You see the goal", "You reach the goal")
+    """Beginnings of captions that a solution cannot do without."""
+    varies: bool = False
+    """What is asked for differs between episodes, and only the mission's text says it."""
+
+
+_TASKS: dict[str, Task] = {
+    "MiniGrid-DoorKey-*": Task(
+        WORLD + "A locked door separates two rooms; the key lies in the first room, the goal in the second.",
+        "Use the key to open the door and then get to the goal.",
+        objects={"key": ("yellow",), "door": ("yellow",)},
+        milestones=("You pick up the", "You unlock", "You reach the goal"),
+    ),
+    "MiniGrid-UnlockPickup-*": Task(
+        WORLD + "A box stands in a room behind a locked door; the key lies in the agent's room.",
+        "Unlock the door with the key and pick up the box.",
+        ends=("mission",),
+        objects={"key": ANY_COLOR, "door": ANY_COLOR, "box": ANY_COLOR},
+        milestones=("You pick up the", "You unlock", "You complete the mission"),
+    ),
+    "MiniGrid-BlockedUnlockPickup-*": Task(
+        WORLD
+        + "A box stands in a room behind a locked door, a ball in front of the door; the key lies near the agent.",
+        "Move the ball away, unlock the door with the key and pick up the box.",
+        ends=("mission",),
+        objects={"key": ANY_COLOR, "door": ANY_COLOR, "box": ANY_COLOR, "ball": ANY_COLOR},
+        milestones=("You pick up the", "You unlock", "You complete the mission"),
+    ),
+    "MiniGrid-Unlock-*": Task(
+        WORLD + "The room's door is locked; the key lies in the agent's room.",
+        "Pick up the key and unlock the door.",
+        ends=("mission",),
+        objects={"key": ANY_COLOR, "door": ANY_COLOR},
+        milestones=("You pick up the", "You complete the mission"),
+    ),
+    "MiniGrid-RedBlueDoors-*": Task(
+        WORLD + "The room has a red door and a blue door; opening the blue one first fails the mission.",
+        "Open the red door, then open the blue door.",
+        ends=("mission", "failure"),
+        objects={"door": ("red", "blue")},
+        milestones=("You open the red door", "You complete the mission"),
+    ),
+    "MiniGrid-KeyCorridor*": Task(
+        WORLD + "Rooms lie along a corridor; a ball is in the locked room and the key in one of the others.",
+        "Open doors to find the key, unlock the locked door and pick up the ball.",
+        ends=("mission",),
+        objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR},
+        milestones=("You open", "You pick up the", "You unlock", "You complete the mission"),
+    ),
+    "MiniGrid-ObstructedMaze-*": Task(
+        WORLD + "A ball is in one of several rooms behind locked doors; boxes hide the keys and balls block doors.",
+        "Open boxes to find keys, unlock the doors and pick up the blue ball.",
+        ends=("mission",),
+        objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
+        milestones=("You open", "You pick up the", "You unlock", "You complete the mission"),
+    ),
+    "MiniGrid-LockedRoom-*": Task(
+        WORLD + "The goal is in a locked room off a corridor; the key to its door is in one of the other rooms.",
+        "Find the key, unlock the door of the locked room and get to the goal.",
+        objects={"key": ANY_COLOR, "door": ANY_COLOR},
+        milestones=("You open", "You pick up the", "You unlock", "You reach the goal"),
+    ),
+    "MiniGrid-MultiRoom-*": Task(
+        WORLD + "A row of rooms is joined by closed doors; the goal is in the last room.",
+        "Open the doors, go through the rooms and get to the goal.",
+        objects={"door": ANY_COLOR},
+        milestones=("You open", "You go through", "You reach the goal"),
+    ),
+    "MiniGrid-LavaCrossing*": Task(
+        WORLD + "Streams of deadly lava, each with one gap, lie between the agent and the goal.",
+        "Avoid the lava and get to the goal.",
+        ends=("goal", "lava"),
+    ),
+    "MiniGrid-LavaGap*": Task(
+        WORLD + "A wall of deadly lava with one gap lies between the agent and the goal.",
+        "Avoid the lava and get to the goal.",
+        ends=("goal", "lava"),
+    ),
+    "MiniGrid-DistShift*": Task(
+        WORLD + "Strips of deadly lava lie beside the way to the goal.",
+        "Avoid the lava and get to the goal.",
+        ends=("goal", "lava"),
+    ),
+    "MiniGrid-Dynamic-Obstacles-*": Task(
+        WORLD + "Balls roll about the room; walking into one fails the mission.",
+        "Get to the goal without walking into a ball.",
+        ends=("goal", "failure"),
+        objects={"ball": ("blue",)},
+    ),
+    "MiniGrid-SimpleCrossing*": Task(
+        WORLD + "Walls, each with one gap, lie between the agent and the goal.",
+        "Find the gaps in the walls and get to the goal.",
+    ),
+    "MiniGrid-FourRooms-*": Task(
+        WORLD + "Four rooms are joined by gaps in their walls; the goal is somewhere in them.",
+        "Find the goal and get to it.",
+    ),
+    "MiniGrid-Empty-*": Task(WORLD + "The room is empty but for the goal.", "Find the goal and get to it."),
+    "*": Task(
+        WORLD + "A mission says what to do.",
+        "Complete the mission.",
+        ends=("goal", "lava", "mission", "failure"),
+        objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
+        milestones=("You complete the mission", "You reach the goal"),
+        varies=True,
+    ),
+}
+
+
+def task_of(env_id: str) -> Task:
+    """Return the first task whose pattern fits the id."""
+    return next(task for pattern, task in _TASKS.items() if fnmatch(env_id, pattern))

@@ -1,0 +1,144 @@
+"""Taxi: fetch a passenger and drive to where the passenger wants to go.
+
+A state is ((row * 5 + column) * 5 + passenger) * 4 + destination; passenger 4 rides in the taxi
+(https://gymnasium.farama.org/environments/toy_text/taxi/).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+
+SIZE = 5
+MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
+"""Rows of the city: squares are divided by walls `|` or open borders `:`."""
+STANDS = ((0, 0), (0, 4), (4, 0), (4, 3))
+IN_TAXI = 4
+PICKUP, DROPOFF = 4, 5
+ACTIONS = ("south", "north", "east", "west")
+REFUSED_REWARD = -10
+
+BLOCKED, CLOSER, FARTHER, ASIDE, PICK_UP, REFUSED_PICKUP, DELIVER, DROP_ELSEWHERE, REFUSED_DROPOFF = range(9)
+PASSENGER, DESTINATION = range(2)
+FARTHEST = 20
+SHAPE = (9, 2, FARTHEST, len(ACTIONS) + 1)
+
+_MOVES = {
+    BLOCKED: "You drive against a wall and stay where you are, {distance} from {target}.",
+    CLOSER: "You drive closer to {target}: {distance} to go.",
+    FARTHER: "You drive away from {target}: {distance} to go.",
+    ASIDE: "You drive on and stay {distance} from {target}.",
+}
+_WORDS = {
+    PICK_UP: "You pick up the passenger.",
+    REFUSED_PICKUP: "Nobody waits here: you stop in vain.",
+    DELIVER: "You drop off the passenger at the destination.",
+    DROP_ELSEWHERE: "You let the passenger out in the wrong place.",
+    REFUSED_DROPOFF: "You stop in vain: nobody can get out here.",
+}
+_TARGETS = ("the waiting passenger", "the destination with the passenger")
+
+_PROGRESS = (
+    ("drop off the passenger", 1.0),
+    ("pick up the passenger", 0.6),
+    ("wrong place", -1.0),
+    ("in vain", -1.0),
+    ("arrive at", 0.3),
+    ("closer to", 0.3),
+)
+
+
+class TaxiRoom(Room):
+    """Taxi-v3, which Gymnasium withdrew, and Taxi-v4, in any weather."""
+
+    ids = ("Taxi-v*",)
+    description = (
+        "A taxi in a small city of 5 by 5 squares with walls. A passenger waits at one of four stands and wants to "
+        "go to another; the taxi drives south, north, east or west, picks the passenger up and drops the passenger off."
+    )
+    goal = "You drive closer to the passenger, pick up the passenger and drop off the passenger at the destination."
+    anti_goal = "You drive away, drive against a wall or stop in vain."
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]
+        action = transitions.action
+        passenger_before, passenger = before // 4 % 5, after // 4 % 5
+        riding = passenger == IN_TAXI
+        stand = np.where(riding, after % 4, passenger)  # the destination after the move: it may change on the way
+        steps = _STEPS[after // 20, stand]
+        nearer = _STEPS[before // 20, stand] - steps
+        refused = transitions.reward <= REFUSED_REWARD
+        conditions = [
+            transitions.terminated,
+            (action == PICKUP) & refused,
+            action == PICKUP,
+            (action == DROPOFF) & refused,
+            (action == DROPOFF) & (passenger_before == IN_TAXI),
+            before // 20 == after // 20,
+            nearer > 0,
+            nearer < 0,
+        ]
+        events = [DELIVER, REFUSED_PICKUP, PICK_UP, REFUSED_DROPOFF, DROP_ELSEWHERE, BLOCKED, CLOSER, FARTHER]
+        event = np.select(conditions, events, ASIDE)
+        drives = event <= ASIDE
+        digits = (event, np.where(drives, riding, PASSENGER), np.where(drives, steps, 0))
+        named_action = np.where(drives & (action < PICKUP), action + 1, 0) if self.with_action else np.zeros_like(event)
+        return np.ravel_multi_index((*digits, named_action), SHAPE).astype(np.int64)
+
+    def describe(self, event: int) -> str:
+        verb, target, steps, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
+        if verb in _WORDS:
+            return _WORDS[verb]
+        distance = f"{steps} square{'s' if steps != 1 else ''}"
+        words = "You arrive at {target}." if verb == CLOSER and steps == 0 else _MOVES[verb]
+        text = words.format(target=_TARGETS[target], distance=distance)
+        return f"You steer {ACTIONS[action - 1]}. {text}" if action else text
+
+    def events(self) -> Iterable[int]:
+        actions = range(1, len(ACTIONS) + 1) if self.with_action else (0,)
+        for verb in (BLOCKED, CLOSER, FARTHER):  # a step leads nearer or away, never aside
+            for target in (PASSENGER, DESTINATION):
+                for steps in range(int(_STEPS.max()) + 1):
+                    for action in actions:
+                        yield int(np.ravel_multi_index((verb, target, steps, action), SHAPE))
+        for verb in _WORDS:
+            yield int(np.ravel_multi_index((verb, 0, 0, 0), SHAPE))
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
+        return terminated
+
+    def oracle(self, caption: str) -> float:
+        """Pay for picking up and delivering, and a little for driving towards either."""
+        return next((value for words, value in _PROGRESS if words in caption), 0.0)
+
+
+def _steps_to_stands() -> IntArray:
+    """Return the steps from each square (25,) to each stand (4,) around the walls."""
+    steps = np.zeros((SIZE * SIZE, len(STANDS)), dtype=np.int64)
+    for stand, start in enumerate(STANDS):
+        seen = {start: 0}
+        queue = deque([start])
+        while queue:
+            row, column = queue.popleft()
+            for square in _neighbours(row, column):
+                if square not in seen:
+                    seen[square] = seen[row, column] + 1
+                    queue.append(square)
+        for (row, column), count in seen.items():
+            steps[row * SIZE + column, stand] = count
+    return steps
+
+
+def _neighbours(row: int, column: int) -> list[tuple[int, int]]:
+    """Return the squares that one step leads to."""
+    vertical = [(near, column) for near in (row - 1, row + 1) if 0 <= near < SIZE]
+    east = [(row, column + 1)] if MAP[row][2 * column + 2] == ":" else []
+    west = [(row, column - 1)] if MAP[row][2 * column] == ":" else []
+    return vertical + east + west
+
+
+_STEPS = _steps_to_stands()

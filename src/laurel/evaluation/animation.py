@@ -1,0 +1,271 @@
+"""One episode before and one after training, as pictures with their captions, side by side in a small file.
+
+Runs the reference Python environment; knows nothing about how the actions or the rewards come about.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
+
+from laurel.envs import make_reference
+from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs.captioner import NOTHING, Captioner
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+Picture = npt.NDArray[np.uint8]
+
+SIDE = 320
+"""Width and height at most of an episode's pictures, in pixels."""
+MAX_BYTES = 1_500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One episode in pictures. All lists have an entry for the first observation and one for each step."""
+
+    pictures: list[Picture]
+    """(H, W, 3) each, scaled to fit SIDE."""
+    captions: list[str]
+    """What happened in the step; empty at first and where there is nothing to say."""
+    rewards: list[float | None]
+    """The learned reward of the caption; None where there is none."""
+    returns: list[float]
+    """The environment's own return so far."""
+    terminated: bool
+    truncated: bool
+    success: bool | None
+    """None where success has no meaning, or the episode did not end within the recording."""
+
+    @property
+    def length(self) -> int:
+        return len(self.pictures) - 1
+
+    @property
+    def outcome(self) -> str:
+        """How the recording ended, in a few words."""
+        if self.success is not None:
+            return "solved" if self.success else "not solved"
+        return "episode over" if self.terminated or self.truncated else "recording ends"
+
+
+@dataclass(frozen=True, slots=True)
+class NotRendered:
+    """There is no animation; `reason` is a sentence for the notes."""
+
+    reason: str
+
+
+def record(
+    env: EnvParams,
+    room: Room,
+    act: Callable[[FloatArray], Array],
+    captioner: Captioner,
+    max_steps: int,
+    seed: int,
+    reward: Callable[[list[str]], list[float]] | None,
+) -> Recording | NotRendered:
+    """Play one episode and keep its pictures.
+
+    Args:
+        env: the environment.
+        room: its room.
+        act: features (1, F) -> actions (1,) or (1, A).
+        captioner: of that room.
+        max_steps: cut the recording here.
+        seed: of the episode; the same seed begins in the same state.
+        reward: captions -> their learned rewards; None where there is no learned reward.
+
+    Returns:
+        The recording, or why this environment cannot be shown.
+    """
+    with _headless():
+        try:
+            reference = make_reference(env, render_mode="rgb_array")
+        except (EnvError, TypeError):  # the room was made from the same environment, so this is about `render_mode`
+            return NotRendered(f"There is no animation: {env.id} has no render_mode rgb_array.")
+        try:
+            return _play(reference, room, act, captioner, max_steps, seed, reward)
+        except (ImportError, gym.error.DependencyNotInstalled) as error:
+            return NotRendered(f"There is no animation: {env.id} needs a package to render ({error}).")
+        except _NoPictureError:
+            return NotRendered(f"There is no animation: {env.id} renders no rgb_array.")
+        finally:
+            reference.close()
+
+
+class _NoPictureError(Exception):
+    """`render` gave something that is not a picture."""
+
+
+def _play(
+    reference: gym.Env[Any, Any],
+    room: Room,
+    act: Callable[[FloatArray], Array],
+    captioner: Captioner,
+    max_steps: int,
+    seed: int,
+    reward: Callable[[list[str]], list[float]] | None,
+) -> Recording:
+    observation, _ = reference.reset(seed=seed)
+    before = room.pack_one(observation)[None]
+    pictures, captions, returns = [_picture(reference)], [""], [0.0]
+    terminated = truncated = False
+    while len(captions) <= max_steps and not (terminated or truncated):
+        action = act(room.features(before))
+        taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
+        observation, gained, terminated, truncated, _ = reference.step(taken)
+        after = room.pack_one(observation)[None]
+        truncated = bool(truncated) and not terminated
+        step = Transitions(
+            before, action, np.array([gained], np.float32), after, np.array([bool(terminated)]), np.array([truncated])
+        )
+        caption = int(captioner.ids(step)[0])
+        pictures.append(_picture(reference))
+        captions.append("" if caption == NOTHING else captioner.texts[caption])
+        returns.append(returns[-1] + float(gained))
+        before = after
+    ended = bool(terminated) or truncated
+    success = room.succeeded(np.array([returns[-1]], np.float32), np.array([bool(terminated)])) if ended else None
+    return Recording(
+        pictures,
+        captions,
+        _rewards(captions, reward),
+        returns,
+        bool(terminated),
+        truncated,
+        None if success is None else bool(success[0]),
+    )
+
+
+def _rewards(captions: list[str], reward: Callable[[list[str]], list[float]] | None) -> list[float | None]:
+    """Ask once for each distinct caption."""
+    distinct = list(dict.fromkeys(caption for caption in captions if caption))
+    if reward is None or not distinct:
+        return [None] * len(captions)
+    known = dict(zip(distinct, reward(distinct), strict=True))
+    return [known.get(caption) for caption in captions]
+
+
+def _picture(reference: gym.Env[Any, Any]) -> Picture:
+    """Render, scaled to fit SIDE."""
+    rendered: Any = reference.render()
+    if not isinstance(rendered, np.ndarray) or rendered.ndim != 3:
+        raise _NoPictureError
+    image = Image.fromarray(rendered.astype(np.uint8))
+    factor = SIDE / max(image.size)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    return np.asarray(image.resize(size, Image.Resampling.LANCZOS if factor < 1 else Image.Resampling.NEAREST))
+
+
+@contextmanager
+def _headless() -> Iterator[None]:
+    """Let pygame draw without a display, for a while."""
+    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+# -- the file -------------------------------------------------------------------------------------
+PAPER, INK, MUTED, LINE = (255, 255, 255), (38, 41, 46), (107, 114, 128), (226, 229, 233)
+GOOD, BAD = (0, 114, 178), (201, 80, 0)
+MARGIN, GAP, HEAD, FOOT = 14, 22, 34, 104
+HOLD = 2500
+"""Milliseconds for which the last picture stays."""
+
+
+def side_by_side(before: Recording, after: Recording, path: Path) -> None:
+    """Write both episodes as one looping WebP; the shorter one waits, and the end is held.
+
+    Lossless, which on flat colours is also the smallest; lossy where that takes more than MAX_BYTES.
+
+    Args:
+        before: of the untrained policy.
+        after: of the trained one.
+        path: where to write.
+    """
+    length = max(before.length, after.length)
+    duration = int(np.clip(14_000 / (length + 1), 70, 700))
+    height = max(len(before.pictures[0]), len(after.pictures[0]))
+    frames = [_frame(before, after, t, height) for t in range(length + 1)]
+    durations = [duration] * length + [HOLD]
+    for options in ({"lossless": True, "quality": 20}, {"quality": 75}, {"quality": 40}, {"quality": 10}):
+        frames[0].save(
+            path,
+            "WEBP",
+            save_all=True,
+            append_images=frames[1:],
+            duration=durations,
+            loop=0,
+            method=2,
+            **options,
+        )
+        if path.stat().st_size <= MAX_BYTES:
+            return
+
+
+def _frame(before: Recording, after: Recording, t: int, height: int) -> Image.Image:
+    """Draw both episodes at step t, each at its end if that was earlier."""
+    image = Image.new("RGB", (2 * SIDE + GAP + 2 * MARGIN, HEAD + height + FOOT), PAPER)
+    draw = ImageDraw.Draw(image)
+    for x, label, recording in (
+        (MARGIN, "before training", before),
+        (MARGIN + SIDE + GAP, "after training", after),
+    ):
+        _episode(image, draw, x, label, recording, min(t, recording.length), height)
+    return image
+
+
+def _episode(
+    image: Image.Image, draw: ImageDraw.ImageDraw, x: int, label: str, recording: Recording, t: int, height: int
+) -> None:
+    picture = Image.fromarray(recording.pictures[t])
+    draw.text((x, 9), label, fill=INK, font=_font(16, bold=True))
+    over = t == recording.length
+    if over:
+        color = MUTED if recording.success is None else GOOD if recording.success else BAD
+        draw.text((x + SIDE, 11), recording.outcome, fill=color, font=_font(13, bold=True), anchor="ra")
+    image.paste(picture, (x + (SIDE - picture.width) // 2, HEAD + (height - picture.height) // 2))
+    draw.rectangle((x - 1, HEAD - 1, x + SIDE, HEAD + height), outline=LINE)
+
+    y = HEAD + height + 10
+    caption = recording.captions[t] or ("The episode begins." if t == 0 else "Nothing to say.")
+    for line in textwrap.wrap(caption, 42, max_lines=2, placeholder=" …"):
+        draw.text((x, y), line, fill=INK if recording.captions[t] else MUTED, font=_font(14))
+        y += 19
+    y = HEAD + height + 56
+    reward = recording.rewards[t]
+    if any(value is not None for value in recording.rewards):
+        draw.text((x, y), "learned reward", fill=MUTED, font=_font(13))
+        text = "-" if reward is None else f"{reward:+.2f}"
+        tone = MUTED if reward is None else GOOD if reward > 0 else BAD
+        draw.text((x + 122, y), text, fill=tone, font=_font(13, bold=True))
+    draw.text((x, y + 20), "return so far", fill=MUTED, font=_font(13))
+    draw.text((x + 122, y + 20), f"{recording.returns[t]:.2f}", fill=INK, font=_font(13, bold=True))
+    draw.text((x + SIDE, y + 20), f"step {t} of {recording.length}", fill=MUTED, font=_font(13), anchor="ra")
+
+
+def _font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
+    """Return DejaVu Sans as it comes with matplotlib: alike on all machines, and with most scripts' letters."""
+    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+    return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts" / "ttf" / name, size)

@@ -1,0 +1,66 @@
+"""Agents at play: the policy of each arm on fresh episodes, a table for each agent.
+
+Knows where agents and the reward model lie; knows nothing about statistics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from laurel.agents.behaviour import UniformPolicy
+from laurel.agents.checkpoint import load_policy
+from laurel.envs import room_for
+from laurel.envs.base import Room
+from laurel.evaluation.rollout import Act, LearnedReward, roll_out
+from laurel.params import Params
+from laurel.rewards.functions import learned
+from laurel.rewards.model import RewardModel
+from laurel.seeding import derive_seed, generator
+
+
+def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act:
+    """Return the policy of a trained agent, or uniform actions where there is none.
+
+    Raises:
+        DataError: the agent is missing or damaged.
+    """
+    rng = generator(seed, "actions")
+    if agent is None:
+        uniform = UniformPolicy(room.action_space)
+        return lambda features: uniform.act(len(features), rng)[0]
+    network = load_policy(agent)
+    return lambda features: network.act(features, rng, greedy=greedy)[0]
+
+
+def play_agent(
+    params: Params, arm: str, seed: int, agent: Path | None, reward: Path, table: Path, advance: Callable[[int], None]
+) -> None:
+    """Play an agent's evaluation episodes and write them as a Parquet table; runs in a process of its own.
+
+    Episodes of the same seed begin alike for all arms, so that arms are compared on the same tasks.
+    """
+    torch.set_num_threads(1)
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
+    room = room_for(params.env, with_action=params.caption.with_action)
+    function = learned(RewardModel.load(reward), room, params.shaping.quantile)
+    evaluation = derive_seed(params.seed, "evaluate", seed)
+    rows = roll_out(
+        params.env,
+        room,
+        agent_act(room, agent, evaluation, greedy=params.evaluate.greedy),
+        n_envs=params.evaluate.n_envs,
+        episodes=params.evaluate.episodes,
+        seed=evaluation,
+        learned=LearnedReward(function, params.shaping.beta),
+    )
+    frame = pd.DataFrame(rows)
+    frame.insert(0, "arm", arm)
+    frame.insert(1, "seed", seed)
+    frame.insert(2, "episode", range(len(frame)))
+    frame.to_parquet(table, index=False)
+    advance(len(rows))

@@ -1,0 +1,401 @@
+"""The figures of the report and the README, drawn from tables and written with the same bytes each time.
+
+Knows nothing about pages. Uses matplotlib's figures directly: no pyplot, no global state, any thread.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from laurel.evaluation.statistics import curve_band, seed_scores
+from laurel.evaluation.summary import MAIN, in_order, number, steps
+
+
+@dataclass(frozen=True, slots=True)
+class ArmStyle:
+    """How an arm looks in every figure."""
+
+    color: str
+    dash: Any = "-"
+    width: float = 1.3
+    alpha: float = 0.9
+    band: float = 0.10
+    """Opacity of the interval."""
+    order: int = 2
+    """Arms with a higher number are drawn over others."""
+
+
+STYLES: Mapping[str, ArmStyle] = {
+    # colours after Okabe and Ito (https://jfly.uni-koeln.de/color/), told apart with any colour vision
+    "extrinsic": ArmStyle("#D55E00", width=1.9, alpha=1.0, band=0.16, order=4),
+    "preference": ArmStyle("#0072B2", width=2.7, alpha=1.0, band=0.20, order=5),
+    "intrinsic_only": ArmStyle("#009E73", width=1.5, order=3),
+    "random_reward": ArmStyle("#7A7A7A", (0, (1, 1.6))),
+    "shuffled_labels": ArmStyle("#B07C00", (0, (4, 2))),
+    "similarity": ArmStyle("#4BA3D3", (0, (4, 2))),
+    "oracle": ArmStyle("#C0609A", (0, (6, 2, 1.5, 2))),
+    "random_policy": ArmStyle("#9A9A9A", (0, (1, 2.5)), band=0.0, order=1),
+}
+_OTHER = ArmStyle("#000000", (0, (2, 2)))
+
+INK, MUTED, GRID = "#26292e", "#6b7280", "#e4e6ea"
+POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
+
+_RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are alike on all machines
+    "font.size": 9.5,
+    "text.parse_math": False,  # captions are data: a dollar sign is a dollar sign
+    "text.color": INK,
+    "axes.edgecolor": "#c4c8ce",
+    "axes.labelcolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": "#c4c8ce",
+    "ytick.color": "#c4c8ce",
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "lines.solid_capstyle": "round",
+    "lines.dash_capstyle": "butt",
+    "svg.hashsalt": "laurel",
+    "svg.fonttype": "path",
+    "path.simplify": True,
+}
+
+MAX_POINTS = 200
+"""Episodes of an arm shown in the scatter; more are thinned evenly."""
+
+
+def style(arm: str) -> ArmStyle:
+    """Return how an arm looks; arms that are not Laurel's own are black."""
+    return STYLES.get(arm, _OTHER)
+
+
+def draw(
+    results: pd.DataFrame,
+    curves: pd.DataFrame,
+    metrics: Mapping[str, Any],
+    *,
+    vocabulary: pd.DataFrame | None = None,
+    calibration: Sequence[Mapping[str, float]] = (),
+    threshold: float | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> dict[str, Figure]:
+    """Draw every figure that the data allows.
+
+    Returns:
+        name -> figure, of `success_curve`, `return_curve`, `arms`, `captions`, `calibration`, `reward_vs_return`.
+    """
+    arms = metrics["arms"]
+    figures: dict[str, Figure] = {}
+    if len(curves):
+        for name, column, measure in (
+            ("success_curve", "success_rate", "success"),
+            ("return_curve", "return_mean", "return"),
+        ):
+            if curves[column].notna().any():
+                levels = {arm: entry[measure]["iqm"] for arm, entry in arms.items() if _has_no_curve(entry, measure)}
+                figures[name] = learning_curves(curves, column, levels=levels, resamples=resamples, seed=seed)
+    figures["arms"] = forest(arms, results)
+    if vocabulary is not None and len(vocabulary):
+        figures["captions"] = caption_rewards(vocabulary, threshold=threshold)
+    if calibration:
+        figures["calibration"] = calibration_curve(calibration)
+    if results["shaped_reward"].notna().any():
+        figures["reward_vs_return"] = reward_scatter(results)
+    return figures
+
+
+def _has_no_curve(entry: Mapping[str, Any], measure: str) -> bool:
+    return not entry["env_steps"] and bool(entry[measure]) and entry[measure]["iqm"] is not None
+
+
+def learning_curves(
+    curves: pd.DataFrame,
+    column: str,
+    *,
+    levels: Mapping[str, float] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Figure:
+    """Draw each arm's trailing mean over environment steps, interquartile mean and 95% interval over seeds.
+
+    Args:
+        curves: an update of a training run a row.
+        column: `success_rate` or `return_mean`.
+        levels: arms that did not train -> their level, drawn as a horizontal line.
+        resamples: of the bootstrap.
+        seed: of the bootstrap.
+    """
+    is_rate = column == "success_rate"
+    with _rc():
+        figure, axes = _figure(5.9, 3.9)
+        ends: list[tuple[str, float]] = []
+        for arm in in_order({str(name) for name in curves["arm"]}):
+            runs = curves[curves["arm"] == arm]
+            if not runs[column].notna().any():
+                continue
+            look = style(arm)
+            band = curve_band(runs, column, resamples=resamples, seed=seed)
+            x = band["env_steps"]
+            axes.fill_between(x, band["low"], band["high"], color=look.color, alpha=look.band, lw=0, zorder=look.order)
+            axes.plot(
+                x, band["iqm"], color=look.color, ls=look.dash, lw=look.width, alpha=look.alpha, zorder=look.order + 5
+            )
+            known = band["iqm"][np.isfinite(band["iqm"])]
+            if len(known):
+                ends.append((arm, float(known[-1])))
+        for arm, level in (levels or {}).items():
+            look = style(arm)
+            axes.axhline(level, color=look.color, ls=look.dash, lw=look.width, zorder=look.order)
+            ends.append((arm, level))
+        axes.set_title("Success rate while training" if is_rate else "Return while training")
+        axes.set_xlabel("environment steps")
+        axes.set_xlim(left=0, right=float(curves["env_steps"].max()))
+        axes.xaxis.set_major_formatter(lambda value, _: steps(value))
+        axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
+        if is_rate:
+            axes.set_ylim(-0.03, 1.03)
+            axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+        _label_ends(axes, ends)
+        return figure
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]]) -> None:
+    """Name each line at its right end, moving names apart where they would overlap."""
+    low, high = axes.get_ylim()
+    gap = 0.058
+    ordered = sorted(ends, key=lambda end: end[1])
+    places = [(value - low) / (high - low) for _, value in ordered]
+    for i in range(1, len(places)):
+        places[i] = max(places[i], places[i - 1] + gap)
+    top = 1.0
+    for i in reversed(range(len(places))):  # those pushed out at the top push the others back down
+        places[i] = min(places[i], top)
+        top = places[i] - gap
+    for (arm, _), place in zip(ordered, places, strict=True):
+        axes.text(
+            1.015,
+            place,
+            arm,
+            color=style(arm).color,
+            weight="bold" if arm == MAIN else "normal",
+            size=9,
+            va="center",
+            transform=axes.transAxes,
+        )
+
+
+def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame) -> Figure:
+    """Draw the interquartile mean and 95% interval of each arm, and a faint dot for each seed."""
+    shown = in_order(arms)
+    scores = seed_scores(results)
+    measures = [("success", "Success rate"), ("return", "Return")]
+    measures = [(key, title) for key, title in measures if any(arms[arm][key] for arm in shown)]
+    with _rc():
+        figure = Figure(figsize=(3.4 + 3.2 * len(measures), 0.9 + 0.36 * len(shown)), layout="constrained")
+        panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
+        for axes, (key, title) in zip(panels, measures, strict=True):
+            for row, arm in enumerate(shown):
+                entry, look = arms[arm][key], style(arm)
+                if not entry or entry["iqm"] is None:
+                    continue
+                if arm == MAIN:
+                    axes.axhspan(row - 0.5, row + 0.5, color=look.color, alpha=0.07, lw=0)
+                dots = scores.loc[scores["arm"] == arm, key].to_numpy(dtype=np.float64)
+                axes.scatter(dots, np.full(len(dots), row + 0.2), s=9, color=look.color, alpha=0.35, lw=0, zorder=3)
+                if entry["ci95"]:
+                    axes.plot(entry["ci95"], [row, row], color=look.color, lw=2.6 if arm == MAIN else 1.8, zorder=4)
+                axes.plot(entry["iqm"], row, "o", color=look.color, ms=6.5, mec="white", mew=0.8, zorder=5)
+                axes.text(
+                    1.02,
+                    row,
+                    number(entry["iqm"]),
+                    va="center",
+                    size=8.5,
+                    color=look.color if arm == MAIN else MUTED,
+                    weight="bold" if arm == MAIN else "normal",
+                    transform=axes.get_yaxis_transform(),
+                )
+            axes.set_title(title)
+            axes.grid(visible=False, axis="y")
+            axes.tick_params(axis="y", length=0)
+            if key == "success":
+                axes.set_xlim(-0.04, 1.04)
+                axes.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+            else:
+                axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
+        panels[0].set_yticks(range(len(shown)), shown, color=INK)
+        panels[0].set_ylim(len(shown) - 0.5, -0.5)
+        for label, arm in zip(panels[0].get_yticklabels(), shown, strict=True):
+            label.set_weight("bold" if arm == MAIN else "normal")
+        return figure
+
+
+def caption_rewards(vocabulary: pd.DataFrame, *, n: int = 10, threshold: float | None = None) -> Figure:
+    """Draw the captions with the highest and the lowest learned reward; error bars are the ensemble's spread.
+
+    Args:
+        vocabulary: id, text, reward, spread, count.
+        n: captions shown from either end.
+        threshold: a caption is paid for only above it; drawn as a line.
+    """
+    ordered = vocabulary.sort_values(["reward", "text"], ascending=[False, True], kind="stable")
+    cut = len(ordered) > 2 * n
+    shown = pd.concat([ordered.head(n), ordered.tail(n)]) if cut else ordered
+    rows = np.arange(len(shown), dtype=np.float64)
+    if cut:
+        rows[n:] += 1.0  # a gap where the middle is left out
+    texts = [_shorten(str(text)) for text in shown["text"]]
+    reward = shown["reward"].to_numpy(dtype=np.float64)
+    met = shown["count"].to_numpy() > 0
+    colors = np.where(reward >= 0, POSITIVE, NEGATIVE)
+    lines = sum(1 + text.count("\n") for text in texts) + cut
+    with _rc():
+        figure, axes = _figure(7.4, 0.9 + 0.25 * lines)
+        bars = axes.barh(rows, reward, height=0.66, color=list(colors), alpha=0.85, zorder=3)
+        for bar, known in zip(bars, met, strict=True):
+            if not known:
+                bar.set(alpha=0.35, hatch="////", edgecolor="white", linewidth=0)
+        axes.errorbar(
+            reward,
+            rows,
+            xerr=shown["spread"].to_numpy(dtype=np.float64),
+            fmt="none",
+            ecolor=INK,
+            elinewidth=1.0,
+            capsize=2.2,
+            zorder=4,
+        )
+        axes.axvline(0, color="#9aa0a8", lw=0.8, zorder=2)
+        if threshold is not None:
+            axes.axvline(threshold, color=INK, lw=1.0, ls=(0, (3, 2)), zorder=5)
+            axes.text(
+                threshold, 1.005, "paid above", size=8, color=INK, ha="center", transform=axes.get_xaxis_transform()
+            )
+        axes.set_yticks(rows, texts, color=INK)
+        axes.set_ylim(rows[-1] + 0.7, rows[0] - 0.7)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        hatched = "" if met.all() else " · hatched: never met in collection"
+        axes.set_xlabel(f"learned reward, normalised\nerror bars: spread of the ensemble{hatched}")
+        if cut:
+            axes.text(
+                0, n, f"… {len(ordered) - 2 * n} more …", size=8, color=MUTED, ha="right", va="center",
+                transform=mpl.transforms.offset_copy(axes.get_yaxis_transform(), figure, x=-6, units="points"),
+            )  # fmt: skip
+        return figure
+
+
+def _shorten(text: str, width: int = 44, max_lines: int = 2) -> str:
+    return "\n".join(textwrap.wrap(text, width, max_lines=max_lines, placeholder=" …")) or "(blank)"
+
+
+def calibration_curve(bins: Sequence[Mapping[str, float]]) -> Figure:
+    """Draw how often the first of a pair was preferred against the reward model's probability of it.
+
+    Args:
+        bins: `p`, the mean predicted probability; `observed`, the mean label; `pairs`, how many.
+    """
+    kept = [entry for entry in bins if entry["pairs"]]
+    p = [entry["p"] for entry in kept]
+    observed = [entry["observed"] for entry in kept]
+    pairs = np.array([entry["pairs"] for entry in kept], dtype=np.float64)
+    with _rc():
+        figure, axes = _figure(4.0, 3.9)
+        axes.plot([0, 1], [0, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
+        axes.plot(p, observed, color=POSITIVE, lw=1.4, zorder=3)
+        area = 14 + 130 * pairs / max(pairs.max(initial=1.0), 1.0)
+        axes.scatter(p, observed, s=area, color=POSITIVE, alpha=0.85, ec="white", lw=0.8, zorder=4)
+        axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
+        axes.set_title("Calibration on held-out pairs")
+        axes.set_xlabel("predicted probability (area: pairs)")
+        axes.set_ylabel("share that was preferred")
+        return figure
+
+
+def reward_scatter(results: pd.DataFrame) -> Figure:
+    """Draw learned reward against true return, a panel an arm with the other arms in grey behind."""
+    known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
+    arms = in_order({str(arm) for arm in known["arm"]})
+    across = min(4, len(arms))
+    down = -(-len(arms) // across)
+    thinned = {arm: _thin(known[known["arm"] == arm]) for arm in arms}
+    with _rc():
+        figure = Figure(figsize=(1.3 + 2.05 * across, 0.75 + 1.75 * down), layout="constrained")
+        panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+        for axes, arm in zip(panels, arms, strict=False):
+            rest = pd.concat([rows for other, rows in thinned.items() if other != arm] or [known.head(0)])
+            axes.scatter(rest["return"], rest["shaped_reward"], s=5, color="#d5d8dd", lw=0, rasterized=True)
+            own = thinned[arm]
+            axes.scatter(own["return"], own["shaped_reward"], s=12, color=style(arm).color, alpha=0.55, lw=0, zorder=3)
+            axes.set_title(arm, size=9.5, color=style(arm).color, weight="bold" if arm == MAIN else "normal")
+            axes.margins(0.08)
+            axes.locator_params(nbins=4)
+        for axes in panels[len(arms) :]:
+            axes.set_visible(False)
+        for below, axes in enumerate(panels[: len(arms)]):
+            axes.xaxis.set_tick_params(labelbottom=below + across >= len(arms))
+        figure.supxlabel("true return of the episode", size=9, color=MUTED)
+        figure.supylabel("learned reward of the episode", size=9, color=MUTED)
+        return figure
+
+
+def _thin(rows: pd.DataFrame) -> pd.DataFrame:
+    if len(rows) <= MAX_POINTS:
+        return rows
+    return rows.iloc[np.linspace(0, len(rows) - 1, MAX_POINTS).astype(np.int64)]
+
+
+def svg(figure: Figure) -> str:
+    """Return a figure as SVG; the same data gives the same text."""
+    buffer = io.StringIO()
+    with _rc():
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, facecolor="white")
+    return buffer.getvalue()
+
+
+def save(figure: Figure, directory: Path, name: str) -> Path:
+    """Write `name`.png (twice the size) and `name`.svg into a directory; return the path of the PNG."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.svg").write_text(svg(figure), encoding="utf-8")
+    path = directory / f"{name}.png"
+    with _rc():
+        figure.savefig(path, dpi=200, facecolor="white")
+    return path
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+@contextmanager
+def _rc() -> Iterator[None]:
+    """Draw with Laurel's settings on top of matplotlib's own defaults, whatever the user's matplotlibrc says."""
+    settings: dict[Any, Any] = {**mpl.rcParamsDefault, **_RC, "backend": "agg"}
+    with mpl.rc_context(settings):
+        yield

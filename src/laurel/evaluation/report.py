@@ -1,0 +1,287 @@
+"""The report: one HTML file that opens from disk and says what a run found, plainly in every case.
+
+Lays out what others computed; knows nothing about environments, training or MLflow. Everything is inline:
+styles, figures (SVG) and the animation; captions and keys are data and are escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from laurel.evaluation import plots
+from laurel.evaluation.summary import (
+    MAIN,
+    NONE,
+    columns,
+    headline,
+    in_order,
+    legend,
+    markdown_table,
+    number,
+    steps,
+    table,
+)
+
+__all__ = ["ReportContent", "headline", "markdown_table", "render", "table"]
+
+LOW_TAU = 0.3
+"""Rank agreement below which the report warns of a learned reward that misses the task."""
+SHOWN = 10
+"""Captions listed from either end of the vocabulary."""
+
+_FIGURES = {
+    "success_curve": "Success rate of each arm over environment steps, with 95% intervals.",
+    "return_curve": "Return of each arm over environment steps, with 95% intervals.",
+    "arms": "Interquartile mean and 95% interval of each arm, a dot for each seed.",
+    "captions": "Captions with the highest and the lowest learned reward.",
+    "calibration": "Observed against predicted probability of preference.",
+    "reward_vs_return": "Learned reward against true return, a panel for each arm.",
+}
+"""Figures the report has a place for, and what a screen reader says of each."""
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """All that the report shows. What is None or empty is left out, and where it matters the report says so."""
+
+    title: str
+    """The environment's id."""
+    metrics: Mapping[str, Any]
+    """Holds `arms`, as `statistics.summarise` gives them."""
+    description: str = ""
+    """The task in a sentence or two."""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    """Name -> figure, as `plots.draw` gives them."""
+    notes: Sequence[str] = ()
+    """What was skipped, degraded or simulated, as sentences; shown near the top."""
+    animation: Path | None = None
+    """WebP of an episode before and after training."""
+    animation_of: str = MAIN
+    """The arm that the animation shows after training."""
+    vocabulary: pd.DataFrame | None = None
+    """A caption a row: id, text, reward (normalised), spread, count (0: listed, never met in collection)."""
+    rank: Mapping[str, Any] | None = None
+    """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
+    annotation: Mapping[str, Any] | None = None
+    """What the annotator did: annotator, pairs, status counts; any other keys are shown too."""
+    reward: Mapping[str, Any] | None = None
+    """Quality of the reward model: heldout_accuracy, heldout_loss, baselines; any other keys are shown too."""
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds it took, in the order of the stages."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The whole of params.yaml."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Package -> version."""
+
+
+def render(content: ReportContent) -> str:
+    """Return the report as one HTML document."""
+    arms = content.metrics["arms"]
+    environment = Environment(
+        loader=PackageLoader("laurel.evaluation"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=number, steps=steps, seconds=_seconds)
+    heads, rows = columns(content.metrics)
+    return environment.get_template("report.html.j2").render(
+        content=content,
+        headline=headline(content.metrics),
+        facts=_facts(arms),
+        notes=[*content.notes, *_own_notes(content)],
+        figures={name: _inline(name, figure) for name, figure in content.figures.items() if name in _FIGURES},
+        heads=heads,
+        rows=rows,
+        colors={arm: plots.style(arm).color for arm in arms},
+        main=MAIN,
+        legend=legend(content.metrics),
+        has_success=any(arm["success"] for arm in arms.values()),
+        animation=_data_uri(content.animation) if content.animation else None,
+        captions=_captions(content.vocabulary),
+        warning=_rank_warning(content.rank),
+        rank_arms=in_order(content.rank["arms"]) if content.rank else [],
+        status=_status(content.annotation),
+        simulated=_is_scripted(content.annotation),
+        annotation=_flat(content.annotation, leave_out=("status",)),
+        reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
+        accuracy=_accuracy(content.reward),
+        longest=max(content.stage_seconds.values(), default=0.0) or 1.0,
+        total=sum(content.stage_seconds.values()),
+        params=yaml.safe_dump(dict(content.params), sort_keys=False, allow_unicode=True) if content.params else "",
+    )
+
+
+def _facts(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say what was run, in a few words each."""
+    seeds = sorted({len(arm["seeds"]) for arm in arms.values()})
+    trained = sorted({arm["env_steps"] for arm in arms.values() if arm["env_steps"]})
+    episodes = sum(arm["episodes"] for arm in arms.values())
+    return [
+        _counted(len(arms), "arm"),
+        _counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds",
+        *([" to ".join(steps(n) for n in {trained[0]: 0, trained[-1]: 0}) + " training steps each"] if trained else []),
+        f"{episodes:,} evaluation episodes",
+    ]
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _own_notes(content: ReportContent) -> list[str]:
+    """What the numbers themselves call for."""
+    notes = []
+    single = [arm for arm, entry in content.metrics["arms"].items() if len(entry["seeds"]) == 1]
+    if single:
+        which = "Every arm" if len(single) == len(content.metrics["arms"]) else ", ".join(single)
+        notes.append(f"{which} has a single seed: no interval can be given, and a difference may be luck.")
+    if _is_scripted(content.annotation):
+        notes.append("The labels are simulated: the annotator is a scripted teacher, not a language model.")
+    warning = _rank_warning(content.rank)
+    if warning:
+        notes.append(warning)
+    return notes
+
+
+def _is_scripted(annotation: Mapping[str, Any] | None) -> bool:
+    return annotation is not None and str(annotation.get("annotator", "")).startswith("scripted")
+
+
+def _rank_warning(rank: Mapping[str, Any] | None) -> str:
+    """Say where the learned reward does not rank episodes as the environment does."""
+    if rank is None:
+        return ""
+    tau = rank["tau"]
+    if tau is None:
+        return "The learned reward or the true return is the same in every episode: how one ranks the other is unknown."
+    if tau < 0:
+        return (
+            f"The learned reward ranks episodes against their true return (Kendall's tau {number(tau)}): "
+            "what it pays for is not the task, and an agent that maximises it will look good and do badly."
+        )
+    if tau < LOW_TAU:
+        return (
+            f"The learned reward agrees little with the true return (Kendall's tau {number(tau)}): "
+            "much of what it pays for is not the task."
+        )
+    return ""
+
+
+# -- tables ---------------------------------------------------------------------------------------
+def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
+    """Return the captions with the highest and the lowest reward, sorted; each caption once."""
+    if vocabulary is None or vocabulary.empty:
+        return None
+    ordered = vocabulary.sort_values(["reward", "text"], ascending=[False, True], kind="stable")
+    rows = [
+        {"text": str(text), "reward": float(reward), "spread": float(spread), "count": int(count)}
+        for text, reward, spread, count in zip(
+            ordered["text"], ordered["reward"], ordered["spread"], ordered["count"], strict=True
+        )
+    ]
+    upper = min(SHOWN, -(-len(rows) // 2))
+    return {
+        "total": len(rows),
+        "unmet": sum(row["count"] == 0 for row in rows),
+        "highest": rows[:upper],
+        "lowest": rows[max(upper, len(rows) - SHOWN) :],
+    }
+
+
+def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:
+    """Return status, count and share of all pairs."""
+    counts: Mapping[str, int] = (annotation or {}).get("status") or {}
+    total = sum(counts.values()) or 1
+    return [(name, count, count / total) for name, count in counts.items()]
+
+
+def _accuracy(reward: Mapping[str, Any] | None) -> list[tuple[str, float, bool]]:
+    """Return the held-out accuracy of the model and of each baseline, the best first."""
+    if not reward:
+        return []
+    baselines: Mapping[str, float | None] = reward.get("baselines") or {}
+    rows = [(_words(name), float(value), False) for name, value in baselines.items() if value is not None]
+    if reward.get("heldout_accuracy") is not None:
+        rows.append(("reward model", float(reward["heldout_accuracy"]), True))
+    return sorted(rows, key=lambda row: (-row[1], not row[2]))
+
+
+def _flat(mapping: Mapping[str, Any] | None, leave_out: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Write any nested keys and values as pairs of texts."""
+    pairs: list[tuple[str, str]] = []
+    for key, value in (mapping or {}).items():
+        if key in leave_out:
+            continue
+        if isinstance(value, Mapping):
+            pairs += [(f"{_words(key)}: {name}", text) for name, text in _flat(value)]
+        else:
+            pairs.append((_words(key), _text(value)))
+    return pairs
+
+
+def _words(key: str) -> str:
+    return str(key).replace("_", " ").replace("heldout", "held-out")
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return NONE
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.3g}" if abs(value) < 1 else number(value)
+        case list() | tuple():
+            return ", ".join(_text(item) for item in value) or NONE
+        case _:
+            return str(value)
+
+
+def _seconds(value: float) -> str:
+    """Write a duration.
+
+    >>> _seconds(0.34), _seconds(12.3), _seconds(75), _seconds(7260)
+    ('0.3 s', '12 s', '1 min 15 s', '2 h 1 min')
+    """
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+# -- pictures -------------------------------------------------------------------------------------
+def _inline(name: str, figure: Figure) -> Markup:
+    """Return a figure as SVG that scales with the page; its ids are made unique within the page."""
+    text = plots.svg(figure)
+    text = text[text.index("<svg") :]
+    text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    opening, rest = text.split(">", 1)
+    opening = re.sub(r' (width|height)="[^"]*"', "", opening)
+    text = f'{opening} role="img" aria-label="{_FIGURES[name]}">{rest}'
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\g<1>#{name}-", text)
+    return Markup(text)  # noqa: S704 - matplotlib escapes what it writes into SVG
+
+
+def _data_uri(path: Path) -> str:
+    kind = {".gif": "gif", ".webp": "webp", ".png": "png"}[path.suffix]
+    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

@@ -1,0 +1,106 @@
+"""Fresh episodes of a policy on the reference environment, with what the learned reward makes of them.
+
+Runs on the environment's own Python package with seeds that training never used, so that a difference
+between it and a faster re-implementation would show. Knows nothing about training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs.captioner import Captioner
+from laurel.envs.vector import make_vector
+from laurel.params import EnvParams
+from laurel.rewards.functions import RewardFunction
+from laurel.rewards.shaping import EpisodeCounts, shape
+
+Act = Callable[[FloatArray], Array]
+"""Features (N, F) in, actions (N,) or (N, A) out."""
+
+
+@dataclass(frozen=True)
+class LearnedReward:
+    """A reward function with the exponent of its counts; what `preference` agents are paid, before its weight."""
+
+    function: RewardFunction
+    beta: float
+
+
+def roll_out(
+    env: EnvParams, room: Room, act: Act, *, n_envs: int, episodes: int, seed: int, learned: LearnedReward | None
+) -> list[dict[str, Any]]:
+    """Play episodes to their ends.
+
+    Each environment plays its share, so that short episodes are not preferred to long ones.
+
+    Returns:
+        A row an episode: return, length, success (None without a notion of it), terminated, and the learned
+        reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one.
+    """
+    n_envs = min(n_envs, episodes)
+    share = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
+    envs = make_vector(env, room, n_envs, seed, reference=True)
+    meter = _Meter(room, learned, n_envs)
+    observation = envs.reset().copy()
+    returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
+    played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
+    while any(len(rows) < quota for rows, quota in zip(played, share, strict=True)):
+        action = act(room.features(observation))
+        step = envs.step(action)
+        transitions = Transitions(
+            observation, action, step.reward, step.observation, step.terminated, step.truncated
+        )
+        ended = step.terminated | step.truncated
+        meter.update(transitions, step.valid, ended)
+        returns += step.reward * step.valid
+        lengths += step.valid
+        success = room.succeeded(returns, step.terminated) if ended.any() else None
+        for i in np.flatnonzero(ended):
+            if len(played[i]) < share[i]:
+                row: dict[str, Any] = {"return": float(returns[i]), "length": int(lengths[i]), "terminated": bool(step.terminated[i])}
+                row["success"] = None if success is None else bool(success[i])
+                played[i].append({**row, **meter.episode(int(i))})
+        returns[ended] = 0
+        lengths[ended] = 0
+        meter.begin(ended)
+        observation = step.observation.copy()
+    envs.close()
+    return [row for rows in played for row in rows]
+
+
+class _Meter:
+    """Adds up what a learned reward would pay each environment's running episode."""
+
+    def __init__(self, room: Room, learned: LearnedReward | None, n_envs: int) -> None:
+        self._learned = learned
+        self._captioner = Captioner(room)
+        self._counts = EpisodeCounts(n_envs)
+        self._raw, self._shaped = np.zeros(n_envs), np.zeros(n_envs)
+        self._said = np.zeros(n_envs, dtype=np.int64)
+
+    def update(self, transitions: Transitions, valid: Array, ended: Array) -> None:
+        if self._learned is None:
+            return
+        function = self._learned.function
+        ids = self._captioner.ids(transitions)
+        counts = self._counts.update(ids[None], valid[None], ended[None])[0]
+        raw: FloatArray = function(transitions, ids, self._captioner.texts)
+        paid = shape(raw, counts, threshold=function.threshold, beta=self._learned.beta)
+        said = valid & (ids >= 0)
+        self._raw += np.where(said, raw, 0)
+        self._said += said
+        self._shaped += np.where(said, paid, 0)
+
+    def episode(self, i: int) -> dict[str, float | None]:
+        if self._learned is None:
+            return {"raw_reward": None, "shaped_reward": None}
+        return {"raw_reward": self._raw[i] / max(self._said[i], 1), "shaped_reward": float(self._shaped[i])}
+
+    def begin(self, ended: Array) -> None:
+        self._raw[ended] = self._shaped[ended] = 0
+        self._said[ended] = 0

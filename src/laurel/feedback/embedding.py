@@ -1,0 +1,62 @@
+"""A sentence encoder as annotator: the text nearer to the goal's words than to the anti-goal's is preferred.
+
+    utility(text) = cos(text, goal) - cos(text, anti-goal)
+    p(first) = sigmoid((utility(first) - utility(second)) / temperature)
+
+It answers alike in either order, so there is no position bias to remove.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from laurel.envs.base import FloatArray, Room
+from laurel.feedback.annotator import Judgement, Question
+from laurel.llm.encoder import SentenceEncoder, load_encoder
+
+if TYPE_CHECKING:
+    from laurel.params import EmbeddingParams
+
+STREAM = 4096
+"""Questions whose texts are encoded together; memory does not grow with the number of questions."""
+
+
+class EmbeddingAnnotator:
+    """Prefers what reads like the goal; remembers the utility of every text that it met."""
+
+    simulated = False
+
+    def __init__(self, encoder: SentenceEncoder, params: EmbeddingParams, goal: str, anti_goal: str) -> None:
+        self.encoder = encoder
+        self.params = params
+        self.goal = goal
+        self.anti_goal = anti_goal
+        self.name = f'embedding ({encoder.name}; goal "{goal}", anti-goal "{anti_goal}")'
+        self._aims = encoder.encode([goal, anti_goal])
+        self._utilities: dict[str, float] = {}
+
+    @classmethod
+    def load(cls, params: EmbeddingParams, room: Room) -> EmbeddingAnnotator:
+        """Load the encoder; goal and anti-goal are the room's unless the params give others."""
+        return cls(load_encoder(params.model), params, params.goal or room.goal, params.anti_goal or room.anti_goal)
+
+    def utility(self, texts: list[str]) -> FloatArray:
+        """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
+        vectors = self.encoder.encode(texts)
+        return vectors @ self._aims[0] - vectors @ self._aims[1]
+
+    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        """Yield a soft judgement for each question; differences within the tie band are ties."""
+        stream = iter(questions)
+        while chunk := list(islice(stream, STREAM)):
+            new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
+            self._utilities.update(zip(new, self.utility(new).tolist(), strict=True))
+            for question in chunk:
+                difference = self._utilities[question.first] - self._utilities[question.second]
+                if abs(difference) <= self.params.tie_band:
+                    yield Judgement("tie", 0.5)
+                else:
+                    yield Judgement("ok", 1 / (1 + math.exp(-difference / self.params.temperature)))

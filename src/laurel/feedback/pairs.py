@@ -1,0 +1,69 @@
+"""Which pairs of segments are judged: seeded, without repetition in either order.
+
+Knows segments only by number and count; knows nothing about what they say.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.envs.base import IntArray
+
+
+def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Draw distinct unordered pairs of distinct segments, in random order and random orientation.
+
+    Args:
+        counts: (S,) how often each segment occurred.
+        n_pairs: pairs wanted; all there are if there are fewer.
+        sampler: "uniform" over pairs, or "frequency": a pair's chance grows with the product of its counts
+            (plus one each, so that a segment that was only listed is judged too).
+        rng: the only source of randomness.
+
+    Returns:
+        First and second segments, (P,) each.
+    """
+    size = len(counts)
+    total = size * (size - 1) // 2
+    if total <= 4 * n_pairs or total <= 200_000:
+        first, second = np.triu_indices(size, k=1)
+        if total > n_pairs:
+            keep = _choose(_pair_weights(counts, first, second, sampler), n_pairs, rng)
+            first, second = first[keep], second[keep]
+    else:
+        first, second = _draw_sparse(counts, n_pairs, sampler, rng)
+    order = rng.permutation(len(first))
+    first, second = first[order].astype(np.int64), second[order].astype(np.int64)
+    turned = rng.random(len(first)) < 0.5
+    return np.where(turned, second, first), np.where(turned, first, second)
+
+
+def _pair_weights(
+    counts: IntArray, first: IntArray, second: IntArray, sampler: str
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    if sampler == "uniform":
+        return np.ones(len(first))
+    weights = counts.astype(np.float64) + 1
+    return weights[first] * weights[second]
+
+
+def _choose(weights: np.ndarray[tuple[int], np.dtype[np.float64]], n: int, rng: np.random.Generator) -> IntArray:
+    """Draw n without replacement by weight: the n largest of log(u)/w (Efraimidis and Spirakis 2006)."""
+    keys = np.log(rng.random(len(weights))) / weights
+    return np.sort(np.argpartition(-keys, n)[:n])
+
+
+def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Draw pairs by rejection where they are too many to list; in order of appearance."""
+    size = len(counts)
+    weights = counts.astype(np.float64) + 1
+    chances = None if sampler == "uniform" else weights / weights.sum()
+    keys = np.zeros(0, dtype=np.int64)
+    while len(keys) < n_pairs:
+        a = rng.choice(size, 2 * n_pairs, p=chances)
+        b = rng.choice(size, 2 * n_pairs, p=chances)
+        a, b = np.minimum(a, b)[a != b], np.maximum(a, b)[a != b]
+        merged = np.concatenate([keys, a * size + b])
+        _, where = np.unique(merged, return_index=True)
+        keys = merged[np.sort(where)]
+    return keys[:n_pairs] // size, keys[:n_pairs] % size

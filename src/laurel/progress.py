@@ -1,0 +1,67 @@
+"""Progress of long work: a bar on a terminal, a line now and then elsewhere.
+
+Everything goes to standard error, so that standard output stays for results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+LINE_EVERY = 10.0
+"""Seconds between two lines where there is no terminal."""
+
+
+@contextmanager
+def progress(total: int, description: str, unit: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function that is told how many more units are done.
+
+    >>> with progress(100, "collect", "steps") as advance:
+    ...     advance(100)
+    """
+    if sys.stderr.isatty():
+        from tqdm import tqdm
+
+        with tqdm(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
+            yield lambda n: _advance(bar.update, n)
+        return
+    lines = _Lines(total, description, unit)
+    yield lines.advance
+    lines.close()
+
+
+def _advance(update: Callable[[int], object], n: int) -> None:
+    update(n)
+
+
+class _Lines:
+    """Counts, rate and time left as a line every few seconds, and one at the end of work that took a second."""
+
+    def __init__(self, total: int, description: str, unit: str) -> None:
+        self._total, self._description, self._unit = total, description, unit
+        self._done = 0
+        self._started = self._said = time.monotonic()
+
+    def advance(self, n: int) -> None:
+        self._done += n
+        if time.monotonic() - self._said >= LINE_EVERY:
+            self._said = time.monotonic()
+            self._say()
+
+    def close(self) -> None:
+        if time.monotonic() - self._started >= 1.0:
+            self._say()
+
+    def _say(self) -> None:
+        seconds = time.monotonic() - self._started
+        rate = self._done / max(seconds, 1e-9)
+        if self._done >= self._total:
+            ending = f"{seconds:.0f} s"
+        else:
+            ending = f"{(self._total - self._done) / rate:.0f} s left" if rate else "just begun"
+        sys.stderr.write(
+            f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({rate:,.0f}/s, {ending})\n"
+        )
+        sys.stderr.flush()

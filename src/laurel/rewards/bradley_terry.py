@@ -1,0 +1,193 @@
+"""A Bradley-Terry ensemble: rewards of items such that the better item of a pair has the higher one.
+
+    p(first better) = sigmoid(r(first) - r(second)),  r(segment) = mean of r over its items
+
+(Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741; segment means as in Motif, arXiv 2310.00166).
+Knows items as rows of features; knows nothing about captions, observations or files. All members train at
+once as one batched network.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
+from laurel.params import RewardParams
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """P judged pairs of segments; a segment is up to L items."""
+
+    members: IntArray
+    """(S, L) item numbers of each segment, -1 where it is shorter."""
+    group: IntArray
+    """(S,) segments of one group say the same, and are held out together."""
+    first: IntArray
+    """(P,) segments."""
+    second: IntArray
+    p_first: npt.NDArray[np.float64]
+    """(P,) probability that the first is better; 1/2 for ties."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, rows: Array) -> Comparisons:
+        return Comparisons(self.members, self.group, self.first[rows], self.second[rows], self.p_first[rows])
+
+
+class Ensemble(nn.Module):
+    """K multi-layer perceptrons with a scalar output, evaluated as batched matrix products.
+
+    Args:
+        n_features: F, width of an item's features.
+        hidden: widths of the hidden layers.
+        size: K, number of members.
+        seed: of the initialisation, which alone makes the members differ before training.
+    """
+
+    def __init__(self, n_features: int, hidden: tuple[int, ...], size: int, seed: int = 0) -> None:
+        super().__init__()
+        self._config = {"n_features": n_features, "hidden": hidden, "size": size}
+        generator = torch.Generator().manual_seed(seed)
+        self.weights = nn.ParameterList()
+        self.biases = nn.ParameterList()
+        for n_in, n_out in pairwise((n_features, *hidden, 1)):
+            bound = 1 / math.sqrt(n_in)
+            self.weights.append(nn.Parameter((torch.rand(size, n_in, n_out, generator=generator) * 2 - 1) * bound))
+            self.biases.append(nn.Parameter(torch.zeros(size, 1, n_out)))
+
+    def config(self) -> dict[str, Any]:
+        """What `Ensemble(**config)` needs to be made again, weights aside."""
+        return self._config
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return rewards (K, M) of items (M, F)."""
+        x = features.expand(len(self.weights[0]), *features.shape)
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            if layer < len(self.weights) - 1:
+                x = torch.tanh(x)
+        return x[..., 0]
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """What members say about pairs with a segment that they were not trained on."""
+
+    epochs: int
+    """Epochs after which the mean held-out loss was lowest."""
+    pair: IntArray
+    """(H,) which comparison; it appears once for each fold that one of its sides is in."""
+    member: IntArray
+    """(H,) which member judges it."""
+    predicted: FloatArray
+    """(H,) p(first better)."""
+    both_new: BoolArray
+    """(H,) neither segment was trained on."""
+    loss: float
+    fold: IntArray
+    """(S,) the fold of each segment: member k was trained without those of fold k."""
+
+
+def cross_validate(features: FloatArray, comparisons: Comparisons, params: RewardParams, seed: int) -> CrossValidation:
+    """Train K members, member k without the segments of fold k, and let each judge what it has not seen.
+
+    The split is by group, not by pair: with a split by pair the same text would sit on both sides. The
+    number of epochs is chosen by the same held-out loss, one number for all members.
+    """
+    rng = np.random.default_rng(seed)
+    groups = int(comparisons.group.max(initial=0)) + 1
+    fold = (rng.permutation(groups) % params.ensemble)[comparisons.group]
+    first_fold, second_fold = fold[comparisons.first], fold[comparisons.second]
+    member = np.arange(params.ensemble)[:, None]
+    held_out = (first_fold == member) | (second_fold == member)  # (K, P)
+
+    trainer = _Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed)
+    best_loss, best_epoch, best = math.inf, 0, trainer.predict()
+    for epoch in range(1, params.max_epochs + 1):
+        trainer.epoch(rng)
+        predicted = trainer.predict()
+        loss = _held_out_loss(predicted, comparisons.p_first, held_out)
+        if loss < best_loss:
+            best_loss, best_epoch, best = loss, epoch, predicted
+        if epoch - best_epoch >= params.patience:
+            break
+    members, pairs = np.nonzero(held_out)
+    both = (first_fold == member) & (second_fold == member)
+    return CrossValidation(best_epoch, pairs, members, best[members, pairs], both[members, pairs], best_loss, fold)
+
+
+def fit(features: FloatArray, comparisons: Comparisons, params: RewardParams, epochs: int, seed: int) -> Ensemble:
+    """Train K members for a number of epochs on all comparisons, each on its own bootstrap resample."""
+    rng = np.random.default_rng(seed)
+    size = len(comparisons)
+    resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
+    trainer = _Trainer(features, comparisons, params, resampled.astype(np.float32), seed)
+    for _ in range(epochs):
+        trainer.epoch(rng)
+    return trainer.ensemble.eval()
+
+
+class _Trainer:
+    """An ensemble on its way; `weights` (K, P) says how much each member minds each comparison."""
+
+    def __init__(
+        self, features: FloatArray, comparisons: Comparisons, params: RewardParams, weights: FloatArray, seed: int
+    ) -> None:
+        self.ensemble = Ensemble(features.shape[1], params.hidden, params.ensemble, seed)
+        self._params = params
+        self._features = torch.from_numpy(features)
+        self._items = torch.from_numpy(comparisons.members.clip(min=0))
+        self._present = torch.from_numpy((comparisons.members >= 0).astype(np.float32))
+        self._first = torch.from_numpy(comparisons.first)
+        self._second = torch.from_numpy(comparisons.second)
+        smooth = params.label_smoothing
+        target = torch.from_numpy(comparisons.p_first.astype(np.float32))
+        self._target = target * (1 - smooth) + smooth / 2
+        self._weights = torch.from_numpy(weights)
+        self._optimizer = torch.optim.AdamW(
+            self.ensemble.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, fused=True
+        )
+
+    def epoch(self, rng: np.random.Generator) -> None:
+        size = len(self._first)
+        batches = max(1, round(size / self._params.batch_size))
+        for batch in np.array_split(rng.permutation(size), batches):
+            rows = torch.from_numpy(batch)
+            logits = self._logits(rows)
+            losses = binary_cross_entropy_with_logits(logits, self._target[rows].expand_as(logits), reduction="none")
+            weights = self._weights[:, rows]
+            loss = ((losses * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).sum()
+            self._optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            self._optimizer.step()
+
+    @torch.no_grad()
+    def predict(self) -> FloatArray:
+        """Return p(first better) of every comparison by every member (K, P)."""
+        return torch.sigmoid(self._logits(torch.arange(len(self._first)))).numpy()
+
+    def _logits(self, rows: Tensor) -> Tensor:
+        """Return the difference of segment rewards (K, B); each item that occurs is evaluated once."""
+        segments = torch.cat([self._first[rows], self._second[rows]])
+        distinct, place = torch.unique(self._items[segments], return_inverse=True)
+        rewards = self.ensemble(self._features[distinct])[:, place]  # (K, 2B, L)
+        present = self._present[segments]
+        means = (rewards * present).sum(dim=2) / present.sum(dim=1).clamp(min=1)
+        return means[:, : len(rows)] - means[:, len(rows) :]
+
+
+def _held_out_loss(predicted: FloatArray, target: npt.NDArray[np.float64], held_out: BoolArray) -> float:
+    p = predicted.clip(1e-6, 1 - 1e-6)
+    losses = -(target * np.log(p) + (1 - target) * np.log(1 - p))
+    return float(losses[held_out].mean()) if held_out.any() else math.inf

@@ -1,0 +1,157 @@
+"""Reward functions: what each arm pays for a transition, before shaping.
+
+A function answers in normalised units, with the threshold above which shaping pays. Knows captions and
+reward models; knows nothing about episodes, counts or policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from laurel.envs.base import FloatArray, IntArray, Room, Transitions
+from laurel.errors import ParamsError
+from laurel.rewards.bradley_terry import Comparisons, fit
+from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
+from laurel.seeding import derive_seed, generator
+
+if TYPE_CHECKING:
+    from laurel.params import EmbeddingParams, RewardParams
+
+Scorer = Callable[[list[str]], FloatArray]
+UNPAID = np.float32(-np.inf)
+"""Reward of a transition about which there is nothing to say."""
+
+
+class RewardFunction(Protocol):
+    """Normalised rewards of transitions, and the threshold below which nothing is paid."""
+
+    threshold: float
+    unseen: int
+    """Captions met that no table held when training began."""
+
+    def __call__(self, transitions: Transitions, ids: IntArray, texts: list[str]) -> FloatArray:
+        """Return rewards (N,) of N transitions with caption ids (N,), texts[id] the caption; UNPAID where id < 0."""
+        ...
+
+
+@dataclass
+class CaptionReward:
+    """A reward for each caption, looked up by id; captions not in the table are scored when they are met."""
+
+    known: Mapping[str, float]
+    """Rewards known beforehand; empty for a function that needs none."""
+    threshold: float
+    score: Scorer
+    """Scores texts that are not `known`."""
+    unseen: int = 0
+    _table: FloatArray = field(default_factory=lambda: np.full(1, UNPAID))
+    """_table[id + 1]; id -1 has nothing to say."""
+
+    def __call__(self, transitions: Transitions, ids: IntArray, texts: list[str]) -> FloatArray:
+        if len(texts) >= len(self._table):
+            self._extend(texts[len(self._table) - 1 :])
+        return self._table[ids + 1]
+
+    def _extend(self, texts: list[str]) -> None:
+        new = [text for text in texts if text not in self.known]
+        scored = dict(zip(new, self.score(new).tolist(), strict=True)) if new else {}
+        self.unseen += len(new) if self.known else 0
+        values = [self.known[text] if text in self.known else scored[text] for text in texts]
+        self._table = np.append(self._table, np.array(values, dtype=np.float32))
+
+
+@dataclass
+class ObservationReward:
+    """The reward model read on observations before and after, instead of on the caption."""
+
+    model: RewardModel
+    threshold: float
+    features: Callable[[Transitions], FloatArray]
+    unseen: int = 0
+
+    def __call__(self, transitions: Transitions, ids: IntArray, texts: list[str]) -> FloatArray:
+        return np.where(ids >= 0, self.model.score(self.features(transitions)), UNPAID)
+
+
+def transition_features(room: Room, transitions: Transitions) -> FloatArray:
+    """Return what a reward model on observations sees: features before and after (N, 2F)."""
+    before, after = room.features(transitions.observation), room.features(transitions.next_observation)
+    return np.concatenate([before, after], axis=1)
+
+
+def learned(model: RewardModel, room: Room, quantile: float) -> RewardFunction:
+    """The reward model's own answer."""
+    threshold = model.normalizer.threshold(quantile)
+    if model.input == "observation":
+        return ObservationReward(model, threshold, lambda transitions: transition_features(room, transitions))
+    return CaptionReward(dict(zip(model.texts, model.rewards.tolist(), strict=True)), threshold, _scorer(model))
+
+
+def shuffled_labels(
+    model: RewardModel, comparisons: Comparisons, params: RewardParams, quantile: float, room: Room, seed: int
+) -> RewardFunction:
+    """Control: a reward model of the same form, trained on the same answers given to the wrong pairs."""
+    if model.input == "observation":
+        raise ParamsError('agent.arms: "shuffled_labels" needs reward.input "caption".')
+    order = generator(seed, "shuffled_labels").permutation(len(comparisons))
+    shuffled = Comparisons(
+        comparisons.members, comparisons.group, comparisons.first, comparisons.second, comparisons.p_first[order]
+    )
+    ensemble = fit(model.embeddings, shuffled, params, model.epochs, derive_seed(seed, "shuffled_labels"))
+    raw = raw_rewards(ensemble, model.embeddings).mean(axis=0)
+    normalizer = Normalizer.of(raw)
+    control = RewardModel(
+        ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
+        normalizer(raw), np.zeros_like(raw), model.counts, model.embeddings,
+    )  # fmt: skip
+    return learned(control, room, quantile)
+
+
+def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> RewardFunction:
+    """Control: a standard normal draw for each caption, the same whenever it is met."""
+
+    def score(new: list[str]) -> FloatArray:
+        return np.array([generator(seed, "random_reward", text).standard_normal() for text in new], dtype=np.float32)
+
+    raw = score(list(texts))
+    normalizer = Normalizer.of(raw)
+    known = dict(zip(texts, normalizer(raw).tolist(), strict=True))
+    return CaptionReward(known, normalizer.threshold(quantile), lambda new: normalizer(score(new)))
+
+
+def utilities(texts: tuple[str, ...], params: EmbeddingParams, room: Room) -> FloatArray:
+    """Return the sentence encoder's utility of each text (N,): what `similarity` pays."""
+    from laurel.feedback.embedding import EmbeddingAnnotator
+
+    return EmbeddingAnnotator.load(params, room).utility(list(texts))
+
+
+def similarity(
+    texts: tuple[str, ...], utility: FloatArray, params: EmbeddingParams, quantile: float, room: Room
+) -> RewardFunction:
+    """Comparison: the sentence encoder's utility as reward directly, without pairs or a reward model."""
+    normalizer = Normalizer.of(utility)
+    known = dict(zip(texts, normalizer(utility).tolist(), strict=True))
+    return CaptionReward(
+        known, normalizer.threshold(quantile), lambda new: normalizer(utilities(tuple(new), params, room))
+    )
+
+
+def oracle(room: Room) -> RewardFunction:
+    """Upper bound: the environment's hand-written progress, paid as it is."""
+    return CaptionReward({}, 0.0, lambda texts: np.array([room.oracle(text) or 0 for text in texts], dtype=np.float32))
+
+
+def _scorer(model: RewardModel) -> Scorer:
+    """Score texts with a reward model; its encoder is loaded when the first unseen caption turns up."""
+
+    def score(texts: list[str]) -> FloatArray:
+        from laurel.llm.encoder import load_encoder
+
+        return model.score(load_encoder(model.encoder).encode(texts))
+
+    return score

@@ -1,0 +1,154 @@
+"""The reward model as one artefact: ensemble, normaliser, and every caption's reward.
+
+    DIR/model.safetensors     weights of the ensemble
+    DIR/embeddings.safetensors  features of the captions that it was trained on (input: caption)
+    DIR/config.json           input, encoder, sizes, mean, sd and quantiles
+    DIR/vocabulary.parquet    id, text, reward (normalised), spread (sd over members), count
+
+Nothing else is needed to reward a caption, also one that was never met: it is encoded and scored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from laurel.data.directory import read_json, write_json
+from laurel.envs.base import FloatArray, IntArray
+from laurel.errors import DataError
+from laurel.rewards.bradley_terry import Ensemble
+
+MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
+    "model.safetensors",
+    "embeddings.safetensors",
+    "config.json",
+    "vocabulary.parquet",
+)
+GRID = np.linspace(0, 1, 101)
+"""Levels at which a normaliser keeps quantiles."""
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """Turns raw rewards into units of their spread over distinct captions."""
+
+    mean: float
+    sd: float
+    quantiles: tuple[float, ...]
+    """Of the normalised rewards, at GRID."""
+
+    @classmethod
+    def of(cls, raw: FloatArray) -> Normalizer:
+        """Fit to the raw rewards of distinct captions; with no spread at all everything normalises to 0."""
+        mean, sd = float(np.mean(raw)), float(np.std(raw))
+        normalised = (raw - mean) / sd if sd > 1e-8 else np.zeros_like(raw)
+        return cls(mean, sd if sd > 1e-8 else 1.0, tuple(np.quantile(normalised, GRID).tolist()))
+
+    def __call__(self, raw: FloatArray) -> FloatArray:
+        return ((raw - self.mean) / self.sd).astype(np.float32)
+
+    def threshold(self, quantile: float) -> float:
+        """Return the normalised reward at a quantile, between those kept by interpolation."""
+        return float(np.interp(quantile, GRID, self.quantiles))
+
+
+@dataclass(frozen=True)
+class RewardModel:
+    """A trained ensemble with its normaliser and the rewards of a vocabulary."""
+
+    ensemble: Ensemble
+    normalizer: Normalizer
+    input: str
+    """ "caption" or "observation"."""
+    encoder: str
+    """Sentence encoder of the captions; unused with observations."""
+    epochs: int
+    """Passes over the comparisons that it was trained for."""
+    texts: tuple[str, ...]
+    rewards: FloatArray
+    """(V,) normalised reward of each text: the mean over members."""
+    spreads: FloatArray
+    """(V,) standard deviation over members, in the same units."""
+    counts: IntArray
+    """(V,) how often collection met each text."""
+    embeddings: FloatArray
+    """(V, E) features of the texts; (V, 0) with observations."""
+
+    def score(self, features: FloatArray) -> FloatArray:
+        """Return normalised rewards (N,) of features (N, F)."""
+        return self.normalizer(raw_rewards(self.ensemble, features).mean(axis=0))
+
+    def save(self, path: Path) -> None:
+        """Write the artefact's files into a directory."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from safetensors.numpy import save_file as save_arrays
+        from safetensors.torch import save_file
+
+        save_file({name: tensor.contiguous() for name, tensor in self.ensemble.state_dict().items()}, path / MODEL)
+        save_arrays({"embeddings": self.embeddings}, path / EMBEDDINGS)
+        config = {
+            "input": self.input,
+            "encoder": self.encoder,
+            "epochs": self.epochs,
+            "ensemble": self.ensemble.config(),
+            "normalizer": asdict(self.normalizer),
+        }
+        write_json(path / CONFIG, config)
+        columns = [range(len(self.texts)), self.texts, self.rewards, self.spreads, self.counts]
+        pq.write_table(pa.table(columns, schema=_vocabulary_schema()), path / VOCABULARY, compression="zstd")
+
+    @classmethod
+    def load(cls, path: Path) -> RewardModel:
+        """Read the artefact.
+
+        Raises:
+            DataError: a file is missing, damaged, or does not fit the others.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file as load_arrays
+        from safetensors.torch import load_file
+
+        config = read_json(path / CONFIG)
+        try:
+            ensemble = Ensemble(**config["ensemble"])
+            ensemble.load_state_dict(load_file(path / MODEL))
+            embeddings = load_arrays(path / EMBEDDINGS)["embeddings"]
+            table = pq.read_table(path / VOCABULARY, schema=_vocabulary_schema())
+            normalizer = Normalizer(**{**config["normalizer"], "quantiles": tuple(config["normalizer"]["quantiles"])})
+        except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise DataError(
+                f"{path}: not a complete reward model ({reason}). Run `laurel train-reward` again."
+            ) from None
+        return cls(
+            ensemble=ensemble.eval(),
+            normalizer=normalizer,
+            input=config["input"],
+            encoder=config["encoder"],
+            epochs=config["epochs"],
+            texts=tuple(table["text"].to_pylist()),
+            rewards=table["reward"].to_numpy(),
+            spreads=table["spread"].to_numpy(),
+            counts=table["count"].to_numpy(),
+            embeddings=embeddings,
+        )
+
+
+def raw_rewards(ensemble: Ensemble, features: FloatArray) -> FloatArray:
+    """Return every member's reward (K, N) of features (N, F), before normalisation."""
+    with torch.inference_mode():
+        return ensemble(torch.from_numpy(features)).numpy()
+
+
+def _vocabulary_schema() -> Any:
+    import pyarrow as pa
+
+    fields = [("id", pa.int32()), ("text", pa.string()), ("reward", pa.float32()), ("spread", pa.float32())]
+    return pa.schema([*fields, ("count", pa.int64())])

@@ -1,0 +1,113 @@
+"""How good a reward model is, beside predictors that did not learn to read.
+
+Every figure is on pairs with a caption that the judging member was not trained on. Knows predictions and
+labels; knows nothing about training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.captions import Segments
+from laurel.envs.base import BoolArray, FloatArray, IntArray
+from laurel.rewards.bradley_terry import Comparisons, CrossValidation
+
+BINS = 10
+RIDGE = 1.0
+"""Penalty of the bag-of-words regression."""
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+def quality(
+    held_out: CrossValidation, comparisons: Comparisons, segments: Segments, environment: npt.NDArray[np.float64]
+) -> dict[str, Any]:
+    """Summarise a cross-validation.
+
+    Args:
+        held_out: predictions of members on what they have not seen.
+        comparisons: all labelled pairs.
+        segments: what the groups of the comparisons say.
+        environment: (V,) the environment's mean reward at each caption, NaN where unknown.
+
+    Returns:
+        heldout_accuracy on pairs that are no ties, the same where both captions are new, heldout_loss, brier,
+        calibration bins and expected error, and the accuracy of three baselines on the same pairs.
+    """
+    first = comparisons.group[comparisons.first]
+    second = comparisons.group[comparisons.second]
+    label = comparisons.p_first
+    target = label[held_out.pair]
+    decided = target != 0.5
+    env = _segment_means(environment, segments)
+    env_guess = np.nan_to_num(np.sign(env[first] - env[second]))[held_out.pair]
+    bag_guess = _bag_of_words(held_out, segments.texts, first, second, label)
+    correct = (held_out.predicted > 0.5) == (target > 0.5)
+    firsts = float((target[decided] > 0.5).mean()) if decided.any() else 0.5
+    bins = _calibration(held_out.predicted, target)
+    return {
+        "pairs": len(comparisons),
+        "heldout_pairs": int(decided.sum()),
+        "heldout_accuracy": _mean(correct[decided]),
+        "heldout_accuracy_both_new": _mean(correct[decided & held_out.both_new]),
+        "heldout_loss": held_out.loss,
+        "brier": float(np.square(held_out.predicted - target).mean()),
+        "calibration_error": float(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(target)),
+        "calibration": bins,
+        "baselines": {
+            "majority": max(firsts, 1 - firsts),
+            "bag_of_words": _agreement(bag_guess[decided], target[decided]),
+            "environment_reward": _agreement(env_guess[decided], target[decided]),
+        },
+    }
+
+
+def _agreement(guess: Floats, target: Floats) -> float | None:
+    """Share of guesses (positive: the first) that agree with the label; no guess counts one half."""
+    return _mean(np.where(guess == 0, 0.5, (guess > 0) == (target > 0.5)))
+
+
+def _mean(values: Floats | BoolArray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _segment_means(values: npt.NDArray[np.float64], segments: Segments) -> npt.NDArray[np.float64]:
+    """Average caption values (V,) over each segment's captions (S,); NaN where one is unknown."""
+    present = segments.members >= 0
+    gathered = np.where(present, values[segments.members.clip(min=0)], 0)
+    return gathered.sum(axis=1) / np.maximum(present.sum(axis=1), 1)
+
+
+def _bag_of_words(
+    held_out: CrossValidation, texts: Sequence[str], first: IntArray, second: IntArray, label: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Predict each held-out pair by a ridge regression on word counts, fitted without the fold's captions."""
+    words: dict[str, int] = {}
+    counted = [[words.setdefault(word, len(words)) for word in re.findall(r"\w+", text.lower())] for text in texts]
+    bag = np.zeros((len(texts), max(len(words), 1)), dtype=np.float32)
+    for row, indices in enumerate(counted):
+        np.add.at(bag[row], indices, 1)
+    guess = np.zeros(len(held_out.pair))
+    for member in np.unique(held_out.member):
+        judged = held_out.member == member
+        train = np.setdiff1d(np.arange(len(label)), held_out.pair[judged])
+        x = bag[first[train]] - bag[second[train]]
+        weights = np.linalg.solve(x.T @ x + RIDGE * np.eye(bag.shape[1]), x.T @ (label[train] - 0.5))
+        rows = held_out.pair[judged]
+        guess[judged] = (bag[first[rows]] - bag[second[rows]]) @ weights
+    return guess
+
+
+def _calibration(predicted: FloatArray, target: npt.NDArray[np.float64]) -> list[dict[str, float]]:
+    """Return for each tenth of predicted probability its mean, the mean label and how many pairs there are."""
+    place = np.minimum((predicted * BINS).astype(int), BINS - 1)
+    return [
+        {"p": float(predicted[rows].mean()), "observed": float(target[rows].mean()), "pairs": int(rows.sum())}
+        for rows in (place == i for i in range(BINS))
+        if rows.any()
+    ]

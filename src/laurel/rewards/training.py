@@ -1,0 +1,143 @@
+"""From preferences to a reward model and an honest account of its quality.
+
+Gathers items and comparisons from the stages' files, cross-validates by caption, fits on everything and
+normalises. Knows nothing about who gave the preferences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.captions import Segments, read_captions, read_segments, read_vocabulary
+from laurel.data.preferences import read_pairs, read_preferences
+from laurel.data.trajectories import read_trajectories
+from laurel.envs.base import FloatArray, IntArray, Room
+from laurel.errors import ParamsError
+from laurel.params import Params
+from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
+from laurel.rewards.functions import transition_features
+from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
+from laurel.rewards.quality import quality
+from laurel.seeding import derive_seed, generator
+
+REDRAWS = 4
+"""input: observation: each pair is compared on this many draws of example observations."""
+
+
+@dataclass(frozen=True)
+class _Items:
+    """What the ensemble sees, and which caption each row stands for."""
+
+    features: FloatArray
+    """(M, F)."""
+    caption: IntArray
+    """(M,)."""
+
+
+def usable_comparisons(captions: Path, preferences: Path) -> tuple[Segments, Comparisons]:
+    """Read the pairs that have a label (ok or tie), as comparisons of segments of captions."""
+    segments = read_segments(captions)
+    pairs, labels = read_pairs(preferences), read_preferences(preferences)
+    usable = np.flatnonzero(labels.usable)
+    group = np.arange(len(segments), dtype=np.int64)
+    first, second = pairs.first[usable], pairs.second[usable]
+    return segments, Comparisons(segments.members, group, first, second, labels.p_first[usable])
+
+
+def train_reward_model(
+    params: Params, room: Room, trajectories: Path, captions: Path, preferences: Path
+) -> tuple[RewardModel, dict[str, Any]]:
+    """Train on the labelled pairs; return the model and the figures that say how good it is."""
+    from laurel.llm.encoder import load_encoder
+
+    seed = derive_seed(params.seed, "train-reward")
+    vocabulary = read_vocabulary(captions)
+    segments, comparisons = usable_comparisons(captions, preferences)
+    environment = _mean_environment_reward(trajectories, captions, len(vocabulary))
+    if params.reward.input == "caption":
+        embeddings = load_encoder(params.reward.encoder).encode(list(vocabulary.texts))
+        items = _Items(embeddings, np.arange(len(vocabulary), dtype=np.int64))
+        compared = comparisons
+    else:
+        if params.caption.segment_length != 1:
+            raise ParamsError('reward.input "observation" judges single steps: set caption.segment_length to 1.')
+        embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
+        items = _observed_items(params, room, trajectories, captions)
+        compared = _on_observations(comparisons, items, generator(seed, "draws"))
+    held_out = cross_validate(items.features, compared, params.reward, derive_seed(seed, "folds"))
+    epochs = max(held_out.epochs, 1)
+    ensemble = fit(items.features, compared, params.reward, epochs, derive_seed(seed, "fit"))
+    raw = raw_rewards(ensemble, items.features)
+    by_caption = _caption_means(raw, items.caption, len(vocabulary))
+    normalizer = Normalizer.of(by_caption.mean(axis=0))
+    model = RewardModel(
+        ensemble=ensemble,
+        normalizer=normalizer,
+        input=params.reward.input,
+        encoder=params.reward.encoder,
+        epochs=epochs,
+        texts=tuple(vocabulary.texts),
+        rewards=normalizer(by_caption.mean(axis=0)),
+        spreads=(by_caption.std(axis=0) / normalizer.sd).astype(np.float32),
+        counts=vocabulary.counts,
+        embeddings=embeddings,
+    )
+    return model, quality(held_out, compared, segments, environment)
+
+
+def _observed_items(params: Params, room: Room, trajectories: Path, captions: Path) -> _Items:
+    """Keep up to `observations_per_caption` example transitions of each caption, drawn uniformly."""
+    limit = params.reward.observations_per_caption
+    rng = generator(params.seed, "train-reward", "observations")
+    kept: dict[int, list[FloatArray]] = {}
+    seen: dict[int, int] = {}
+    for (transitions, _), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):
+        for caption in np.unique(ids[ids >= 0]).tolist():
+            rows = np.flatnonzero(ids == caption)
+            examples = kept.setdefault(caption, [])
+            for row in rows[: 4 * limit]:  # the first of each shard are as good as any, and enough
+                seen[caption] = seen.get(caption, 0) + 1
+                place = len(examples) if len(examples) < limit else int(rng.integers(seen[caption]))
+                if place < limit:
+                    features = transition_features(room, transitions[row : row + 1])[0]
+                    examples[place : place + 1] = [features]
+    order = sorted(kept)
+    features = np.stack([row for caption in order for row in kept[caption]])
+    return _Items(features, np.repeat(order, [len(kept[caption]) for caption in order]).astype(np.int64))
+
+
+def _on_observations(comparisons: Comparisons, items: _Items, rng: np.random.Generator) -> Comparisons:
+    """Replace captions by randomly drawn examples; pairs with a caption that was never met are left out."""
+    start = np.searchsorted(items.caption, np.arange(len(comparisons.members)))
+    size = np.searchsorted(items.caption, np.arange(len(comparisons.members)), side="right") - start
+    pairs = np.flatnonzero((size[comparisons.first] > 0) & (size[comparisons.second] > 0)).repeat(REDRAWS)
+
+    def draw(segment: IntArray) -> IntArray:
+        return start[segment] + (rng.random(len(segment)) * size[segment]).astype(np.int64)
+
+    members = np.arange(len(items.caption), dtype=np.int64)[:, None]
+    first, second = draw(comparisons.first[pairs]), draw(comparisons.second[pairs])
+    return Comparisons(members, items.caption, first, second, comparisons.p_first[pairs])
+
+
+def _caption_means(raw: FloatArray, caption: IntArray, size: int) -> FloatArray:
+    """Average rewards of items (K, M) into rewards of captions (K, V); captions without items get the mean."""
+    count = np.bincount(caption, minlength=size)
+    sums = np.stack([np.bincount(caption, weights=member, minlength=size) for member in raw])
+    means = sums / np.maximum(count, 1)
+    return np.where(count > 0, means, raw.mean(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _mean_environment_reward(trajectories: Path, captions: Path, size: int) -> npt.NDArray[np.float64]:
+    """Return the environment's mean reward at each caption (V,), NaN where collection never met it."""
+    total, count = np.zeros(size), np.zeros(size)
+    for (transitions, _), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):
+        said = ids >= 0
+        total += np.bincount(ids[said], weights=transitions.reward[said], minlength=size)
+        count += np.bincount(ids[said], minlength=size)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

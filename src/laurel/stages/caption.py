@@ -1,0 +1,88 @@
+"""caption: trajectories → captions. Says every step in words, and lists what was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laurel.params import Params
+
+
+def run(params: Params, trajectories: Path, output: Path) -> None:
+    """Caption every step, one shard at a time.
+
+    Args:
+        params: sections env and caption are used.
+        trajectories: output of the collect stage.
+        output: directory to write the files of `laurel.data.captions` into.
+
+    Raises:
+        DataError: the trajectories are missing, damaged or of another environment.
+    """
+    import numpy as np
+
+    from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
+    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.tally import CaptionTally, SegmentTally
+    from laurel.data.trajectories import read_metadata, read_trajectories
+    from laurel.envs import room_for
+    from laurel.envs.captioner import Captioner
+    from laurel.errors import DataError
+    from laurel.progress import progress
+    from laurel.tracking import Tracker
+
+    manifest = read_manifest(trajectories, "collect")
+    collected = read_metadata(trajectories)["env"]
+    if (collected["id"], collected["kwargs"]) != (params.env.id, params.env.kwargs):
+        raise DataError(
+            f"{trajectories}: holds steps of {collected['id']} {collected['kwargs'] or ''}, but env is "
+            f"{params.env.id} {params.env.kwargs or ''}. Run laurel collect again."
+        )
+    used = params.dump("env", "caption")
+    inputs = {"trajectories": trajectories}
+    with output_directory(output, stage="caption", params=used, inputs=inputs) as out:
+        room = room_for(params.env, with_action=params.caption.with_action)
+        captioner = Captioner(room, enumerate_events=params.caption.enumerate)
+        steps, windows = CaptionTally(), SegmentTally(params.caption.segment_length)
+        shards = 0
+        with progress(manifest["counts"]["transitions"], "caption", "steps") as advance:
+            for transitions, position in read_trajectories(trajectories):
+                rows = range(0, len(transitions), 2**14)  # bounds what the room needs for a batch
+                ids = np.concatenate([captioner.ids(transitions[row : row + 2**14]) for row in rows])
+                steps.update(position, ids)
+                if windows.length > 1:
+                    windows.update(position, ids)
+                write_captions(out.path, shards, position, ids)
+                shards += 1
+                advance(len(ids))
+        vocabulary = steps.vocabulary(captioner.texts)
+        segments, dropped = Segments.units(vocabulary), 0
+        if windows.length > 1:
+            segments, dropped = windows.segments(captioner.texts, params.caption.max_segments)
+        write_vocabulary(out.path, vocabulary)
+        write_segments(out.path, segments)
+        out.counts = {
+            "transitions": steps.transitions,
+            "captioned": steps.captioned,
+            "nothing_to_say": steps.transitions - steps.captioned,
+            "distinct": steps.distinct,
+            "listed_only": len(vocabulary) - steps.distinct,
+            "segments": len(segments),
+            "dropped_segments": dropped,
+            "fraction_unique": steps.distinct / max(steps.captioned, 1),
+            "shards": shards,
+        }
+        if room.generic:
+            out.notes.append(
+                f"{params.env.id} has no room of its own: its captions are made from the observation space alone."
+            )
+        if dropped:
+            out.notes.append(
+                f"{dropped:,} of {dropped + len(segments):,} distinct segments were dropped, the rarest ones "
+                f"(caption.max_segments is {params.caption.max_segments:,})."
+            )
+        if not steps.captioned:
+            out.notes.append(f"Nothing could be said about any of {steps.transitions:,} steps.")
+        with Tracker(params, "caption", inputs, out).stage_run() as tracked:
+            if tracked:
+                tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
+                tracked.log_file(out.path / "vocabulary.parquet")

@@ -1,0 +1,300 @@
+"""evaluate: agents → report. Plays fresh episodes, computes the statistics, draws, writes, logs the summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from laurel.data.directory import Output
+    from laurel.envs.base import Room
+    from laurel.rewards.model import RewardModel
+    from laurel.tracking import Run
+
+METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
+    "metrics.json",
+    "results.parquet",
+    "curves.csv",
+    "report.html",
+    "episodes.webp",
+)
+MAIN_ARM = "preference"
+PACKAGES = ("laurel", "torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
+
+Agents = list[tuple[str, int, Path | None]]
+"""Arm, seed and the agent's directory, None where the arm is not trained."""
+
+
+def run(
+    params: Params, trajectories: Path, captions: Path, preferences: Path, reward: Path, agents: Path, output: Path
+) -> None:
+    """Evaluate all agents on the reference environment.
+
+    Args:
+        params: all sections are shown; env, caption, shaping, agent and evaluate are used.
+        trajectories: output of the collect stage.
+        captions: output of the caption stage.
+        preferences: output of the annotate stage.
+        reward: output of the train-reward stage.
+        agents: output of the train-agents stage.
+        output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
+
+    Raises:
+        DataError: an input is missing or damaged.
+    """
+    import time
+
+    from laurel.data.directory import output_directory, read_json, read_manifest, write_json
+    from laurel.envs import room_for
+    from laurel.evaluation.statistics import rank_agreement, summarise
+    from laurel.rewards.model import RewardModel
+    from laurel.tracking import Tracker
+
+    started = time.monotonic()
+    inputs = {
+        "trajectories": trajectories,
+        "captions": captions,
+        "preferences": preferences,
+        "reward": reward,
+        "agents": agents,
+    }
+    stages = ("collect", "caption", "annotate", "train-reward", "train-agents")
+    manifests = {stage: read_manifest(path, stage) for stage, path in zip(stages, inputs.values(), strict=True)}
+    used = params.dump("seed", "env", "caption", "shaping", "agent", "evaluate")
+    with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
+        room = room_for(params.env, with_action=params.caption.with_action)
+        model = RewardModel.load(reward)
+        played = _agents(params, agents)
+        results = _play(params, played, reward, out)
+        curves = _curves(played)
+        rank = rank_agreement(results)
+        arms = summarise(
+            results,
+            curves,
+            success_threshold=params.evaluate.success_threshold,
+            reward_threshold=_reward_threshold(params),
+            resamples=params.evaluate.bootstrap,
+            seed=params.seed,
+        )
+        annotation = manifests["annotate"]["counts"]
+        quality = read_json(reward / "quality.json")
+        metrics: dict[str, Any] = {
+            "env": params.env.id,
+            "annotator": params.annotate.annotator,
+            "arms": arms,
+            "annotation": annotation,
+            "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
+            "seconds": {stage: manifest["seconds"] for stage, manifest in manifests.items()},
+        }
+        out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
+        animation = _animate(params, room, model, played, out)
+        metrics["seconds"]["evaluate"] = round(time.monotonic() - started, 2)
+        write_json(out.path / METRICS, metrics)
+        _write_report(params, room, model, metrics, results, curves, rank, animation, out)
+        out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
+        with Tracker(params, "evaluate", inputs, out).stage_run() as tracked:
+            if tracked:
+                _track(tracked, params, metrics, results, played, out.path)
+
+
+def _agents(params: Params, agents: Path) -> Agents:
+    """List what is played: every trained agent, and the random policy where it is an arm."""
+    from laurel.agents.arms import needs_training
+
+    return [
+        (arm, seed, place if needs_training(arm) else None)
+        for arm in params.agent.arms
+        for seed in params.agent.seeds
+        for place in [agents / arm / f"seed-{seed}"]
+        if place.exists() or not needs_training(arm)
+    ]
+
+
+def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataFrame:
+    """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
+    import os
+
+    import pandas as pd
+
+    from laurel.agents.pool import Job, run_jobs
+    from laurel.evaluation.play import play_agent
+    from laurel.progress import progress
+
+    tables = out.path / "episodes"
+    tables.mkdir(exist_ok=True)
+    places = [(tables / f"{arm}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
+    jobs = [
+        Job(f"evaluation of {arm} seed {seed}", play_agent, (params, arm, seed, agent, reward, table))
+        for table, arm, seed, agent in places
+        if not table.exists()
+    ]
+    with progress(len(jobs) * params.evaluate.episodes, "evaluate", "episodes") as advance:
+        run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.evaluation.play"])
+    results = pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
+    results.to_parquet(out.path / RESULTS, index=False)
+    for table, _, _, _ in places:
+        table.unlink()
+    tables.rmdir()
+    return results
+
+
+def _curves(agents: Agents) -> pd.DataFrame:
+    """Gather the learning curves of all trained agents."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    from laurel.agents.training import CURVE, CURVE_SCHEMA
+
+    tables = []
+    for arm, seed, agent in agents:
+        if agent is not None:
+            table = pq.read_table(agent / CURVE, schema=CURVE_SCHEMA).to_pandas()
+            table.insert(0, "arm", arm)
+            table.insert(1, "seed", seed)
+            tables.append(table)
+    return (
+        pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["arm", "seed", *CURVE_SCHEMA.names])
+    )
+
+
+def _reward_threshold(params: Params) -> float | None:
+    """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
+    import gymnasium as gym
+
+    from laurel.envs import reference_id
+
+    return gym.spec(reference_id(params.env)).reward_threshold
+
+
+def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out: Output) -> tuple[Path, str] | None:
+    """Film one episode of an agent before and after its training; return the file and the arm."""
+    from laurel.agents.training import initial_network
+    from laurel.envs.captioner import Captioner
+    from laurel.evaluation.animation import NotRendered, record, side_by_side
+    from laurel.evaluation.play import agent_act
+    from laurel.seeding import derive_seed, generator
+
+    trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
+    if params.evaluate.animation_steps == 0 or not trained:
+        return None
+    arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
+    episode = derive_seed(params.seed, "animation")
+    untrained = initial_network(room, params.agent.ppo.hidden, params.seed, seed)
+    rng = generator(episode, "actions")
+    known = dict(zip(model.texts, model.rewards.tolist(), strict=True))
+    recordings = [
+        record(
+            params.env,
+            room,
+            act,
+            Captioner(room),
+            params.evaluate.animation_steps,
+            episode,
+            (lambda texts: [known.get(text, 0.0) for text in texts]) if arm == MAIN_ARM else None,
+        )
+        for act in (
+            lambda features: untrained.act(features, rng)[0],
+            agent_act(room, place, episode, greedy=params.evaluate.greedy),
+        )
+    ]
+    before, after = recordings
+    if isinstance(before, NotRendered) or isinstance(after, NotRendered):
+        out.notes += sorted({recording.reason for recording in recordings if isinstance(recording, NotRendered)})
+        return None
+    side_by_side(before, after, out.path / ANIMATION)
+    return out.path / ANIMATION, arm
+
+
+def _write_report(
+    params: Params,
+    room: Room,
+    model: RewardModel,
+    metrics: dict[str, Any],
+    results: pd.DataFrame,
+    curves: pd.DataFrame,
+    rank: dict[str, Any] | None,
+    animation: tuple[Path, str] | None,
+    out: Output,
+) -> None:
+    import pandas as pd
+
+    from laurel.evaluation import plots
+    from laurel.evaluation.report import ReportContent, render
+
+    vocabulary = pd.DataFrame(
+        {
+            "id": range(len(model.texts)),
+            "text": model.texts,
+            "reward": model.rewards,
+            "spread": model.spreads,
+            "count": model.counts,
+        }
+    )
+    figures = plots.draw(
+        results,
+        curves,
+        metrics,
+        vocabulary=vocabulary,
+        calibration=metrics["reward"]["calibration"],
+        threshold=model.normalizer.threshold(params.shaping.quantile),
+        resamples=params.evaluate.bootstrap,
+        seed=params.seed,
+    )
+    for name, figure in figures.items():
+        plots.save(figure, out.path / "figures", name)
+    curves.to_csv(out.path / CURVES, index=False)
+    content = ReportContent(
+        title=params.env.id,
+        metrics=metrics,
+        description=room.description,
+        figures=figures,
+        notes=out.notes,
+        animation=animation[0] if animation else None,
+        animation_of=animation[1] if animation else MAIN_ARM,
+        vocabulary=vocabulary,
+        rank=rank,
+        annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
+        reward=metrics["reward"],
+        stage_seconds=metrics["seconds"],
+        params=params.dump(),
+        versions=_versions(),
+    )
+    (out.path / REPORT).write_text(render(content), encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what a result may depend on, as far as it is installed."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+def _track(
+    tracked: Run, params: Params, metrics: dict[str, Any], results: pd.DataFrame, agents: Agents, path: Path
+) -> None:
+    """Log the summary again from the files, and register the best agent under an alias."""
+    from laurel.tracking import BEST, flatten
+
+    numbers = {k: v for k, v in flatten(metrics).items() if isinstance(v, int | float)}
+    tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
+    for name in (METRICS, REPORT, RESULTS):
+        tracked.log_file(path / name)
+    trained = {(arm, seed): place for arm, seed, place in agents if place is not None}
+    if not params.tracking.register_models or not trained:
+        return
+    scores = results.groupby(["arm", "seed"])["return"].mean()
+    best = max(trained, key=lambda agent: (scores[agent], agent))
+    source = tracked.log_directory(trained[best], "best_agent")
+    tags = {"arm": best[0], "seed": str(best[1]), "return": f"{scores[best]:.4g}"}
+    tracked.register(f"agent.{params.env.id}", source, tags, alias=BEST)

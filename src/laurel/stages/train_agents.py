@@ -1,0 +1,118 @@
+"""train-agents: reward model → agents. Trains every arm with every seed, in parallel over the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.envs.base import FloatArray, Room
+    from laurel.tracking import Run, Tracker
+
+TRACKED_POINTS = 50
+"""Points of a learning curve that MLflow gets; the files have them all."""
+
+
+def run(params: Params, captions: Path, preferences: Path, reward: Path, output: Path) -> None:
+    """Train the agents of all arms and seeds.
+
+    Args:
+        params: sections env, caption, reward, shaping, agent and annotate.embedding are used.
+        captions: output of the caption stage.
+        preferences: output of the annotate stage, for the control with shuffled labels.
+        reward: output of the train-reward stage.
+        output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
+
+    Raises:
+        WorkerError: a training process died; what is finished is kept.
+        ParamsError: an arm cannot be trained with these params.
+    """
+    import os
+
+    from laurel.agents.arms import needs_training, skipped_arms, task_of, train_arm
+    from laurel.agents.pool import Job, run_jobs
+    from laurel.agents.training import is_finished
+    from laurel.data.directory import output_directory, read_manifest
+    from laurel.envs import room_for
+    from laurel.progress import progress
+    from laurel.tracking import Tracker
+
+    for path, stage in ((captions, "caption"), (preferences, "annotate"), (reward, "train-reward")):
+        read_manifest(path, stage)
+    used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
+    used["agent"].pop("workers")
+    inputs = {"captions": captions, "preferences": preferences, "reward": reward}
+    with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:
+        room = room_for(params.env, with_action=params.caption.with_action)
+        skipped = skipped_arms(params, room)
+        out.notes += skipped.values()
+        arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
+        places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
+        utility = _utility(params, reward, room) if "similarity" in arms else None
+        unfinished = [agent for agent in places if not is_finished(agent[2])]
+        jobs = [
+            Job(
+                f"{arm} seed {seed}",
+                train_arm,
+                (params, arm, seed, captions, preferences, reward, utility, place),
+            )
+            for arm, seed, place in unfinished
+        ]
+        total = sum(task_of(params, arm, seed).total_steps for arm, seed, _ in unfinished)
+        with progress(total, "train-agents", "steps") as advance:
+            run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.agents.arms", *_preload()])
+        out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
+        _note_unseen(out.notes, places)
+        tracker = Tracker(params, "train-agents", inputs, out)
+        with tracker.stage_run() as tracked:
+            if tracked:
+                for arm, seed, place in places:
+                    _track_agent(tracker, tracked, params, arm, seed, place)
+
+
+def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
+    """Score the vocabulary by similarity once, for all seeds."""
+    from laurel.rewards.functions import utilities
+    from laurel.rewards.model import RewardModel
+
+    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
+
+
+def _preload() -> list[str]:
+    """Modules beyond our own that every training process would import for itself."""
+    import importlib.util
+
+    return ["envpool"] if importlib.util.find_spec("envpool") else []
+
+
+def _note_unseen(notes: list[str], places: Sequence[tuple[str, int, Path]]) -> None:
+    """Say which arms met captions that no table held; they were scored when they were met."""
+    from laurel.agents.training import STATE
+    from laurel.data.directory import read_json
+
+    for arm in dict.fromkeys(arm for arm, _, _ in places):
+        unseen = max(read_json(place / STATE)["unseen"] for name, _, place in places if name == arm)
+        if unseen:
+            notes.append(f"The arm {arm} met up to {unseen} captions that collection had not; they were scored then.")
+
+
+def _track_agent(tracker: Tracker, parent: Run, params: Params, arm: str, seed: int, place: Path) -> None:
+    """Log an agent's curve, at most TRACKED_POINTS points of it, and register it."""
+    import pyarrow.parquet as pq
+
+    from laurel.agents.training import CURVE
+
+    rows = pq.read_table(place / CURVE).to_pylist()
+    kept = rows[:: max(1, len(rows) // TRACKED_POINTS)] + rows[-1:]
+    run = tracker.child_run(parent, f"{arm} seed {seed}", {"arm": arm, "seed": str(seed)})
+    run.log_curve(
+        (row["env_steps"], {key: value for key, value in row.items() if key not in ("env_steps", "seconds")})
+        for row in kept
+    )
+    source = run.log_directory(place, "agent")
+    if params.tracking.register_models:
+        run.register(f"agent.{params.env.id}", source, {"arm": arm, "seed": str(seed)})
+    tracker.finish(run)

@@ -1,0 +1,48 @@
+"""train-reward: preferences → reward model. Fits a Bradley-Terry ensemble and says how far it can be trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laurel.params import Params
+
+
+def run(params: Params, trajectories: Path, captions: Path, preferences: Path, output: Path) -> None:
+    """Train the reward model.
+
+    Args:
+        params: sections env, caption and reward are used.
+        trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
+        captions: output of the caption stage.
+        preferences: output of the annotate stage.
+        output: directory to write the artefact of `laurel.rewards.model` and quality.json into.
+
+    Raises:
+        ParamsError: reward.input and caption.segment_length do not go together.
+        DataError: an input is missing or damaged.
+    """
+    import torch
+
+    from laurel.data.directory import output_directory, read_manifest, write_json
+    from laurel.envs import room_for
+    from laurel.rewards.training import train_reward_model
+    from laurel.tracking import Tracker, flatten
+
+    torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
+    for path, stage in ((trajectories, "collect"), (captions, "caption"), (preferences, "annotate")):
+        read_manifest(path, stage)
+    used = params.dump("seed", "env", "caption", "reward")
+    inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
+    with output_directory(output, stage="train-reward", params=used, inputs=inputs) as out:
+        room = room_for(params.env, with_action=params.caption.with_action)
+        model, quality = train_reward_model(params, room, trajectories, captions, preferences)
+        model.save(out.path)
+        write_json(out.path / "quality.json", quality)
+        out.counts = {"captions": len(model.texts), "pairs": quality["pairs"], "epochs": model.epochs}
+        with Tracker(params, "train-reward", inputs, out).stage_run() as tracked:
+            if tracked:
+                numbers = {k: v for k, v in flatten(quality).items() if isinstance(v, int | float)}
+                tracked.log_metrics(numbers)
+                source = tracked.log_directory(out.path, "reward")
+                if params.tracking.register_models:
+                    tracked.register(f"reward.{room.env_id}", source, {"annotator": params.annotate.annotator})

@@ -1,0 +1,228 @@
+"""MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
+
+Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
+reached costs a note in the manifest, not the run. Uses the client API alone, so that nothing depends on
+MLflow's idea of an active run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from laurel import __version__
+from laurel.data.directory import Output, read_manifest
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from laurel.params import Params
+
+URI = "MLFLOW_TRACKING_URI"
+DATABASE = "mlflow.db"
+ARTIFACTS = "mlartifacts"
+BATCH = 1000
+"""Metrics that MLflow takes in one request."""
+BEST = "best"
+"""Alias of the best agent in the model registry."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Run:
+    """An MLflow run that is being filled."""
+
+    client: MlflowClient
+    id: str
+
+    def log_metrics(self, metrics: Mapping[str, float | None], step: int = 0) -> None:
+        self.log_curve([(step, metrics)])
+
+    def log_curve(self, points: Iterable[tuple[int, Mapping[str, float | None]]]) -> None:
+        """Log (step, metrics) points in few requests; values that are None are left out."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        metrics = [
+            Metric(key, float(value), now, step)
+            for step, values in points
+            for key, value in values.items()
+            if value is not None
+        ]
+        for start in range(0, len(metrics), BATCH):
+            self.client.log_batch(self.id, metrics=metrics[start : start + BATCH])
+
+    def log_directory(self, path: Path, name: str) -> str:
+        """Copy a directory's files to the run's artifacts; return where they are."""
+        self.client.log_artifacts(self.id, str(path), name)
+        return f"runs:/{self.id}/{name}"
+
+    def log_file(self, path: Path) -> None:
+        self.client.log_artifact(self.id, str(path))
+
+    def log_dataset(self, name: str, digest: str, source: Path, counts: Mapping[str, Any], context: str) -> None:
+        """Record which data the run read, by digest."""
+        import json
+
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        dataset = Dataset(
+            name=name,
+            digest=digest[:32],
+            source_type="local",
+            source=json.dumps({"uri": str(source)}),
+            profile=json.dumps(counts),
+        )
+        self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
+
+    def register(self, model: str, source: str, tags: Mapping[str, str], alias: str | None = None) -> None:
+        """Add a version to a registered model, with an alias if one is given."""
+        from mlflow.exceptions import MlflowException, RestException
+
+        try:
+            self.client.create_registered_model(model)
+        except (RestException, MlflowException) as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+        version = self.client.create_model_version(model, source, run_id=self.id, tags=dict(tags))
+        if alias is not None:
+            self.client.set_registered_model_alias(model, alias, version.version)
+
+
+class Tracker:
+    """Opens runs for a stage; does nothing where tracking is off or its server cannot be reached."""
+
+    def __init__(self, params: Params, stage: str, inputs: Mapping[str, Path], output: Output) -> None:
+        self._params = params
+        self._stage = stage
+        self._inputs = inputs
+        self._output = output
+
+    @contextmanager
+    def stage_run(self) -> Iterator[Run | None]:
+        """Yield the stage's run, with its parameters, lineage and data sets; None where nothing is logged."""
+        if not self._params.tracking.enabled:
+            yield None
+            return
+        from mlflow.exceptions import MlflowException
+
+        try:
+            client, experiment = connect(self._params.tracking.experiment)
+            run = self._open(client, experiment)
+            self._output.mlflow_run_id = run.id
+            yield run
+            client.set_terminated(run.id)
+        except MlflowException as error:
+            where = _without_secrets(os.environ[URI])
+            sentence = f"{self._stage}: nothing or only part was logged to MLflow at {where} ({_first_line(error)})."
+            logger.warning("%s The files are complete.", sentence)
+            self._output.notes.append(sentence)
+
+    def child_run(self, parent: Run, name: str, tags: Mapping[str, str]) -> Run:
+        """Open a run below the stage's; the caller ends it with `finish`."""
+        nested = {"mlflow.parentRunId": parent.id, **self._tags(), **tags}
+        experiment = parent.client.get_run(parent.id).info.experiment_id
+        return Run(parent.client, parent.client.create_run(experiment, tags=nested, run_name=name).info.run_id)
+
+    @staticmethod
+    def finish(run: Run) -> None:
+        run.client.set_terminated(run.id)
+
+    def _open(self, client: MlflowClient, experiment: str) -> Run:
+        from mlflow.entities import Param
+
+        manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
+        upstream = {f"upstream.{name}": m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]}
+        created = client.create_run(
+            experiment, tags={**self._tags(), **upstream}, run_name=f"{self._stage} {self._params.env.id}"
+        )
+        run = Run(client, created.info.run_id)
+        flat = flatten(self._params.dump())
+        client.log_batch(run.id, params=[Param(key, str(value)) for key, value in flat.items()])
+        for name, manifest in manifests.items():
+            run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
+        return run
+
+    def _tags(self) -> dict[str, str]:
+        tags = {
+            "stage": self._stage,
+            "env": self._params.env.id,
+            "annotator": self._params.annotate.annotator,
+            "laurel_version": __version__,
+        }
+        sha = git_sha()
+        return {**tags, "git_sha": sha} if sha else tags
+
+
+def configure(project: Path) -> None:
+    """Set where runs are logged: MLFLOW_TRACKING_URI, or a database in the project's directory."""
+    os.environ.setdefault(URI, f"sqlite:///{project.resolve() / DATABASE}")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def connect(experiment: str) -> tuple[MlflowClient, str]:
+    """Return a client and the id of an experiment; a new database is set up by one process at a time."""
+    from filelock import FileLock
+    from mlflow import MlflowClient
+
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    uri = os.environ[URI]
+    if not uri.startswith("sqlite:///"):
+        client = MlflowClient(uri)
+        return client, _experiment(client, experiment, None)
+    database = Path(uri.removeprefix("sqlite:///"))
+    with FileLock(database.with_name(f".{database.name}.lock")):
+        client = MlflowClient(uri)
+        return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+
+
+def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    found = client.get_experiment_by_name(name)
+    return found.experiment_id if found else client.create_experiment(name, artifact_location=artifacts)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested parameters into dotted keys.
+
+    >>> flatten({"agent": {"ppo": {"gamma": 0.99}}})
+    {'agent.ppo.gamma': 0.99}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def git_sha() -> str | None:
+    """Return the commit of the working directory, with "+" where files differ from it; None outside git."""
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() or None
+
+
+def _without_secrets(uri: str) -> str:
+    """Return a URI without user and password."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

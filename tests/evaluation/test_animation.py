@@ -1,0 +1,178 @@
+import os
+from typing import ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from PIL import Image
+
+from laurel.envs import room_for
+from laurel.envs.base import Room, Transition
+from laurel.envs.captioner import Captioner
+from laurel.evaluation import animation
+from laurel.evaluation.animation import NotRendered, Recording, record, side_by_side
+from laurel.params import EnvParams
+
+
+class Corridor(gym.Env):
+    """Walk right three times; the picture's brightness tells where one is."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 5}
+    observation_space = gym.spaces.Discrete(4)
+    action_space = gym.spaces.Discrete(2)
+    broken: object = None
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.place = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action):
+        self.place = max(0, self.place + (1 if action else -1))
+        done = self.place == 3
+        return self.place, float(done), done, False, {}
+
+    def render(self):
+        assert os.environ["SDL_VIDEODRIVER"] == "dummy"
+        if isinstance(self.broken, Exception):
+            raise self.broken
+        return self.broken if self.broken else np.full((40, 80, 3), 60 * self.place, dtype=np.uint8)
+
+
+class Blind(gym.Env):
+    """Knows no render_mode at all."""
+
+    observation_space = Corridor.observation_space
+    action_space = Corridor.action_space
+
+
+class CorridorRoom(Room):
+    description = goal = "Walk right."
+
+    def caption(self, transition: Transition) -> str:
+        return "You step right." if transition.action else ""
+
+    def succeeded(self, returns, terminated):
+        return returns > 0
+
+
+@pytest.fixture
+def play(monkeypatch):
+    gym.register("LaurelCorridor-v0", Corridor, max_episode_steps=10)
+    gym.register("LaurelBlind-v0", Blind, max_episode_steps=10)
+    room = CorridorRoom("LaurelCorridor-v0", Corridor.observation_space, Corridor.action_space)
+
+    def run(actions, *, env_id="LaurelCorridor-v0", max_steps=20, reward=None, broken=None):
+        monkeypatch.setattr(Corridor, "broken", broken)
+        queue = iter(actions)
+
+        def act(features):
+            assert features.shape == (1, 4)
+            return np.array([next(queue)])
+
+        return record(EnvParams(id=env_id), room, act, Captioner(room), max_steps, 0, reward)
+
+    yield run
+    gym.registry.pop("LaurelCorridor-v0")
+    gym.registry.pop("LaurelBlind-v0")
+
+
+def test_recording_tells_the_episode(play):
+    asked = []
+
+    def reward(texts):
+        asked.append(texts)
+        return [0.5] * len(texts)
+
+    found = play([0, 1, 1, 1], reward=reward)
+    assert isinstance(found, Recording)
+    assert found.captions == ["", "", "You step right.", "You step right.", "You step right."]
+    assert found.rewards == [None, None, 0.5, 0.5, 0.5]
+    assert asked == [["You step right."]]
+    assert found.returns == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert [int(picture[0, 0, 0]) for picture in found.pictures] == [0, 0, 60, 120, 180]
+    assert found.pictures[0].shape == (160, 320, 3)
+    assert (found.length, found.terminated, found.success, found.outcome) == (4, True, True, "solved")
+
+
+def test_recording_is_cut_and_says_so(play):
+    found = play([0] * 20, max_steps=5)
+    assert (found.length, found.terminated, found.truncated, found.success) == (5, False, False, None)
+    assert found.outcome == "recording ends"
+    assert found.rewards == [None] * 6
+
+
+def test_time_limit_ends_the_episode_unsolved(play):
+    found = play([0] * 20)
+    assert (found.length, found.truncated, found.success, found.outcome) == (10, True, False, "not solved")
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (gym.error.DependencyNotInstalled("pygame is not installed"), "needs a package to render"),
+        (ModuleNotFoundError("No module named 'pygame'"), "needs a package to render"),
+        ("text, not a picture", "renders no rgb_array"),
+    ],
+)
+def test_what_cannot_render_is_a_note_and_no_crash(play, broken, words):
+    found = play([0] * 20, broken=broken)
+    assert isinstance(found, NotRendered)
+    assert words in found.reason
+    assert found.reason.endswith((".", ")"))
+
+
+def test_an_environment_without_render_modes_is_a_note(play):
+    found = play([0] * 20, env_id="LaurelBlind-v0")
+    assert isinstance(found, NotRendered)
+    assert "LaurelBlind-v0" in found.reason
+
+
+def test_the_video_driver_is_given_back(play, monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    play([0] * 20)
+    assert os.environ["SDL_VIDEODRIVER"] == "x11"
+    monkeypatch.delenv("SDL_VIDEODRIVER")
+    play([0] * 20)
+    assert "SDL_VIDEODRIVER" not in os.environ
+
+
+def test_file_loops_holds_its_end_and_shows_both(play, tmp_path):
+    before, after = play([0] * 20), play([1, 1, 1])
+    path = tmp_path / "episode.webp"
+    side_by_side(before, after, path)
+    with Image.open(path) as image:
+        assert image.n_frames == 11  # the longer one, and where it began
+        assert image.info["loop"] == 0
+        image.seek(10)
+        image.load()
+        assert image.info["duration"] >= 2000
+        last = np.asarray(image.convert("RGB"))
+    middle = animation.HEAD + 80
+    assert tuple(last[middle, animation.MARGIN + 160]) == (0, 0, 0)
+    assert tuple(last[middle, animation.MARGIN + animation.SIDE + animation.GAP + 160]) == (180, 180, 180)
+
+
+def test_noisy_pictures_still_give_a_small_file(tmp_path):
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 255, (320, 320, 3), dtype=np.uint8)
+    pictures = [np.roll(base, 7 * t, axis=1) for t in range(13)]
+    noisy = Recording(pictures, ["You see noise."] * 13, [None] * 13, [0.0] * 13, False, True, None)
+    side_by_side(noisy, noisy, tmp_path / "noise.webp")
+    assert (tmp_path / "noise.webp").stat().st_size < animation.MAX_BYTES
+
+
+def test_a_real_environment_is_shown(tmp_path):
+    env = EnvParams(id="MiniGrid-Empty-5x5-v0")
+    room = room_for(env)
+    rng = np.random.default_rng(0)
+    found = record(env, room, lambda _: rng.integers(7, size=1), Captioner(room), 8, 1, None)
+    again = record(env, room, lambda _: np.array([0]), Captioner(room), 1, 1, None)
+    assert isinstance(found, Recording)
+    assert found.pictures[0].shape == (320, 320, 3)
+    assert np.array_equal(found.pictures[0], again.pictures[0])  # the same seed begins in the same state
+    assert any(found.captions)

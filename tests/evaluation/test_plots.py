@@ -1,0 +1,119 @@
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from PIL import Image
+
+from laurel.evaluation import plots
+from laurel.evaluation.statistics import summarise
+from laurel.params import ARMS
+
+BINS = [{"p": 0.1, "observed": 0.2, "pairs": 10}, {"p": 0.5, "observed": 0.5, "pairs": 0}]
+
+
+def drawn(results, curves, **extra):
+    metrics = {"arms": summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)}
+    return plots.draw(results, curves, metrics, resamples=50, **extra)
+
+
+@pytest.fixture
+def figures(tables, vocabulary):
+    results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
+    return drawn(results, curves, vocabulary=vocabulary, calibration=BINS, threshold=0.5)
+
+
+def test_every_figure_is_drawn_and_written(figures, tmp_path):
+    assert set(figures) == {"success_curve", "return_curve", "arms", "captions", "calibration", "reward_vs_return"}
+    for name, figure in figures.items():
+        path = plots.save(figure, tmp_path / "plots", name)
+        width, height = figure.get_size_inches()
+        with Image.open(path) as image:
+            assert image.size == (int(width * 200), int(height * 200))
+            assert np.asarray(image.convert("L")).std() > 5
+        ET.parse(tmp_path / "plots" / f"{name}.svg")
+
+
+def test_only_what_the_data_allows_is_drawn(tables):
+    results, curves = tables({"extrinsic": 0.5}, success=False)
+    found = drawn(results.assign(shaped_reward=np.nan), curves)
+    assert set(found) == {"return_curve", "arms"}
+    assert set(drawn(results, curves.head(0))) == {"arms", "reward_vs_return"}
+
+
+def test_curve_ends_at_the_planted_level_and_every_line_is_named(tables):
+    results, curves = tables({"extrinsic": 0.25, "preference": 0.9, "random_policy": 0.0})
+    axes = drawn(results, curves)["success_curve"].axes[0]
+    ends = {line.get_color(): line.get_ydata()[-1] for line in axes.lines}
+    assert ends[plots.style("extrinsic").color] == pytest.approx(0.25)
+    assert ends[plots.style("preference").color] == pytest.approx(0.9)
+    assert {text.get_text() for text in axes.texts} == {"extrinsic", "preference", "random_policy"}
+
+
+def test_names_of_lines_that_end_together_do_not_overlap(tables):
+    _, curves = tables(dict.fromkeys(ARMS, 0.98))
+    axes = plots.learning_curves(curves, "success_rate", resamples=20).axes[0]
+    places = sorted(text.get_position()[1] for text in axes.texts)
+    assert len(places) == 7
+    assert np.diff(places).min() > 0.05
+    assert places[-1] <= 1.0
+
+
+def test_captions_are_sorted_and_taken_literally(vocabulary):
+    axes = plots.caption_rewards(vocabulary, n=10).axes[0]
+    lengths = [bar.get_width() for bar in axes.patches]
+    assert len(lengths) == 20
+    assert lengths == sorted(lengths, reverse=True)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[0] == "You meet thing 0."
+    assert labels[5] == r"\frac{ $ \alpha_{ $"
+    assert axes.patches[1].get_hatch()  # never met
+    assert not axes.patches[0].get_hatch()
+
+
+def test_one_seed_has_no_shade(tables):
+    _, curves = tables({"preference": 0.9}, seeds=1)
+    axes = plots.learning_curves(curves, "success_rate", resamples=20).axes[0]
+    assert np.isfinite(axes.lines[0].get_ydata()).any()
+    assert all(len(path.vertices) == 0 for shade in axes.collections for path in shade.get_paths())
+
+
+def test_every_arm_has_a_colour_of_its_own():
+    assert set(plots.STYLES) == set(ARMS)
+    assert len({plots.style(arm).color for arm in ARMS}) == len(ARMS)
+
+
+_SCRIPT = """
+import hashlib, sys
+sys.path.insert(0, sys.argv[1])
+from conftest import make_tables
+from pathlib import Path
+from laurel.evaluation import plots
+_, curves = make_tables({"extrinsic": 0.1, "preference": 0.9})
+plots.save(plots.learning_curves(curves, "success_rate", resamples=50), Path(sys.argv[2]), "curve")
+"""
+
+
+def test_same_data_same_bytes_in_another_process(tmp_path, request):
+    here = request.path.parent
+    for seed in ("1", "2"):
+        subprocess.run(
+            [sys.executable, "-c", _SCRIPT, str(here), str(tmp_path / seed)],
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+    for name in ("curve.svg", "curve.png"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    assert "<dc:date>" not in (tmp_path / "1" / "curve.svg").read_text()
+
+
+def test_the_users_settings_neither_count_nor_change(tables):
+    _, curves = tables({"preference": 0.9})
+    usual = plots.svg(plots.learning_curves(curves, "success_rate", resamples=20))
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red"}):
+        before = dict(mpl.rcParams)
+        assert plots.svg(plots.learning_curves(curves, "success_rate", resamples=20)) == usual
+        assert dict(mpl.rcParams) == before

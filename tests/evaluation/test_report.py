@@ -1,0 +1,191 @@
+import base64
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from laurel.evaluation import plots
+from laurel.evaluation.report import ReportContent, render
+from laurel.evaluation.statistics import rank_agreement, summarise
+
+VOID = {"meta", "img", "br", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Tags, ids and visible text; fails on tags that are not closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.ids, self.words, self.sources = [], [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.sources += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not set(self.open) & {"style", "svg", "title"}:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture
+def content(tables, vocabulary, tmp_path):
+    results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
+    metrics = {"arms": summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)}
+    bins = [{"p": 0.1, "observed": 0.2, "pairs": 10}]
+    Image.new("RGB", (8, 8)).save(tmp_path / "episode.webp")
+    return ReportContent(
+        title="MiniGrid-DoorKey-8x8-v0",
+        description="A door & a key.",
+        metrics=metrics,
+        figures=plots.draw(results, curves, metrics, vocabulary=vocabulary, calibration=bins, resamples=50),
+        notes=["EnvPool <was> left out."],
+        animation=tmp_path / "episode.webp",
+        vocabulary=vocabulary,
+        rank=rank_agreement(results),
+        annotation={
+            "annotator": "embedding:minilm",
+            "pairs": 1276,
+            "status": {"ok": 900, "tie": 376},
+            "tokens": {"input": 12},
+            "some_new_key": True,
+        },
+        reward={
+            "heldout_accuracy": 0.75,
+            "baselines": {"similarity": 0.8125, "unknown": None},
+            "heldout_loss": 0.5,
+            "calibration": bins,
+        },
+        stage_seconds={"collect": 3.2, "agents": 75.0},
+        params={"seed": 3, "evaluate": {"success_threshold": 0.9}},
+        versions={"laurel": "0.1.0"},
+    )
+
+
+def test_page_is_whole_and_needs_nothing_beside_it(content):
+    html = render(content)
+    page = Page(html)
+    assert html.startswith("<!doctype html>")
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    assert all(source.startswith(("data:", "#")) for source in page.sources)
+    assert not re.search(r"url\((?!#)", html)
+    assert page.tags.count("svg") == 6
+    encoded = base64.b64encode(content.animation.read_bytes()).decode()
+    assert f"data:image/webp;base64,{encoded}" in page.sources
+
+
+def test_references_within_figures_lead_somewhere_unique(content):
+    html = render(content)
+    ids = Page(html).ids
+    assert len(ids) == len(set(ids))
+    targets = set(re.findall(r'(?:href="|url\()#([^")]+)', html))
+    assert targets
+    assert targets <= set(ids)
+
+
+def test_every_section_is_there(content):
+    text = Page(render(content)).text
+    for part in (
+        "Preference reached a success rate of 0.9",
+        "EnvPool <was> left out.",
+        "A door & a key.",
+        "P(> extrinsic)",
+        "24 captions in all, of which 1 was listed",
+        "Kendall's tau",
+        "annotator embedding:minilm",
+        "pairs 1,276",
+        "tokens: input 12",
+        "some new key yes",
+        "ok 900 70.5%",
+        "similarity 0.81",
+        "A baseline does at least as well as the reward model.",
+        "agents 1 min 15 s",
+        "in all 1 min 18 s",
+        "success_threshold: 0.9",
+        "laurel 0.1.0",
+    ):
+        assert part in text, part
+
+
+def test_captions_are_data(content):
+    page = Page(render(content))
+    assert 'You pay $5 & $6 for <script>alert("x")</script> --> {{ 7 * 7 }}' in page.text
+    assert "script" not in page.tags
+
+
+def test_parameters_can_be_copied_back(content):
+    html = render(content)
+    block = html[html.index("<pre>") + 5 : html.index("</pre>")]
+    assert yaml.safe_load(block) == content.params
+
+
+def test_same_content_same_page(content):
+    assert render(content) == render(content)
+
+
+def test_bare_content_says_what_there_is_not(tables):
+    results, curves = tables({"extrinsic": 0.5}, success=False)
+    arms = summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)
+    text = Page(render(ReportContent(title="X-v0", metrics={"arms": arms}))).text
+    assert "No agent was trained on preferences" in text
+    assert "There is no learned reward in this run." in text
+    assert "there are no curves" in text
+    assert "annotator" not in text
+
+
+def test_one_seed_is_noted(tables, content):
+    results, curves = tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1)
+    arms = summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)
+    text = Page(render(dataclasses.replace(content, metrics={"arms": arms}))).text
+    assert "Every arm has a single seed: no interval can be given" in text
+    assert "[" not in text[text.index("All arms") : text.index("Interquartile")]
+
+
+def test_scripted_labels_are_called_simulated(content):
+    scripted = dataclasses.replace(content, annotation={"annotator": "scripted", "status": {"ok": 1}})
+    text = Page(render(scripted)).text
+    assert "The labels are simulated" in text
+    assert "simulated teacher" in text
+    assert "simulated" not in Page(render(content)).text
+
+
+@pytest.mark.parametrize(
+    ("tau", "words"),
+    [
+        (-0.2, "ranks episodes against their true return"),
+        (0.1, "agrees little with the true return"),
+        (None, "is unknown"),
+        (0.8, ""),
+    ],
+)
+def test_a_low_rank_agreement_is_a_warning(content, tau, words):
+    rank = {"tau": tau, "episodes": 10, "arms": {"preference": None}}
+    html = render(dataclasses.replace(content, rank=rank))
+    assert ('class="box warning"' in html) == bool(words)
+    assert Page(html).text.count(words) >= (2 if words else 0)  # near the top and where it belongs
+
+
+def test_few_captions_are_shown_once(content):
+    few = content.vocabulary.head(5)
+    html = render(dataclasses.replace(content, vocabulary=few, figures={}))
+    rewards = re.findall(r'<td class="n (?:up|down)">([^<]*)</td>', html)
+    assert [float(reward) for reward in rewards] == pytest.approx(np.sort(few["reward"])[::-1], abs=0.005)
