@@ -140,6 +140,11 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--markdown", action="store_true", help="as Markdown, for a README")
     table.set_defaults(run=_table)
 
+    ui = _command(commands, "ui", "Open MLflow's pages on the runs.", "laurel ui --port 5001")
+    ui.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="whose project's runs")
+    ui.add_argument("--port", type=int, default=5000, metavar="N", help="default: 5000")
+    ui.set_defaults(run=_ui)
+
     export = commands.add_parser("export", help="Write data in other libraries' formats.", description="Export data.")
     formats = export.add_subparsers(dest="format", metavar="FORMAT", required=True)
     minari = _command(
@@ -198,6 +203,21 @@ def _table(options: argparse.Namespace) -> int:
     metrics = read_json(options.directory / "metrics.json")
     print(markdown_table(metrics) if options.markdown else table(metrics))
     return 0
+
+
+def _ui(options: argparse.Namespace) -> int:
+    from laurel.tracking import URI, configure
+
+    configure(options.params.parent)
+    uri = os.environ[URI]
+    if uri.startswith("http"):
+        print(f"The runs are logged to a server: open {uri.split('@')[-1]} in a browser.")
+        return 0
+    print(f"MLflow at http://127.0.0.1:{options.port} (Ctrl-C ends it)", flush=True)
+    os.execv(  # noqa: S606  the server takes this process's place, and its Ctrl-C
+        sys.executable,
+        [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)],
+    )
 
 
 def _export_minari(options: argparse.Namespace) -> int:

@@ -215,8 +215,8 @@ class AgentParams(Section):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
-    checkpoint_steps: Count = 65_536
-    """Environment steps between checkpoints; environments start new episodes there."""
+    checkpoint_steps: Count = 50_000
+    """Environment steps between checkpoints."""
     workers: Count | None = None
     """Training runs at a time; null takes the number of cores."""
     ppo: PPOParams = PPOParams()

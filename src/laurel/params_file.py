@@ -93,7 +93,7 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
             says = (
                 f"is {_shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
             )
-    return _printable(f"{source}: {key} {says}")
+    return _printable(f"{source}: {key or 'it'} {says}")
 
 
 class _Loader(yaml.SafeLoader):

@@ -43,12 +43,12 @@ def make_tables(
     )  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tables() -> Callable[..., Tables]:
     return make_tables
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def vocabulary() -> pd.DataFrame:
     texts = [f"You meet thing {i}." for i in range(24)]
     texts[3] = 'You pay $5 & $6 for <script>alert("x")</script> --> {{ 7 * 7 }}'

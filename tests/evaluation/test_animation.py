@@ -54,7 +54,7 @@ class CorridorRoom(Room):
     description = goal = "Walk right."
 
     def caption(self, transition: Transition) -> str:
-        return "You step right." if transition.action else ""
+        return f"You go from {transition.observation} to {transition.next_observation}." if transition.action else ""
 
     def succeeded(self, returns, terminated):
         return returns > 0
@@ -86,17 +86,18 @@ def test_recording_tells_the_episode(play):
 
     def reward(texts):
         asked.append(texts)
-        return [0.5] * len(texts)
+        return [float(i) for i in range(len(texts))]
 
-    found = play([0, 1, 1, 1], reward=reward)
+    found = play([1, 0, 1, 1, 1], reward=reward)
     assert isinstance(found, Recording)
-    assert found.captions == ["", "", "You step right.", "You step right.", "You step right."]
-    assert found.rewards == [None, None, 0.5, 0.5, 0.5]
-    assert asked == [["You step right."]]
-    assert found.returns == [0.0, 0.0, 0.0, 0.0, 1.0]
-    assert [int(picture[0, 0, 0]) for picture in found.pictures] == [0, 0, 60, 120, 180]
+    said = ["You go from 0 to 1.", "You go from 0 to 1.", "You go from 1 to 2.", "You go from 2 to 3."]
+    assert found.captions == ["", said[0], "", *said[1:]]
+    assert found.rewards == [None, 0.0, None, 0.0, 1.0, 2.0]
+    assert asked == [said[1:]]  # once for each
+    assert found.returns == [0.0] * 5 + [1.0]
+    assert [int(picture[0, 0, 0]) for picture in found.pictures] == [0, 60, 0, 60, 120, 180]
     assert found.pictures[0].shape == (160, 320, 3)
-    assert (found.length, found.terminated, found.success, found.outcome) == (4, True, True, "solved")
+    assert (found.length, found.terminated, found.success, found.outcome) == (5, True, True, "solved")
 
 
 def test_recording_is_cut_and_says_so(play):
@@ -167,7 +168,7 @@ def test_noisy_pictures_still_give_a_small_file(tmp_path):
 
 
 def test_a_real_environment_is_shown(tmp_path):
-    env = EnvParams(id="MiniGrid-Empty-5x5-v0")
+    env = EnvParams(id="MiniGrid-Empty-Random-5x5-v0")
     room = room_for(env)
     rng = np.random.default_rng(0)
     found = record(env, room, lambda _: rng.integers(7, size=1), Captioner(room), 8, 1, None)

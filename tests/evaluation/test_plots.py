@@ -10,6 +10,7 @@ from PIL import Image
 
 from laurel.evaluation import plots
 from laurel.evaluation.statistics import summarise
+from laurel.evaluation.style import STYLES, style
 from laurel.params import ARMS
 
 BINS = [{"p": 0.1, "observed": 0.2, "pairs": 10}, {"p": 0.5, "observed": 0.5, "pairs": 0}]
@@ -20,7 +21,7 @@ def drawn(results, curves, **extra):
     return plots.draw(results, curves, metrics, resamples=50, **extra)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def figures(tables, vocabulary):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
     return drawn(results, curves, vocabulary=vocabulary, calibration=BINS, threshold=0.5)
@@ -32,9 +33,17 @@ def test_every_figure_is_drawn_and_written(figures, tmp_path):
         path = plots.save(figure, tmp_path / "plots", name)
         width, height = figure.get_size_inches()
         with Image.open(path) as image:
-            assert image.size == (int(width * 200), int(height * 200))
+            assert image.size == pytest.approx((width * 200, height * 200), abs=1)
             assert np.asarray(image.convert("L")).std() > 5
         ET.parse(tmp_path / "plots" / f"{name}.svg")
+
+
+def test_writing_a_figure_again_gives_the_same_bytes(figures, tmp_path):
+    for name, figure in figures.items():
+        first = plots.save(figure, tmp_path, name).read_bytes()
+        drawn_again = plots.svg(figure)
+        assert plots.save(figure, tmp_path, name).read_bytes() == first
+        assert plots.svg(figure) == drawn_again
 
 
 def test_only_what_the_data_allows_is_drawn(tables):
@@ -48,17 +57,22 @@ def test_curve_ends_at_the_planted_level_and_every_line_is_named(tables):
     results, curves = tables({"extrinsic": 0.25, "preference": 0.9, "random_policy": 0.0})
     axes = drawn(results, curves)["success_curve"].axes[0]
     ends = {line.get_color(): line.get_ydata()[-1] for line in axes.lines}
-    assert ends[plots.style("extrinsic").color] == pytest.approx(0.25)
-    assert ends[plots.style("preference").color] == pytest.approx(0.9)
-    assert {text.get_text() for text in axes.texts} == {"extrinsic", "preference", "random_policy"}
+    assert ends[style("extrinsic").color] == pytest.approx(0.25)
+    assert ends[style("preference").color] == pytest.approx(0.9)
+    names = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    low, high = axes.get_ylim()
+    assert set(names) == {"extrinsic", "preference", "random_policy"}
+    assert low + names["preference"] * (high - low) == pytest.approx(0.9)
 
 
-def test_names_of_lines_that_end_together_do_not_overlap(tables):
-    _, curves = tables(dict.fromkeys(ARMS, 0.98))
+@pytest.mark.parametrize("rate", [0.0, 0.5, 0.98])
+def test_names_of_lines_that_end_together_do_not_overlap(tables, rate):
+    _, curves = tables(dict.fromkeys(ARMS, rate))
     axes = plots.learning_curves(curves, "success_rate", resamples=20).axes[0]
     places = sorted(text.get_position()[1] for text in axes.texts)
     assert len(places) == 7
     assert np.diff(places).min() > 0.05
+    assert places[0] >= 0.0
     assert places[-1] <= 1.0
 
 
@@ -82,8 +96,8 @@ def test_one_seed_has_no_shade(tables):
 
 
 def test_every_arm_has_a_colour_of_its_own():
-    assert set(plots.STYLES) == set(ARMS)
-    assert len({plots.style(arm).color for arm in ARMS}) == len(ARMS)
+    assert set(STYLES) == set(ARMS)
+    assert len({style(arm).color for arm in ARMS}) == len(ARMS)
 
 
 _SCRIPT = """

@@ -46,25 +46,27 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-@pytest.fixture
-def content(tables, vocabulary, tmp_path):
+@pytest.fixture(scope="module")
+def content(tables, vocabulary, tmp_path_factory):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
     metrics = {"arms": summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)}
     bins = [{"p": 0.1, "observed": 0.2, "pairs": 10}]
-    Image.new("RGB", (8, 8)).save(tmp_path / "episode.webp")
+    animation = tmp_path_factory.mktemp("report") / "episode.webp"
+    Image.new("RGB", (8, 8)).save(animation)
     return ReportContent(
         title="MiniGrid-DoorKey-8x8-v0",
         description="A door & a key.",
         metrics=metrics,
         figures=plots.draw(results, curves, metrics, vocabulary=vocabulary, calibration=bins, resamples=50),
         notes=["EnvPool <was> left out."],
-        animation=tmp_path / "episode.webp",
+        animation=animation,
         vocabulary=vocabulary,
         rank=rank_agreement(results),
         annotation={
             "annotator": "embedding:minilm",
             "pairs": 1276,
-            "status": {"ok": 900, "tie": 376},
+            "ok": 900,
+            "tie": 376,
             "tokens": {"input": 12},
             "some_new_key": True,
         },
@@ -78,6 +80,11 @@ def content(tables, vocabulary, tmp_path):
         params={"seed": 3, "evaluate": {"success_threshold": 0.9}},
         versions={"laurel": "0.1.0"},
     )
+
+
+@pytest.fixture(scope="module")
+def words_only(content):
+    return dataclasses.replace(content, figures={})
 
 
 def test_page_is_whole_and_needs_nothing_beside_it(content):
@@ -102,8 +109,8 @@ def test_references_within_figures_lead_somewhere_unique(content):
     assert targets <= set(ids)
 
 
-def test_every_section_is_there(content):
-    text = Page(render(content)).text
+def test_every_section_is_there(words_only):
+    text = Page(render(words_only)).text
     for part in (
         "Preference reached a success rate of 0.9",
         "EnvPool <was> left out.",
@@ -126,16 +133,16 @@ def test_every_section_is_there(content):
         assert part in text, part
 
 
-def test_captions_are_data(content):
-    page = Page(render(content))
+def test_captions_are_data(words_only):
+    page = Page(render(words_only))
     assert 'You pay $5 & $6 for <script>alert("x")</script> --> {{ 7 * 7 }}' in page.text
     assert "script" not in page.tags
 
 
-def test_parameters_can_be_copied_back(content):
-    html = render(content)
+def test_parameters_can_be_copied_back(words_only):
+    html = render(words_only)
     block = html[html.index("<pre>") + 5 : html.index("</pre>")]
-    assert yaml.safe_load(block) == content.params
+    assert yaml.safe_load(block) == words_only.params
 
 
 def test_same_content_same_page(content):
@@ -152,20 +159,19 @@ def test_bare_content_says_what_there_is_not(tables):
     assert "annotator" not in text
 
 
-def test_one_seed_is_noted(tables, content):
+def test_one_seed_is_noted(tables, words_only):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1)
     arms = summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)
-    text = Page(render(dataclasses.replace(content, metrics={"arms": arms}))).text
+    text = Page(render(dataclasses.replace(words_only, metrics={"arms": arms}))).text
     assert "Every arm has a single seed: no interval can be given" in text
     assert "[" not in text[text.index("All arms") : text.index("Interquartile")]
 
 
-def test_scripted_labels_are_called_simulated(content):
-    scripted = dataclasses.replace(content, annotation={"annotator": "scripted", "status": {"ok": 1}})
+def test_scripted_labels_are_called_simulated(words_only):
+    scripted = dataclasses.replace(words_only, annotation={"annotator": "scripted", "ok": 1})
     text = Page(render(scripted)).text
-    assert "The labels are simulated" in text
     assert "simulated teacher" in text
-    assert "simulated" not in Page(render(content)).text
+    assert "simulated" not in Page(render(words_only)).text
 
 
 @pytest.mark.parametrize(
@@ -177,15 +183,15 @@ def test_scripted_labels_are_called_simulated(content):
         (0.8, ""),
     ],
 )
-def test_a_low_rank_agreement_is_a_warning(content, tau, words):
+def test_a_low_rank_agreement_is_a_warning(words_only, tau, words):
     rank = {"tau": tau, "episodes": 10, "arms": {"preference": None}}
-    html = render(dataclasses.replace(content, rank=rank))
+    html = render(dataclasses.replace(words_only, rank=rank))
     assert ('class="box warning"' in html) == bool(words)
     assert Page(html).text.count(words) >= (2 if words else 0)  # near the top and where it belongs
 
 
-def test_few_captions_are_shown_once(content):
-    few = content.vocabulary.head(5)
-    html = render(dataclasses.replace(content, vocabulary=few, figures={}))
+def test_few_captions_are_shown_once(words_only):
+    few = words_only.vocabulary.head(5)
+    html = render(dataclasses.replace(words_only, vocabulary=few, figures={}))
     rewards = re.findall(r'<td class="n (?:up|down)">([^<]*)</td>', html)
     assert [float(reward) for reward in rewards] == pytest.approx(np.sort(few["reward"])[::-1], abs=0.005)

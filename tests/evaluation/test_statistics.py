@@ -93,8 +93,8 @@ def test_intervals_cover_the_truth():
 
 
 def test_intervals_narrow_with_more_seeds():
-    rng = np.random.default_rng(0)
-    few, many = (estimate(rng.normal(0, 1, n), resamples=300, seed=0)["ci95"] for n in (6, 60))
+    values = np.arange(8.0)
+    few, many = (estimate(np.tile(values, n), resamples=300, seed=0)["ci95"] for n in (1, 10))
     assert many[1] - many[0] < 0.5 * (few[1] - few[0])
 
 
@@ -215,6 +215,11 @@ def test_curve_band_holds_the_planted_curve(tables):
     assert (band["iqm"] <= band["high"]).all()
     assert band["iqm"][-1] == pytest.approx(0.5, abs=0.03)
     assert band["env_steps"][-1] == 50_000
+    constant = curves.assign(success_rate=curves["seed"].astype(float))
+    wide = statistics.curve_band(constant, "success_rate", resamples=2000, seed=0)
+    by_rliable = estimate(np.arange(5.0), resamples=2000, seed=0)
+    assert wide["iqm"][-1] == by_rliable["iqm"] == 2.0
+    assert [wide["low"][-1], wide["high"][-1]] == pytest.approx(by_rliable["ci95"], abs=0.35)
     single = statistics.curve_band(curves[curves["seed"] == 0], "success_rate", resamples=200, seed=0)
     assert np.isnan(single["low"]).all()
 

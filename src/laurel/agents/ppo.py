@@ -20,7 +20,7 @@ from torch import nn
 
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
-from laurel.envs.vector import VectorEnv
+from laurel.envs.vector import Step, VectorEnv
 from laurel.params import PPOParams
 
 
@@ -45,6 +45,13 @@ class Rollout:
     truncated: BoolArray
     valid: BoolArray
     """(T, N) False where the step was a reset."""
+
+    def record(self, t: int, action: Array, step: Step) -> None:
+        """Keep what the environments answered to an action at step t."""
+        self.action[t] = action
+        self.observation[t + 1] = step.observation
+        self.extrinsic[t] = step.reward
+        self.terminated[t], self.truncated[t], self.valid[t] = step.terminated, step.truncated, step.valid
 
     @property
     def transitions(self) -> Transitions:
@@ -109,12 +116,8 @@ class PPO:
         for t in range(self.params.n_steps):
             features = room.features(rollout.observation[t])
             action, log_prob, value = self.network.act(features, self.rng)
-            step = envs.step(action)
-            rollout.features[t] = features
-            rollout.action[t], rollout.log_prob[t], rollout.value[t] = action, log_prob, value
-            rollout.observation[t + 1] = step.observation
-            rollout.extrinsic[t] = step.reward
-            rollout.terminated[t], rollout.truncated[t], rollout.valid[t] = step.terminated, step.truncated, step.valid
+            rollout.features[t], rollout.log_prob[t], rollout.value[t] = features, log_prob, value
+            rollout.record(t, action, envs.step(action))
         rollout.features[-1] = room.features(rollout.observation[-1])
         rollout.value[-1] = self.network.evaluate(rollout.features[-1])
         rollout.reward[:] = rollout.extrinsic

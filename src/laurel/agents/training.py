@@ -1,8 +1,9 @@
 """Training of one agent: an arm with a seed, from the first step to the last, resumable anywhere.
 
-The agent's directory is always a whole checkpoint: policy, optimiser, random state and learning curve.
-At every checkpoint the environments begin anew from seeds of their own, so that a run that was killed and
-resumed is the same run. Knows how to mix rewards; knows nothing about where they come from.
+The agent's directory is always a whole checkpoint: policy, optimiser, random state, learning curve, and the
+actions taken so far. Environments cannot be saved, but they are deterministic: a resumed run plays its
+actions again, without learning, and is then the run that it was. Knows how to mix rewards; knows nothing
+about where they come from.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic, make_network
 from laurel.agents.ppo import PPO, Losses, Rollout
 from laurel.data.directory import read_json, recover, replace_directory, write_json
-from laurel.envs.base import FloatArray, Room
+from laurel.envs.base import Array, FloatArray, Room
 from laurel.envs.captioner import Captioner
-from laurel.envs.vector import make_vector
+from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError
 from laurel.params import EnvParams, PPOParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.shaping import EpisodeCounts, shape
 from laurel.seeding import derive_seed, generator
 
-OPTIMIZER, STATE, CURVE = "optimizer.safetensors", "state.json", "curve.parquet"
+OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
 
 CURVE_SCHEMA = pa.schema(
     [
@@ -88,13 +91,13 @@ class Task:
 
 @dataclass
 class Progress:
-    """What a checkpoint holds besides weights."""
+    """How far training is."""
 
     update: int = 0
     seconds: float = 0.0
-    unseen: int = 0
-    """Captions met that the reward's table did not hold."""
     curve: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[Array] = field(default_factory=list)
+    """(T, N) or (T, N, A) of each update."""
 
 
 def train(
@@ -110,13 +113,35 @@ def train(
         advance: told how many environment steps are done, those of the checkpoint included.
     """
     recover(directory)
-    ppo, progress = _begin(task, room)
-    if directory.exists():
-        progress = _restore(directory, ppo)
-        advance(progress.update * task.steps_per_update)
+    network = initial_network(room, task.ppo.hidden, task.run_seed, task.seed)
+    ppo = PPO(network, task.ppo, generator(task.run_seed, "agent", task.seed, "actions"))
+    progress = _restore(directory, ppo) if directory.exists() else Progress()
+    envs = make_vector(task.env, room, task.ppo.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
+    signal = _Signal(task.shaping, room, reward, task.ppo.n_envs)
+    episodes = _Episodes(room, task.ppo.n_envs)
+    rollout = ppo.rollout(envs)
+    observation = envs.reset()
+    for actions in progress.actions:
+        observation = _replay(envs, observation, rollout, actions)
+        signal.mix_into(rollout)
+        episodes.finished(rollout)
+    advance(progress.update * task.steps_per_update)
     while progress.update < task.updates:
-        _train_chapter(task, room, reward, ppo, progress, advance)
-        _save(directory, task, ppo, progress)
+        started = time.perf_counter()
+        if task.ppo.anneal:
+            ppo.set_learning_rate(task.ppo.learning_rate * (1 - progress.update / task.updates))
+        observation = ppo.collect(envs, observation, rollout)
+        rewarded = signal.mix_into(rollout)
+        losses = ppo.learn(rollout)
+        progress.update += 1
+        progress.seconds += time.perf_counter() - started
+        progress.actions.append(_compact(rollout.action))
+        row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
+        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **asdict(losses)})
+        if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
+            _save(directory, task, ppo, progress, signal.unseen)
+        advance(task.steps_per_update)
+    envs.close()
 
 
 def initial_network(room: Room, hidden: tuple[int, ...], run_seed: int, seed: int) -> ActorCritic:
@@ -127,36 +152,18 @@ def initial_network(room: Room, hidden: tuple[int, ...], run_seed: int, seed: in
         return make_network(n_features, room.action_space, hidden)
 
 
-def _begin(task: Task, room: Room) -> tuple[PPO, Progress]:
-    network = initial_network(room, task.ppo.hidden, task.run_seed, task.seed)
-    return PPO(network, task.ppo, generator(task.run_seed, "agent", task.seed, "actions")), Progress()
+def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
+    """Take the actions of an update again, so that environments and rollout are as they were after it."""
+    rollout.observation[0] = observation
+    for t, action in enumerate(actions):
+        rollout.record(t, action, envs.step(action.astype(rollout.action.dtype)))
+    return rollout.observation[-1].copy()
 
 
-def _train_chapter(
-    task: Task, room: Room, reward: RewardFunction | None, ppo: PPO, progress: Progress, advance: Callable[[int], None]
-) -> None:
-    """Train from one checkpoint to the next, in environments of its own."""
-    seed = derive_seed(task.run_seed, "agent", task.seed, "envs", progress.update)
-    envs = make_vector(task.env, room, task.ppo.n_envs, seed)
-    signal = _Signal(task.shaping, room, reward, task.ppo.n_envs)
-    episodes = _Episodes(room, task.ppo.n_envs)
-    rollout = ppo.rollout(envs)
-    observation = envs.reset()
-    last = min(progress.update + task.updates_per_checkpoint, task.updates)
-    while progress.update < last:
-        started = time.perf_counter()
-        if task.ppo.anneal:
-            ppo.set_learning_rate(task.ppo.learning_rate * (1 - progress.update / task.updates))
-        observation = ppo.collect(envs, observation, rollout)
-        rewarded = signal.mix_into(rollout)
-        losses = ppo.learn(rollout)
-        progress.update += 1
-        progress.seconds += time.perf_counter() - started
-        row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
-        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **asdict(losses)})
-        advance(task.steps_per_update)
-    progress.unseen += signal.unseen
-    envs.close()
+def _compact(actions: Array) -> Array:
+    """Copy actions, in a byte each where they are few."""
+    small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
+    return actions.astype(np.uint8) if small else actions.copy()
 
 
 class _Signal:
@@ -167,11 +174,11 @@ class _Signal:
         self._captioner = Captioner(room)
         self._counts = EpisodeCounts(n_envs)
         self._reward = reward
-        self._unseen_before = reward.unseen if reward else 0
 
     @property
     def unseen(self) -> int:
-        return self._reward.unseen - self._unseen_before if self._reward else 0
+        """Captions met that the reward's table did not hold."""
+        return self._reward.unseen if self._reward else 0
 
     def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
         """Write `rollout.reward`; return what the curve keeps of its learned part."""
@@ -226,7 +233,7 @@ class _Episodes:
         }
 
 
-def _save(directory: Path, task: Task, ppo: PPO, progress: Progress) -> None:
+def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
     partial.mkdir(parents=True, exist_ok=True)
@@ -236,6 +243,8 @@ def _save(directory: Path, task: Task, ppo: PPO, progress: Progress) -> None:
     state = ppo.optimizer.state_dict()["state"]
     moments = {f"{names[i]}.{key}": value.contiguous() for i, part in state.items() for key, value in part.items()}
     save_file(moments, partial / OPTIMIZER)
+    if not finished:
+        save_arrays({f"{i:06d}": actions for i, actions in enumerate(progress.actions)}, partial / ACTIONS)
     write_json(
         partial / STATE,
         {
@@ -243,7 +252,7 @@ def _save(directory: Path, task: Task, ppo: PPO, progress: Progress) -> None:
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
             "seconds": progress.seconds,
-            "unseen": progress.unseen,
+            "unseen": unseen,
             "rng": ppo.rng.bit_generator.state,
         },
     )
@@ -269,7 +278,8 @@ def _restore(directory: Path, ppo: PPO) -> Progress:
         }
         ppo.optimizer.load_state_dict(content)
         ppo.rng.bit_generator.state = state["rng"]
-        return Progress(state["update"], state["seconds"], state["unseen"], curve)
+        actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
+        return Progress(state["update"], state["seconds"], curve, [actions[key] for key in sorted(actions)])
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise DataError(

@@ -32,7 +32,8 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     """Write trajectories as a Minari data set.
 
     Observations are those of the environment's space where packed rows can be turned back into them, else
-    the packed rows themselves.
+    the packed rows themselves. An environment registered by a class rather than by its name cannot be
+    recovered from the data set; its spaces can.
 
     Args:
         trajectories: output of the collect stage.
@@ -76,8 +77,9 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
                     dataset = minari.create_dataset_from_buffers(
                         dataset_id,
                         episodes,
-                        env=reference,
+                        env=reference if _has_portable_spec(reference) else None,
                         observation_space=space,
+                        action_space=reference.action_space,
                         algorithm_name="laurel collect",
                         description=f"{room.env_id}: {room.description}",
                         jpeg_encoding=False,  # it would blur symbolic images
@@ -106,6 +108,14 @@ def _observation_space(room: Room) -> gym.Space[Any]:
     limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
     low, high = (limits.min, limits.max) if dtype.kind in "iu" else (-np.inf, np.inf)
     return gym.spaces.Box(low, high, (room.observation_size,), dtype.type)
+
+
+def _has_portable_spec(env: gym.Env[Any, Any]) -> bool:
+    """Whether Minari can store how to make the environment; a class as entry point has no text form."""
+    try:
+        return env.spec is not None and bool(env.spec.to_json())
+    except (TypeError, ValueError):
+        return False
 
 
 def _episodes(

@@ -16,8 +16,6 @@ STICK, HIT = 0, 1
 LIMIT = 21
 DEALER_STOPS = 17
 """The dealer draws up to this sum or more: a hand that wins with no more than it does so as the dealer goes bust."""
-UNSURE = 12
-"""At this sum nothing is said of an ace: EnvPool calls it usable even where a hit made the sum a hard 12."""
 HAND, BUST, LOSE, TIE, WIN = range(5)
 SHAPE = (5, 32, 2, 32, 2, 11)
 """Event; sum and usable ace before the card, where the caption names the action; the same after it; dealer's card."""
@@ -42,7 +40,7 @@ class BlackjackRoom(Room):
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation, transitions.next_observation
-        total, dealer = after[:, 0], after[:, 1]
+        total, dealer, ace = after[:, 0], after[:, 1], after[:, 2]
         ended = transitions.terminated
         bust = ended & (total > LIMIT)
         event = np.select(
@@ -51,11 +49,10 @@ class BlackjackRoom(Room):
             HAND,
         )
         drawn = (transitions.action == HIT) & self.with_action
-        ace_before, ace = (np.where(seen[:, 0] > UNSURE, seen[:, 2], 0) for seen in (before, after))
         digits = (
             event,
             np.where(drawn, before[:, 0], 0),
-            np.where(drawn, ace_before, 0),
+            np.where(drawn, before[:, 2], 0),
             total,
             np.where(bust, 0, ace),
             np.where(bust & ~drawn, 0, dealer),
@@ -84,14 +81,14 @@ class BlackjackRoom(Room):
         for dealer in range(1, 11):
             for total, ace in _hands():
                 ends = [WIN] + [LOSE] * (total < LIMIT) + [TIE] * (total >= DEALER_STOPS)
-                digits |= {(verb, 0, 0, total, _said(total, ace), dealer) for verb in ends}
+                digits |= {(verb, 0, 0, total, ace, dealer) for verb in ends}
                 for card in range(1, 11):
                     new, new_ace = _draw(total, ace, card)
-                    before = (total, _said(total, ace)) if self.with_action else (0, 0)
+                    before = (total, ace) if self.with_action else (0, 0)
                     if new > LIMIT:
                         digits.add((BUST, *before, new, 0, dealer if self.with_action else 0))
                     else:
-                        digits.add((HAND, *before, new, _said(new, new_ace), dealer))
+                        digits.add((HAND, *before, new, new_ace, dealer))
         for key in sorted(digits):
             yield int(np.ravel_multi_index(key, SHAPE))
 
@@ -105,11 +102,6 @@ class BlackjackRoom(Room):
         if "You win" in caption:
             return 1.0
         return 0.3 if any(f"have {hand}" in caption for hand in (18, 19, 20, 21)) else 0.0
-
-
-def _said(total: int, ace: int) -> int:
-    """Return whether a caption speaks of the ace."""
-    return ace if total > UNSURE else 0
 
 
 def _hands() -> list[tuple[int, int]]:

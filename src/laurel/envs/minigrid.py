@@ -25,7 +25,7 @@ COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
 EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA = 1, 2, 3, 4, 5, 6, 7, 8, 9
 OPEN, CLOSED, LOCKED = 0, 1, 2
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
-ACTIONS = ("turn left", "turn right", "move forward", "pick up", "drop", "toggle", "done")
+ACTIONS = ("turn left", "turn right", "move forward", "pick up", "drop", "toggle", "finish")
 
 VIEW = 7
 CARRIED = (3, 6)
@@ -94,8 +94,8 @@ class MiniGridRoom(Room):
         # (condition, event, what it is about); the first that holds is said
         nobody = np.zeros_like(front)
         cases: list[tuple[BoolArray, int, Array]] = [
-            (ended & rewarded & forward & (thing == GOAL), REACH_GOAL, nobody),
-            (ended & rewarded, SUCCEED, nobody),
+            (rewarded & forward & (thing == GOAL), REACH_GOAL, nobody),
+            (rewarded, SUCCEED, nobody),
             (ended & forward & (thing == LAVA), FALL_IN_LAVA, nobody),
             (ended, FAIL, nobody),
             ((action == PICKUP) & (carried[:, 0] == EMPTY) & (carried_after[:, 0] != EMPTY), PICK_UP, carried_after),
@@ -151,7 +151,7 @@ class MiniGridRoom(Room):
 
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
-        return terminated & (returns > 0)
+        return returns > 0
 
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""
@@ -184,14 +184,13 @@ _WORDS = {
 }
 
 _CAUSES = {
-    **dict.fromkeys((NOTHING, FAIL), tuple(range(len(ACTIONS)))),
+    **dict.fromkeys((NOTHING, SUCCEED, FAIL), tuple(range(len(ACTIONS)))),
     **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, OPEN_BOX), (TOGGLE,)),
     **dict.fromkeys((BUMP, PASS_DOOR, MOVE, REACH_GOAL, FALL_IN_LAVA), (FORWARD,)),
     PICK_UP: (PICKUP,),
     PUT_DOWN: (DROP,),
     TURN: (LEFT, RIGHT),
     SEE: (LEFT, RIGHT, FORWARD),
-    SUCCEED: (FORWARD, PICKUP, DROP, TOGGLE, DONE),
 }
 """Actions that can bring about each event."""
 

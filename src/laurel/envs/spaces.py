@@ -61,6 +61,8 @@ class PackedSpace:
 
     def pack_one(self, observation: Any) -> Array:
         """Turn a single observation into a row (D,)."""
+        if len(self.leaves) == 1:
+            return np.asarray(self.leaves[0].get(observation)).reshape(self.size).astype(self.dtype, copy=False)
         parts = [np.asarray(leaf.get(observation)).reshape(leaf.size) for leaf in self.leaves]
         return np.concatenate(parts).astype(self.dtype, copy=False)
 

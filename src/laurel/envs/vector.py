@@ -3,6 +3,7 @@
 One seam hides which. Both autoreset on the step *after* an episode's end: that step ignores its action,
 returns the first observation of a new episode, and is marked invalid here so that it reaches neither
 training nor data. An episode's final observation is therefore always the `observation` of a valid step.
+EnvPool calls an episode truncated that ends by its own rules in the last step that the limit allows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import warnings
 from collections.abc import Callable
+from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 
     from laurel.params import EnvParams
 
-NO_LIMIT = 2**31 - 1
-"""EnvPool's way of saying that an environment has no time limit."""
+_UNFAITHFUL = {
+    "Blackjack-v*": "calls any ace in the player's hand usable",
+    "CliffWalking*": "does not end its episodes at a limit",
+}
+"""Environments whose copies in EnvPool (1.2.5) are not the same task -> why."""
 
 
 class Step(NamedTuple):
@@ -106,12 +111,15 @@ def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
     """Return EnvPool's id where it is to be used."""
     if env.backend == "gymnasium" or (env.backend == "auto" and env.kwargs):
         return None
+    unfaithful = next((why for pattern, why in _UNFAITHFUL.items() if fnmatch(env_id, pattern)), None)
     installed = importlib.util.find_spec("envpool") is not None
     found = _envpool_id(env_id) if installed and _is_original(env) else None
-    if env.backend == "envpool" and (found is None or env.kwargs):
+    if env.backend == "envpool" and (unfaithful or found is None or env.kwargs):
         why = "is not installed" if not installed else "does not have it" if found is None else "takes no env.kwargs"
-        raise EnvError(f'env.backend is "envpool" for {env.id}, but EnvPool {why}. Use "auto" or "gymnasium".')
-    return found
+        raise EnvError(
+            f'env.backend is "envpool" for {env.id}, but EnvPool {unfaithful or why}. Use "auto" or "gymnasium".'
+        )
+    return None if unfaithful else found
 
 
 def _is_original(env: EnvParams) -> bool:
@@ -136,6 +144,7 @@ def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
         envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=1, seed=seed, **options)
+        _ = envs.observation_space  # made when first asked for, with warnings of its own
     return VectorEnv("envpool", envs, room, n_envs, reset=lambda: envs.reset()[0], pack=room.pack)
 
 
@@ -178,5 +187,6 @@ def _packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
     kind = room.observation_dtype.kind
     limit = np.iinfo(room.observation_dtype) if kind in "iu" else None
     low, high = (limit.min, limit.max) if limit else (0, 1) if kind == "b" else (-np.inf, np.inf)
-    space = gym.spaces.Box(low, high, (room.observation_size,), room.observation_dtype.type)
+    shape, dtype = (room.observation_size,), room.observation_dtype.type
+    space = gym.spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype)
     return gym.wrappers.TransformObservation(env, room.pack_one, space)

@@ -1,15 +1,13 @@
 """The figures of the report and the README, drawn from tables and written with the same bytes each time.
 
-Knows nothing about pages. Uses matplotlib's figures directly: no pyplot, no global state, any thread.
+Knows nothing about pages, nor about how the numbers came about.
 """
 
 from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,77 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from laurel.evaluation.statistics import curve_band, seed_scores
+from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing, settings, style
 from laurel.evaluation.summary import MAIN, in_order, number, steps
-
-
-@dataclass(frozen=True, slots=True)
-class ArmStyle:
-    """How an arm looks in every figure."""
-
-    color: str
-    dash: Any = "-"
-    width: float = 1.3
-    alpha: float = 0.9
-    band: float = 0.10
-    """Opacity of the interval."""
-    order: int = 2
-    """Arms with a higher number are drawn over others."""
-
-
-STYLES: Mapping[str, ArmStyle] = {
-    # colours after Okabe and Ito (https://jfly.uni-koeln.de/color/), told apart with any colour vision
-    "extrinsic": ArmStyle("#D55E00", width=1.9, alpha=1.0, band=0.16, order=4),
-    "preference": ArmStyle("#0072B2", width=2.7, alpha=1.0, band=0.20, order=5),
-    "intrinsic_only": ArmStyle("#009E73", width=1.5, order=3),
-    "random_reward": ArmStyle("#7A7A7A", (0, (1, 1.6))),
-    "shuffled_labels": ArmStyle("#B07C00", (0, (4, 2))),
-    "similarity": ArmStyle("#4BA3D3", (0, (4, 2))),
-    "oracle": ArmStyle("#C0609A", (0, (6, 2, 1.5, 2))),
-    "random_policy": ArmStyle("#9A9A9A", (0, (1, 2.5)), band=0.0, order=1),
-}
-_OTHER = ArmStyle("#000000", (0, (2, 2)))
-
-INK, MUTED, GRID = "#26292e", "#6b7280", "#e4e6ea"
-POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
-
-_RC: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are alike on all machines
-    "font.size": 9.5,
-    "text.parse_math": False,  # captions are data: a dollar sign is a dollar sign
-    "text.color": INK,
-    "axes.edgecolor": "#c4c8ce",
-    "axes.labelcolor": MUTED,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlecolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "xtick.color": "#c4c8ce",
-    "ytick.color": "#c4c8ce",
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "lines.solid_capstyle": "round",
-    "lines.dash_capstyle": "butt",
-    "svg.hashsalt": "laurel",
-    "svg.fonttype": "path",
-    "path.simplify": True,
-}
 
 MAX_POINTS = 200
 """Episodes of an arm shown in the scatter; more are thinned evenly."""
-
-
-def style(arm: str) -> ArmStyle:
-    """Return how an arm looks; arms that are not Laurel's own are black."""
-    return STYLES.get(arm, _OTHER)
 
 
 def draw(
@@ -151,8 +83,8 @@ def learning_curves(
         seed: of the bootstrap.
     """
     is_rate = column == "success_rate"
-    with _rc():
-        figure, axes = _figure(5.9, 3.9)
+    with drawing(5.9, 3.9) as figure:
+        axes = figure.subplots()
         ends: list[tuple[str, float]] = []
         for arm in in_order({str(name) for name in curves["arm"]}):
             runs = curves[curves["arm"] == arm]
@@ -215,8 +147,7 @@ def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame) -> Figu
     scores = seed_scores(results)
     measures = [("success", "Success rate"), ("return", "Return")]
     measures = [(key, title) for key, title in measures if any(arms[arm][key] for arm in shown)]
-    with _rc():
-        figure = Figure(figsize=(3.4 + 3.2 * len(measures), 0.9 + 0.36 * len(shown)), layout="constrained")
+    with drawing(3.4 + 3.2 * len(measures), 0.9 + 0.36 * len(shown)) as figure:
         panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
         for axes, (key, title) in zip(panels, measures, strict=True):
             for row, arm in enumerate(shown):
@@ -274,8 +205,8 @@ def caption_rewards(vocabulary: pd.DataFrame, *, n: int = 10, threshold: float |
     met = shown["count"].to_numpy() > 0
     colors = np.where(reward >= 0, POSITIVE, NEGATIVE)
     lines = sum(1 + text.count("\n") for text in texts) + cut
-    with _rc():
-        figure, axes = _figure(7.4, 0.9 + 0.25 * lines)
+    with drawing(7.4, 0.9 + 0.25 * lines) as figure:
+        axes = figure.subplots()
         bars = axes.barh(rows, reward, height=0.66, color=list(colors), alpha=0.85, zorder=3)
         for bar, known in zip(bars, met, strict=True):
             if not known:
@@ -324,8 +255,8 @@ def calibration_curve(bins: Sequence[Mapping[str, float]]) -> Figure:
     p = [entry["p"] for entry in kept]
     observed = [entry["observed"] for entry in kept]
     pairs = np.array([entry["pairs"] for entry in kept], dtype=np.float64)
-    with _rc():
-        figure, axes = _figure(4.0, 3.9)
+    with drawing(4.0, 3.9) as figure:
+        axes = figure.subplots()
         axes.plot([0, 1], [0, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
         axes.plot(p, observed, color=POSITIVE, lw=1.4, zorder=3)
         area = 14 + 130 * pairs / max(pairs.max(initial=1.0), 1.0)
@@ -344,8 +275,7 @@ def reward_scatter(results: pd.DataFrame) -> Figure:
     across = min(4, len(arms))
     down = -(-len(arms) // across)
     thinned = {arm: _thin(known[known["arm"] == arm]) for arm in arms}
-    with _rc():
-        figure = Figure(figsize=(1.3 + 2.05 * across, 0.75 + 1.75 * down), layout="constrained")
+    with drawing(1.3 + 2.05 * across, 0.75 + 1.75 * down) as figure:
         panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
         for axes, arm in zip(panels, arms, strict=False):
             rest = pd.concat([rows for other, rows in thinned.items() if other != arm] or [known.head(0)])
@@ -373,7 +303,7 @@ def _thin(rows: pd.DataFrame) -> pd.DataFrame:
 def svg(figure: Figure) -> str:
     """Return a figure as SVG; the same data gives the same text."""
     buffer = io.StringIO()
-    with _rc():
+    with settings():
         figure.savefig(buffer, format="svg", metadata={"Date": None}, facecolor="white")
     return buffer.getvalue()
 
@@ -383,19 +313,6 @@ def save(figure: Figure, directory: Path, name: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name}.svg").write_text(svg(figure), encoding="utf-8")
     path = directory / f"{name}.png"
-    with _rc():
+    with settings():
         figure.savefig(path, dpi=200, facecolor="white")
     return path
-
-
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
-
-
-@contextmanager
-def _rc() -> Iterator[None]:
-    """Draw with Laurel's settings on top of matplotlib's own defaults, whatever the user's matplotlibrc says."""
-    settings: dict[Any, Any] = {**mpl.rcParamsDefault, **_RC, "backend": "agg"}
-    with mpl.rc_context(settings):
-        yield

@@ -19,7 +19,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from laurel.evaluation import plots
+from laurel.data.preferences import STATUSES
+from laurel.evaluation.plots import svg
+from laurel.evaluation.style import style
 from laurel.evaluation.summary import (
     MAIN,
     NONE,
@@ -74,7 +76,7 @@ class ReportContent:
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None
-    """What the annotator did: annotator, pairs, status counts; any other keys are shown too."""
+    """What the annotator did: annotator, pairs, a count for each status; any other keys are shown too."""
     reward: Mapping[str, Any] | None = None
     """Quality of the reward model: heldout_accuracy, heldout_loss, baselines; any other keys are shown too."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -105,7 +107,7 @@ def render(content: ReportContent) -> str:
         figures={name: _inline(name, figure) for name, figure in content.figures.items() if name in _FIGURES},
         heads=heads,
         rows=rows,
-        colors={arm: plots.style(arm).color for arm in arms},
+        colors={arm: style(arm).color for arm in arms},
         main=MAIN,
         legend=legend(content.metrics),
         has_success=any(arm["success"] for arm in arms.values()),
@@ -115,7 +117,7 @@ def render(content: ReportContent) -> str:
         rank_arms=in_order(content.rank["arms"]) if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_scripted(content.annotation),
-        annotation=_flat(content.annotation, leave_out=("status",)),
+        annotation=_flat(content.annotation, leave_out=STATUSES),
         reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
         accuracy=_accuracy(content.reward),
         longest=max(content.stage_seconds.values(), default=0.0) or 1.0,
@@ -148,8 +150,6 @@ def _own_notes(content: ReportContent) -> list[str]:
     if single:
         which = "Every arm" if len(single) == len(content.metrics["arms"]) else ", ".join(single)
         notes.append(f"{which} has a single seed: no interval can be given, and a difference may be luck.")
-    if _is_scripted(content.annotation):
-        notes.append("The labels are simulated: the annotator is a scripted teacher, not a language model.")
     warning = _rank_warning(content.rank)
     if warning:
         notes.append(warning)
@@ -203,7 +203,7 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:
     """Return status, count and share of all pairs."""
-    counts: Mapping[str, int] = (annotation or {}).get("status") or {}
+    counts = {name: int(annotation[name]) for name in STATUSES if name in annotation} if annotation else {}
     total = sum(counts.values()) or 1
     return [(name, count, count / total) for name, count in counts.items()]
 
@@ -271,7 +271,7 @@ def _seconds(value: float) -> str:
 # -- pictures -------------------------------------------------------------------------------------
 def _inline(name: str, figure: Figure) -> Markup:
     """Return a figure as SVG that scales with the page; its ids are made unique within the page."""
-    text = plots.svg(figure)
+    text = svg(figure)
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     opening, rest = text.split(">", 1)

@@ -39,6 +39,10 @@ def run(params: Params, output: Path) -> None:
     from laurel.tracking import Tracker
 
     collect = params.collect
+    if any(policy.kind != "random" for policy in collect.policies):
+        import torch
+
+        torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     room = room_for(params.env)
     behaviour = Behaviour(collect.policies, room, collect.n_envs, derive_seed(params.seed, "collect", "policies"))
     seed = derive_seed(params.seed, "collect", "envs")

@@ -82,10 +82,11 @@ def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
 
 
 def _preload() -> list[str]:
-    """Modules beyond our own that every training process would import for itself."""
+    """Modules that every training process would import for itself, at seconds each."""
     import importlib.util
 
-    return ["envpool"] if importlib.util.find_spec("envpool") else []
+    optimizer = ["torch._dynamo"]  # torch.optim imports it at the first step
+    return [*optimizer, "envpool"] if importlib.util.find_spec("envpool") else optimizer
 
 
 def _note_unseen(notes: list[str], places: Sequence[tuple[str, int, Path]]) -> None:

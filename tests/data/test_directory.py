@@ -1,0 +1,196 @@
+import errno
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from laurel.data.directory import digest_directory, output_directory, read_json, read_manifest, write_json
+from laurel.errors import DataError
+
+
+def write(output: Path, text: str = "one", **kwargs: object) -> None:
+    with output_directory(output, stage="collect", params={"seed": 0}, **kwargs) as out:  # type: ignore[arg-type]
+        (out.path / "file.txt").write_text(text)
+        out.counts["files"] = 1
+        out.notes.append("A note.")
+
+
+def leftovers(parent: Path) -> list[str]:
+    return sorted(p.name for p in parent.iterdir() if p.name.startswith(".") and not p.name.endswith(".lock"))
+
+
+def test_manifest_says_where_content_is_from(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    with output_directory(tmp_path / "b", stage="caption", params={"x": 1}, inputs={"a": tmp_path / "a"}) as out:
+        (out.path / "f").write_bytes(b"b")
+    manifest = read_manifest(tmp_path / "b", "caption")
+    assert manifest["inputs"] == {"a": read_manifest(tmp_path / "a")["digest"]}
+    assert manifest["params"] == {"x": 1}
+    assert manifest["digest"] == digest_directory(tmp_path / "b")
+    first = read_manifest(tmp_path / "a")
+    assert (first["counts"], first["notes"], first["seconds"] >= 0) == ({"files": 1}, ["A note."], True)
+    assert leftovers(tmp_path) == []
+
+
+def test_digest_depends_on_names_and_bytes_but_not_on_the_manifest(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    write(tmp_path / "b")
+    write(tmp_path / "c", "two")
+    digests = [read_manifest(tmp_path / name)["digest"] for name in "abc"]
+    assert digests[0] == digests[1] != digests[2]
+    (tmp_path / "a" / "file.txt").rename(tmp_path / "a" / "other.txt")
+    assert digest_directory(tmp_path / "a") != digests[0]
+
+
+def test_failure_leaves_the_old_output_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+
+    def fail() -> None:
+        with output_directory(tmp_path / "a", stage="x", params={}) as out:
+            (out.path / "file.txt").write_text("half")
+            raise RuntimeError("half")
+
+    with pytest.raises(RuntimeError, match="half"):
+        fail()
+    assert (tmp_path / "a" / "file.txt").read_text() == "one"
+    assert leftovers(tmp_path) == []
+
+
+def test_failure_while_publishing_leaves_the_old_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a")
+    rename = Path.rename
+
+    def killed(self: Path, target: Path) -> Path:
+        if self.name.endswith(".partial"):
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "a", "two")
+    monkeypatch.undo()
+    with pytest.raises(RuntimeError), output_directory(tmp_path / "a", stage="x", params={}):
+        raise RuntimeError  # the next try does not get far
+    assert (tmp_path / "a" / "file.txt").read_text() == "one"
+    write(tmp_path / "a", "three")
+    assert (tmp_path / "a" / "file.txt").read_text() == "three"
+    assert leftovers(tmp_path) == []
+
+
+def test_resumable_work_is_kept_for_the_same_params_alone(tmp_path: Path) -> None:
+    def fail(seed: int, found: list[str]) -> None:
+        with output_directory(tmp_path / "a", stage="x", params={"seed": seed}, resumable=True) as out:
+            found += sorted(file.name for file in out.path.iterdir())
+            (out.path / f"done-{len(found)}").touch()
+            raise RuntimeError
+
+    def attempt(seed: int) -> list[str]:
+        found: list[str] = []
+        with pytest.raises(RuntimeError):
+            fail(seed, found)
+        return found
+
+    assert attempt(0) == []
+    assert attempt(0) == ["done-0"]
+    assert attempt(1) == []
+    assert attempt(0) == []  # other params have taken its place
+
+
+def test_two_writers_at_once(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "a", stage="x", params={}) as out:
+        (out.path / "f").touch()
+        with pytest.raises(DataError, match="another process is writing it"):
+            write(tmp_path / "a")
+        write(tmp_path / "b")  # another place is free
+    assert (tmp_path / "a" / "f").exists()
+
+
+def test_full_disk_and_rights_are_sentences(tmp_path: Path) -> None:
+    def failing(number: int, name: str | None) -> None:
+        with output_directory(tmp_path / "a", stage="x", params={}) as out:
+            raise OSError(number, os.strerror(number), *([str(out.path / name)] if name else []))
+
+    write(tmp_path / "a")
+    with pytest.raises(DataError, match="the disk is full"):
+        failing(errno.ENOSPC, None)
+    with pytest.raises(DataError, match=r"shard.*: not writable"):
+        failing(errno.EACCES, "shard")
+    with pytest.raises(DataError, match="cannot be written"):
+        failing(errno.EIO, "shard")
+    assert (tmp_path / "a" / "file.txt").read_text() == "one"
+    assert leftovers(tmp_path) == []
+
+
+def test_errors_that_are_not_about_the_output_pass(tmp_path: Path) -> None:
+    for error in (ConnectionError("refused"), FileNotFoundError(errno.ENOENT, "none", "/elsewhere")):
+        with pytest.raises(type(error)) as caught, output_directory(tmp_path / "a", stage="x", params={}):
+            raise error
+        assert caught.value is error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("options", ["size=64k", "ro"])
+def test_real_full_and_read_only_disks(tmp_path: Path, options: str) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mount is not allowed here")
+    try:
+        with pytest.raises(DataError, match="disk is full" if "size" in options else "not writable"):
+            write(place / "a", "x" * 200_000)
+        assert not (place / "a").exists()
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_directory_without_rights(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(DataError, match="not writable"):
+        write(tmp_path / "locked" / "a")
+
+
+def test_what_no_stage_wrote_is_not_replaced(tmp_path: Path) -> None:
+    precious = tmp_path / "home"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("x")
+    with pytest.raises(DataError, match="not Laurel's"):
+        write(precious)
+    assert (precious / "thesis.tex").exists()
+    with pytest.raises(DataError, match="is a file"):
+        write(precious / "thesis.tex")
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty")
+    assert read_manifest(tmp_path / "empty")
+
+
+def test_names_with_glob_characters(tmp_path: Path) -> None:
+    write(tmp_path / "run[1]*")
+    write(tmp_path / "run[1]*", "two")
+    assert (tmp_path / "run[1]*" / "file.txt").read_text() == "two"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"stage": "collect"}', "\xff"])
+def test_damaged_manifests(tmp_path: Path, content: str) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a" / "manifest.json").write_text(content, encoding="latin-1")
+    with pytest.raises(DataError, match=r"manifest\.json"):
+        read_manifest(tmp_path / "a")
+
+
+def test_missing_and_foreign_directories(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no such directory\. Run `dvc repro` or laurel collect first"):
+        read_manifest(tmp_path / "none", "collect")
+    write(tmp_path / "a")
+    with pytest.raises(DataError, match='holds the output of "collect", but that of "caption" is needed'):
+        read_manifest(tmp_path / "a", "caption")
+
+
+def test_json_is_written_whole_and_sorted(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"b": 1, "a": "é"})
+    assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "a": "é",\n  "b": 1\n}\n'
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"c": object()})
+    assert read_json(tmp_path / "x.json") == {"a": "é", "b": 1}

@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from laurel.agents.checkpoint import save_policy
+from laurel.agents.policy import ActorCritic
+from laurel.data.captions import Vocabulary, write_vocabulary
+from laurel.data.directory import output_directory, write_json
+from laurel.data.show import describe_directory
+from laurel.data.trajectories import Rows, TrajectoryWriter, trajectory_schema
+from laurel.errors import DataError
+
+
+def described(path: Path) -> str:
+    text = describe_directory(path)
+    assert max(map(len, text.splitlines())) <= 100
+    return text
+
+
+def test_trajectories(tmp_path: Path) -> None:
+    n = 12
+    zeros, no = np.zeros(n, dtype=np.float32), np.zeros(n, dtype=np.bool_)
+    final = np.arange(n) % 4 == 3
+    rows = Rows(np.zeros((n, 148), np.uint8), zeros.astype(np.int64), zeros, no, no, zeros, zeros, no.view("i1"), final)
+    with output_directory(tmp_path / "t", stage="collect", params={}) as out:
+        with TrajectoryWriter(out.path, trajectory_schema(np.dtype(np.uint8), 148), {}, 4) as writer:
+            writer.write(rows)
+        out.counts = {"transitions": 9, "shards": 3}
+        out.notes.append("A note that is long. " * 12)
+    text = described(tmp_path / "t")
+    assert "output of laurel collect" in text
+    assert "shard-*.parquet      3    12" in text
+    assert "observation uint8[148]" in text
+    assert "transitions            9" in text
+    assert " ".join(text.split()).count("A note that is long.") == 12
+    assert "episode_id  t  observation" in text
+
+
+def test_captions_with_rewards_are_sorted(tmp_path: Path) -> None:
+    n = 60
+    with output_directory(tmp_path / "r", stage="train-reward", params={}) as out:
+        reward = np.random.default_rng(0).permutation(n).astype(np.float32)
+        columns = {"id": np.arange(n), "text": [f"caption {r:.0f} " + "x" * 200 for r in reward], "reward": reward}
+        pq.write_table(pa.table({**columns, "spread": reward / 9, "count": np.arange(n)}), out.path / "vocab.parquet")
+    lines = described(tmp_path / "r").splitlines()
+    shown = [int(line.split("caption ")[1].split()[0]) for line in lines if "caption " in line]
+    assert shown == [*range(59, 47, -1), *range(11, -1, -1)]
+    assert "  and 36 between" in lines
+
+
+def test_vocabulary_without_rewards(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "c", stage="caption", params={}) as out:
+        none = np.array([-1, 4])
+        write_vocabulary(out.path, Vocabulary(["You turn.", "You win."], np.array([0, 3]), none, none.astype(np.int32)))
+    text = described(tmp_path / "c")
+    assert " 0  You turn.      0              -        -" in text
+
+
+def test_agents(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "a", stage="train-agents", params={}) as out:
+        for arm in ("extrinsic", "preference"):
+            for seed in (0, 1):
+                place = out.path / arm / f"seed-{seed}"
+                torch.manual_seed(seed)
+                save_policy(place, ActorCritic(4, 2, continuous=False, hidden=(8,)), arm=arm)
+                curve = {"env_steps": [100, 200], "return_mean": [0.5, 7.25 + seed], "success_rate": [None, 0.5]}
+                pq.write_table(pa.table(curve), place / "curve.parquet")
+    text = described(tmp_path / "a")
+    rows = [line.split() for line in text.splitlines() if line.split()[:1] == ["preference"]]
+    assert rows == [["preference", f"seed-{s}", "200", f"{7.25 + s}", "0.5", "-", "-"] for s in (0, 1)]
+    assert text.count("actor.0.weight") == 1, "one agent's tensors stand for all"
+    assert "[8, 4]" in text
+    assert "network.hidden" in text
+    assert "107 numbers in all" in text
+
+
+def test_reports(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "e", stage="evaluate", params={}) as out:
+        write_json(out.path / "metrics.json", {"return": {"extrinsic": 0.5}, "seeds": [0, 1], "pairs": [{"a": None}]})
+        (out.path / "report.html").write_text("<html>")
+    text = described(tmp_path / "e")
+    assert "return.extrinsic" in text
+    assert "pairs[0].a" in text
+    assert "report.html" in text
+
+
+def test_what_is_not_laurels_or_is_damaged(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such directory"):
+        describe_directory(tmp_path / "none")
+    with pytest.raises(DataError, match=r"manifest\.json: no such file"):
+        describe_directory(tmp_path)
+    for name in ("x.parquet", "x.safetensors", "x.json"):
+        with output_directory(tmp_path / name, stage="caption", params={}) as out:
+            (out.path / name).write_bytes(b"\xff\x00garbage and more of it")
+        with pytest.raises(DataError, match=rf"{name}: .*Run"):
+            describe_directory(tmp_path / name)
+
+
+def test_empty_output(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "e", stage="evaluate", params={}):
+        pass
+    assert "output of laurel evaluate" in described(tmp_path / "e")

@@ -1,0 +1,262 @@
+"""Finding the room of an id: in this package, in a file of the user's, in another package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import sys
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import laurel.envs
+from laurel.envs import make_reference, reference_id, room_for, step_limit
+from laurel.envs.base import Room, Transitions
+from laurel.envs.captioner import Captioner
+from laurel.envs.vector import make_vector
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+CORRIDOR = """
+import gymnasium as gym
+from laurel.envs.base import Room
+
+
+class Corridor(gym.Env):
+    observation_space = gym.spaces.Dict({"place": gym.spaces.Discrete(5), "wind": gym.spaces.Box(-1, 1, (1,))})
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, length=5):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.place = max(0, self.place + (1 if action else -1))
+        end = self.place == self.length - 1
+        return self._observation(), float(end), end, False, {}
+
+    def _observation(self):
+        return {"place": self.place, "wind": self.np_random.uniform(-1, 1, 1).astype("float32")}
+
+
+gym.register("Corridor-v0", entry_point=Corridor)
+
+
+class CorridorRoom(Room):
+    ids = ("Corridor-v*",)
+    description = "A corridor."
+    goal = "You walk on."
+    max_episode_steps = 30
+
+    def caption(self, transition):
+        if transition.terminated:
+            return "You leave the corridor."
+        way = transition.next_observation["place"] - transition.observation["place"]
+        return f"You walk {way:+d} to {transition.next_observation['place']}." if way else ""
+"""
+
+
+@pytest.fixture
+def corridor(tmp_path, monkeypatch):
+    (tmp_path / "my_room.py").write_text(CORRIDOR)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield EnvParams(id="my_room:Corridor-v0")
+    sys.modules.pop("my_room", None)
+    gym.registry.pop("Corridor-v0", None)
+
+
+def test_a_room_in_the_users_own_file_needs_only_a_caption(corridor):
+    room = room_for(corridor)
+    assert type(room).__name__ == "CorridorRoom"
+    assert step_limit(corridor) == 30
+    envs = make_vector(corridor, room, 2, 0)
+    assert envs.backend == "gymnasium"
+    captioner = Captioner(room, enumerate_events=True)
+    said = []
+    before = envs.reset()
+    for t in range(40):
+        action = np.array([1, 0]) if t < 10 else np.array([1, t % 2])
+        step = envs.step(action)
+        rows = Transitions(before, action, step.reward, step.observation, step.terminated, step.truncated)
+        ids = captioner.ids(rows[step.valid])
+        said += [captioner.texts[i] if i >= 0 else "" for i in ids]
+        before = step.observation
+    assert said[:8] == [
+        "You walk +1 to 1.",
+        "",
+        "You walk +1 to 2.",
+        "",
+        "You walk +1 to 3.",
+        "",
+        "You leave the corridor.",
+        "",
+    ]
+    assert {"You walk +1 to 1.", "You walk -1 to 0.", "", "You leave the corridor."} <= set(said)
+
+
+def test_the_default_encoding_asks_once_for_each_distinct_transition(corridor, monkeypatch):
+    room = room_for(corridor)
+    asked = []
+    own = type(room).caption
+    monkeypatch.setattr(type(room), "caption", lambda self, t: asked.append(t) or own(self, t))
+    observation = np.array([[0, 0.5], [0, 0.5], [1, 0.5]], dtype=room.observation_dtype)
+    after = np.array([[1, 0.0], [1, 0.0], [0, 0.0]], dtype=room.observation_dtype)
+    flags = np.zeros(3, dtype=bool)
+    rows = Transitions(observation, np.array([1, 1, 0]), np.zeros(3, np.float32), after, flags, flags)
+    assert [room.describe(event) for event in room.encode(rows)] == ["You walk +1 to 1."] * 2 + ["You walk -1 to 0."]
+    assert len(asked) == 2
+    assert asked[0].observation == {"place": 0, "wind": np.float32(0.5)}
+    assert (asked[0].action, asked[0].reward, asked[0].terminated) == (1, 0.0, False)
+    assert room.encode(rows[:0]).shape == (0,)
+
+    monkeypatch.setattr("laurel.envs.base.MOST_REMEMBERED", 1)
+    assert len({int(event) for event in room.encode(rows)}) == 2
+    assert len(room._seen) <= 2
+
+
+def test_a_users_room_goes_before_the_one_of_the_package(tmp_path, monkeypatch):
+    (tmp_path / "lake_words.py").write_text(
+        "from laurel.envs.base import Room\n"
+        "class MyLake(Room):\n"
+        "    ids = ('FrozenLake-v1',)\n"
+        "    description = goal = 'Mine.'\n"
+        "    def caption(self, transition):\n"
+        "        return 'Ice.'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    ours = room_for(EnvParams(id="FrozenLake-v1"))
+    mine = room_for(EnvParams(id="lake_words:FrozenLake-v1"))
+    assert type(mine).__name__ == "MyLake"
+    assert type(ours).__name__ == "FrozenLakeRoom"
+    assert type(room_for(EnvParams(id="FrozenLake8x8-v1"))).__name__ == "FrozenLakeRoom"
+    type(mine).ids = ()
+
+
+def test_a_module_that_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        EnvError, match=r"names the module nowhere, but nowhere cannot be found\. Put nowhere\.py beside"
+    ):
+        room_for(EnvParams(id="nowhere:Corridor-v0"))
+    with pytest.raises(EnvError, match="relative module"):
+        room_for(EnvParams(id=".nowhere:Corridor-v0"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("CartPole", "CartPole-v1"),
+        ("LunarLander-v2", "LunarLander-v3"),
+        ("MiniGrid-DorKey-5x5-v0", "MiniGrid-DoorKey-5x5-v0"),
+        ("minigrid-empty-5x5", "MiniGrid-Empty-5x5-v0"),
+    ],
+)
+def test_an_unknown_id_names_the_nearest(wrong, right):
+    with pytest.raises(EnvError, match=f'knows no environment "{wrong}". Did you mean "{right}"'):
+        room_for(EnvParams(id=wrong))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("CartPole-v1", {"gravity": 3}),
+        ("FrozenLake-v1", {"map_name": "5x5"}),
+        ("FrozenLake-v1", {"desc": []}),
+        ("MiniGrid-Empty-5x5-v0", {"size": 2}),
+    ],
+)
+def test_wrong_kwargs_are_named(env_id, kwargs):
+    with pytest.raises(EnvError, match=f"env.kwargs: {env_id} cannot be made with"):
+        room_for(EnvParams(id=env_id, kwargs=kwargs))
+
+
+def test_two_limits_contradict_each_other():
+    with pytest.raises(EnvError, match=r"both max_episode_steps and kwargs\.max_steps"):
+        make_reference(EnvParams(id="MiniGrid-Empty-5x5-v0", max_episode_steps=5, kwargs={"max_steps": 7}))
+
+
+def test_a_defect_of_the_environment_keeps_its_traceback():
+    def broken():
+        raise KeyError("own defect")
+
+    gym.register("BrokenHouse-v0", entry_point=broken)
+    try:
+        with pytest.raises(KeyError, match="own defect"):
+            room_for(EnvParams(id="BrokenHouse-v0"))
+    finally:
+        gym.registry.pop("BrokenHouse-v0")
+
+
+def test_a_withdrawn_id_runs_on_its_successor():
+    env = EnvParams(id="Taxi-v3")
+    assert reference_id(env) == "Taxi-v4"
+    assert room_for(env).env_id == "Taxi-v3"
+    assert make_reference(env).spec.id == "Taxi-v4"
+
+
+def test_limits():
+    assert step_limit(EnvParams(id="CliffWalking-v1")) == 200
+    assert step_limit(EnvParams(id="CliffWalkingSlippery-v1")) == 200
+    assert step_limit(EnvParams(id="Blackjack-v1")) is None
+    assert step_limit(EnvParams(id="CartPole-v1")) is None
+    assert step_limit(EnvParams(id="CartPole-v1", max_episode_steps=7)) == 7
+    assert make_reference(EnvParams(id="CliffWalking-v1")).spec.max_episode_steps == 200
+    assert make_reference(EnvParams(id="MiniGrid-Empty-5x5-v0", max_episode_steps=7)).unwrapped.max_steps == 7
+
+
+def test_without_a_room_the_generic_one_says_so(caplog):
+    with caplog.at_level(logging.WARNING):
+        room = room_for(EnvParams(id="Pendulum-v1"))
+    assert room.generic
+    assert "Pendulum-v1 has no room of its own" in caplog.text
+    caplog.clear()
+    room_for(EnvParams(id="CartPole-v1"))
+    assert not caplog.records
+
+
+def test_a_mission_that_varies_is_warned_about(caplog):
+    room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    assert not caplog.records
+    room_for(EnvParams(id="MiniGrid-Fetch-5x5-N2-v0"))
+    assert "its mission may vary" in caplog.text
+
+
+def test_rooms_of_another_package(monkeypatch):
+    module = types.ModuleType("other_rooms")
+    exec(
+        "from laurel.envs.base import Room\n"
+        "class PendulumRoom(Room):\n"
+        "    ids = ('Pendulum-v*',)\n"
+        "    description = goal = 'Swing up.'\n"
+        "    def caption(self, transition):\n"
+        "        return 'It swings.'\n",
+        module.__dict__,
+    )
+    monkeypatch.setitem(sys.modules, "other_rooms", module)
+    theirs = importlib.metadata.EntryPoint("pendulum", "other_rooms", laurel.envs.ENTRY_POINTS)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [theirs] if group == "laurel.envs" else [])
+    laurel.envs._load_rooms.cache_clear()
+    try:
+        room = room_for(EnvParams(id="Pendulum-v1"))
+        assert isinstance(room, Room)
+        assert type(room).__name__ == "PendulumRoom"
+    finally:
+        module.PendulumRoom.ids = ()
+        laurel.envs._load_rooms.cache_clear()
+
+
+def test_a_broken_package_of_rooms_is_named(monkeypatch):
+    broken = importlib.metadata.EntryPoint("broken", "no_such_rooms", laurel.envs.ENTRY_POINTS)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [broken])
+    laurel.envs._load_rooms.cache_clear()
+    with pytest.raises(EnvError, match=r'rooms "broken" \(no_such_rooms\) of another package cannot be loaded'):
+        room_for(EnvParams(id="CartPole-v1"))

@@ -1,0 +1,223 @@
+"""MiniGrid's captions against the Python environment, played by hand."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from minigrid.core.actions import Actions
+from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+from minigrid.core.grid import Grid
+from minigrid.core.mission import MissionSpace
+from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava
+from minigrid.minigrid_env import MiniGridEnv
+
+from laurel.envs import minigrid, room_for
+from laurel.envs.base import Transitions
+from laurel.envs.minigrid import MiniGridRoom
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
+
+
+class Stage(MiniGridEnv):
+    """A walled field, the agent at (1, 1) looking right, and things where the test puts them."""
+
+    def __init__(self, things, width=9, height=3, max_steps=100):
+        self.things = things
+        mission = MissionSpace(mission_func=lambda: "play")
+        super().__init__(mission_space=mission, width=width, height=height, max_steps=max_steps)
+
+    def _gen_grid(self, width, height):
+        self.grid = Grid(width, height)
+        self.grid.wall_rect(0, 0, width, height)
+        for (x, y), thing in self.things.items():
+            self.put_obj(thing, x, y)
+        self.agent_pos, self.agent_dir = (1, 1), 0
+        self.mission = "play"
+
+
+def play(env, actions, *, env_id="MiniGrid-DoorKey-5x5-v0", with_action=False):
+    """Return the captions of a sequence of actions."""
+    room = MiniGridRoom(env_id, env.observation_space, env.action_space, with_action=with_action)
+    observation, _ = env.reset(seed=0)
+    captions = []
+    for action in actions:
+        after, reward, terminated, truncated, _ = env.step(action)
+        row = Transitions(
+            room.pack_one(observation)[None],
+            np.array([action]),
+            np.array([reward], np.float32),
+            room.pack_one(after)[None],
+            np.array([terminated]),
+            np.array([truncated]),
+        )
+        event = int(room.encode(row)[0])
+        assert event in set(room.events()), room.describe(event)
+        captions.append(room.describe(event))
+        observation = after
+    return captions
+
+
+def test_the_numbers_are_minigrids_own():
+    assert [OBJECT_TO_IDX[name] for name in minigrid.OBJECTS] == list(range(11))
+    assert [COLOR_TO_IDX[name] for name in minigrid.COLORS] == list(range(6))
+    assert tuple(STATE_TO_IDX[name] for name in ("open", "closed", "locked")) == (
+        minigrid.OPEN,
+        minigrid.CLOSED,
+        minigrid.LOCKED,
+    )
+    assert [action.value for action in Actions] == [LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE]
+    assert [action.name for action in Actions] == ["left", "right", "forward", "pickup", "drop", "toggle", "done"]
+
+
+def test_a_door_key_task_from_beginning_to_end():
+    env = Stage({(2, 1): Key("yellow"), (4, 1): Door("yellow", is_locked=True), (6, 1): Goal()})
+    script = [
+        (DONE, "Nothing happens."),
+        (LEFT, "You turn."),
+        (FORWARD, "You bump into a wall."),
+        (LEFT, "You turn."),
+        (RIGHT, "You see the yellow key."),
+        (RIGHT, "You turn."),
+        (FORWARD, "You bump into the yellow key."),
+        (TOGGLE, "Nothing happens."),
+        (DROP, "Nothing happens."),
+        (PICKUP, "You pick up the yellow key."),
+        (PICKUP, "Nothing happens."),
+        (FORWARD, "You move forward."),
+        (DROP, "You put down the yellow key."),
+        (PICKUP, "You pick up the yellow key."),
+        (FORWARD, "You move forward."),
+        (DROP, "Nothing happens."),
+        (FORWARD, "You bump into the yellow door."),
+        (PICKUP, "Nothing happens."),
+        (TOGGLE, "You unlock the yellow door with the key."),
+        (TOGGLE, "You close the yellow door."),
+        (FORWARD, "You bump into the yellow door."),
+        (TOGGLE, "You open the yellow door."),
+        (FORWARD, "You go through the yellow door."),
+        (FORWARD, "You move forward."),
+        (FORWARD, "You reach the goal."),
+    ]
+    assert play(env, [action for action, _ in script]) == [caption for _, caption in script]
+
+
+def test_what_comes_into_view_is_said_once():
+    env = Stage({(3, 1): Door("yellow"), (7, 1): Goal()})
+    assert play(env, [FORWARD, TOGGLE, FORWARD, LEFT, RIGHT]) == [
+        "You move forward.",
+        "You open the yellow door.",
+        "You go through the yellow door.",
+        "You turn.",
+        "You see the goal.",
+    ]
+
+
+def test_a_locked_door_needs_the_key_of_its_colour():
+    env = Stage({(2, 1): Key("red"), (3, 1): Door("blue", is_locked=True)})
+    assert play(env, [PICKUP, FORWARD, TOGGLE], env_id="MiniGrid-KeyCorridorS3R1-v0") == [
+        "You pick up the red key.",
+        "You move forward.",
+        "You cannot open the blue door: it is locked.",
+    ]
+
+
+def test_boxes_balls_and_floors():
+    env = Stage({(2, 1): Floor("green"), (3, 1): Box("purple", contains=Ball("grey"))})
+    assert play(
+        env, [FORWARD, FORWARD, TOGGLE, FORWARD, PICKUP, TOGGLE, DROP], env_id="MiniGrid-ObstructedMaze-1Dl-v0"
+    ) == [
+        "You move forward.",
+        "You bump into the purple box.",
+        "You open the purple box.",
+        "You bump into the grey ball.",
+        "You pick up the grey ball.",
+        "Nothing happens.",
+        "You put down the grey ball.",
+    ]
+
+
+def test_lava_ends_it():
+    captions = play(Stage({(3, 1): Lava()}), [FORWARD, FORWARD], env_id="MiniGrid-LavaCrossingS9N1-v0")
+    assert captions == ["You move forward.", "You fall into the lava."]
+
+
+def test_a_limit_needs_no_words_of_its_own():
+    captions = play(Stage({}, max_steps=2), [FORWARD, FORWARD])
+    assert captions == ["You move forward.", "You move forward."]
+
+
+def test_the_goal_reached_in_the_last_step_counts():
+    env = Stage({(3, 1): Goal()}, max_steps=2)
+    assert play(env, [FORWARD, FORWARD]) == ["You move forward.", "You reach the goal."]
+
+
+def test_a_mission_completed_by_an_action():
+    env = gym.make("MiniGrid-UnlockPickup-v0")
+    room = room_for(EnvParams(id="MiniGrid-UnlockPickup-v0"))
+    env.reset(seed=1)
+    task = env.unwrapped
+    x, y = task.obj.cur_pos
+    task.agent_pos, task.agent_dir = (x - 1, y), 0
+    before = room.pack_one(task.gen_obs())
+    after, reward, terminated, truncated, _ = env.step(PICKUP)
+    row = Transitions(
+        before[None], np.array([PICKUP]), np.float32([reward]), room.pack_one(after)[None], np.array([terminated]),
+        np.array([truncated]),
+    )  # fmt: skip
+    assert [room.describe(int(event)) for event in room.encode(row)] == ["You complete the mission."]
+
+
+def test_walking_into_an_obstacle_fails_the_mission():
+    room = room_for(EnvParams(id="MiniGrid-Dynamic-Obstacles-5x5-v0"))
+    env = Stage({(2, 1): Ball("blue")})
+    observation, _ = env.reset()
+    row = room.pack_one(observation)[None]
+    end, going = np.array([True]), np.array([False])
+    rows = Transitions(row, np.array([FORWARD]), np.float32([-1]), row, end, going)
+    assert room.describe(int(room.encode(rows)[0])) == "You fail the mission."
+
+
+def test_the_action_is_named_if_asked_for():
+    env = Stage({(2, 1): Key("yellow"), (4, 1): Door("yellow", is_locked=True), (6, 1): Goal()})
+    assert play(env, [LEFT, FORWARD, RIGHT, PICKUP, DONE], with_action=True) == [
+        "You try to turn left. You turn.",
+        "You try to move forward. You bump into a wall.",
+        "You try to turn right. You turn.",
+        "You try to pick up. You pick up the yellow key.",
+        "You try to finish. Nothing happens.",
+    ]
+
+
+def test_success_and_progress():
+    room = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    returns = np.array([0.9, 0.0], np.float32)
+    assert room.succeeded(returns, np.array([True, False])).tolist() == [True, False]
+    paid = {caption for caption in map(room.describe, room.events()) if room.oracle(caption)}
+    assert paid == {
+        "You pick up the yellow key.",
+        "You unlock the yellow door with the key.",
+        "You reach the goal.",
+    }
+
+
+def test_another_view_is_refused():
+    with pytest.raises(EnvError, match="7x7 view"):
+        room_for(EnvParams(id="MiniGrid-Empty-5x5-v0", kwargs={"agent_view_size": 5}))
+
+
+def test_packing_keeps_image_and_direction():
+    env = gym.make("MiniGrid-DoorKey-5x5-v0")
+    room = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    observation, _ = env.reset(seed=3)
+    row = room.pack_one(observation)
+    assert row.dtype == np.uint8
+    np.testing.assert_array_equal(row[:147].reshape(7, 7, 3), observation["image"])
+    assert row[147] == observation["direction"]
+    batch = {"image": observation["image"][None], "direction": np.array([observation["direction"]])}
+    np.testing.assert_array_equal(room.pack(batch), row[None])
+    features = room.features(row[None])
+    assert features.shape == (1, 147)
+    assert features.max() <= 1.0

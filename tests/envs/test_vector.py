@@ -1,0 +1,234 @@
+"""The vector seam: what a step means is the same on EnvPool and on Gymnasium."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from laurel.envs import room_for
+from laurel.envs.vector import make_vector
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
+BACKENDS = ["gymnasium", pytest.param("envpool", marks=needs_envpool)]
+on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def make(env_id, backend="auto", n_envs=4, seed=0, reference=False, **options):
+    env = EnvParams.model_validate({"id": env_id, "backend": backend, **options})
+    return make_vector(env, room_for(env), n_envs, seed, reference=reference)
+
+
+@on_each_backend
+@pytest.mark.parametrize(
+    "env_id", ["FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1", "Taxi-v3"]
+)
+def test_every_valid_row_is_a_transition_of_the_task(roll, env_id, backend):
+    if backend == "envpool" and env_id.startswith("CliffWalking"):
+        pytest.skip("not run on EnvPool")
+    walk = roll(env_id, backend, steps=4000)
+    task = gym.make(env_id.replace("Taxi-v3", "Taxi-v4")).unwrapped.P
+    rows = walk.transitions[walk.valid]
+    assert len(rows) > 3000
+    for i in range(len(rows)):
+        said = (int(rows.next_observation[i, 0]), float(rows.reward[i]), bool(rows.terminated[i]))
+        possible = task[int(rows.observation[i, 0])][int(rows.action[i])]
+        assert said in [(int(after), float(reward), bool(end)) for _, after, reward, end in possible]
+
+
+def restore(env, env_id, observation):
+    o = observation.astype(np.float64)
+    env.steps_beyond_terminated = None
+    if env_id == "Acrobot-v1":
+        env.state = np.array([np.arctan2(o[1], o[0]), np.arctan2(o[3], o[2]), o[4], o[5]])
+    else:
+        env.state = o
+
+
+@on_each_backend
+@pytest.mark.parametrize("limit", [None, 9])
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "CartPole-v1", "Acrobot-v1"])
+def test_every_valid_row_obeys_the_physics_to_the_last_observation(roll, env_id, backend, limit):
+    walk = roll(env_id, backend, steps=600, env={"max_episode_steps": limit})
+    task = gym.make(env_id).unwrapped
+    task.reset(seed=0)
+    rows = walk.transitions[walk.valid]
+    assert rows.truncated.any() == (limit is not None)
+    for i in range(len(rows)):
+        restore(task, env_id, rows.observation[i])
+        after, reward, terminated, _, _ = task.step(int(rows.action[i]))
+        np.testing.assert_allclose(after, rows.next_observation[i], atol=2e-6)
+        assert reward == rows.reward[i]
+        if not (backend == "envpool" and rows.truncated[i]):  # EnvPool cannot tell an end by itself at the limit
+            assert terminated == rows.terminated[i]
+
+
+@on_each_backend
+@pytest.mark.parametrize(
+    ("env_id", "limit"),
+    [
+        ("MountainCar-v0", 9),
+        ("FrozenLake-v1", 5),
+        ("MiniGrid-DoorKey-5x5-v0", 12),
+        ("CartPole-v1", 8),
+        ("LunarLander-v3", 6),
+    ],
+)
+def test_a_limit_truncates_and_the_next_row_is_the_reset(roll, env_id, limit, backend):
+    walk = roll(env_id, backend, steps=800, env={"max_episode_steps": limit})
+    ended = walk.by_time("terminated") | walk.by_time("truncated")
+    valid = walk.valid.reshape(ended.shape)
+    np.testing.assert_array_equal(valid[1:], ~ended[:-1])
+    assert valid[0].all()
+    assert not (walk.by_time("terminated") & walk.by_time("truncated")).any()
+    assert (walk.by_time("reward")[~valid] == 0).all()
+    assert not ended[~valid].any()
+    length = np.zeros(walk.n_envs, dtype=int)
+    for t in range(len(ended)):
+        length = np.where(valid[t], length + 1, 0)
+        assert (length <= limit).all()
+        np.testing.assert_array_equal(walk.by_time("truncated")[t], (length == limit) & ~walk.by_time("terminated")[t])
+    assert walk.by_time("truncated").any()
+
+
+@on_each_backend
+@pytest.mark.parametrize(
+    ("env_id", "limit"),
+    [
+        ("MountainCar-v0", 200),
+        ("CliffWalking-v1", 200),
+        ("MiniGrid-Empty-5x5-v0", 100),
+        ("Taxi-v3", 200),
+        ("Pendulum-v1", 200),
+    ],
+)
+def test_without_a_limit_of_ours_the_task_has_its_own(roll, env_id, limit, backend):
+    if backend == "envpool" and env_id.startswith("CliffWalking"):
+        pytest.skip("not run on EnvPool")
+    walk = roll(env_id, backend, steps=2000)
+    first = walk.by_time("truncated").argmax(axis=0)
+    assert (first == limit - 1).any()
+    assert (first[walk.by_time("truncated").any(axis=0)] >= limit - 1).all()
+
+
+@on_each_backend
+@pytest.mark.parametrize(
+    "env_id", ["MiniGrid-DoorKey-5x5-v0", "FrozenLake-v1", "CartPole-v1", "LunarLander-v3", "MountainCarContinuous-v0"]
+)
+def test_a_seed_fixes_the_steps(env_id, backend):
+    def steps(seed):
+        envs = make(env_id, backend, n_envs=3, seed=seed)
+        rng = np.random.default_rng(0)
+        continuous = isinstance(envs.room.action_space, gym.spaces.Box)
+        rows = [envs.reset().tobytes()]
+        for _ in range(60):
+            action = rng.uniform(-1, 1, (3, 1)).astype(np.float32) if continuous else rng.integers(0, 2, 3)
+            rows += [column.tobytes() for column in envs.step(action)]
+        envs.close()
+        return rows
+
+    assert steps(5) == steps(5)
+    assert steps(5) != steps(6)
+
+
+@on_each_backend
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCar-v0"])
+def test_a_second_reset_begins_other_episodes(env_id, backend):
+    envs = make(env_id, backend)
+    first = envs.reset()
+    envs.step(np.zeros(4, dtype=np.int64))
+    second = envs.reset()
+    assert first.shape == second.shape
+    assert not (first == second).all(axis=1).any()
+    assert envs.step(np.zeros(4, dtype=np.int64)).valid.all()
+
+
+@on_each_backend
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "CliffWalking-v1", "MiniGrid-Empty-5x5-v0", "MountainCar-v0"])
+def test_later_steps_leave_earlier_arrays_alone(env_id, backend):
+    if backend == "envpool" and env_id.startswith("CliffWalking"):
+        pytest.skip("not run on EnvPool")
+    envs = make(env_id, backend)
+    kept = [envs.reset()]
+    copies = [kept[0].copy()]
+    for t in range(30):
+        for column in envs.step(np.full(4, t % 2)):
+            kept.append(column)
+            copies.append(column.copy())
+    assert all((array == copy).all() for array, copy in zip(kept, copies, strict=True))
+
+
+@needs_envpool
+@pytest.mark.parametrize("limit", [None, 20])
+def test_minigrid_pays_the_same_on_both_backends_whatever_the_limit(limit):
+    rewards = {}
+    for backend in ("gymnasium", "envpool"):
+        envs = make("MiniGrid-Empty-5x5-v0", backend, max_episode_steps=limit)
+        envs.reset()
+        for action in (2, 2, 1, 2, 2):  # forward twice, right, forward twice: from one corner to the other
+            step = envs.step(np.full(4, action))
+        assert step.terminated.all()
+        rewards[backend] = step.reward
+    np.testing.assert_allclose(rewards["gymnasium"], 1 - 0.9 * 5 / (limit or 100), rtol=1e-6)
+    np.testing.assert_allclose(rewards["envpool"], rewards["gymnasium"], rtol=1e-6)
+
+
+@needs_envpool
+def test_auto_takes_envpool_where_it_is_the_same_task():
+    assert make("FrozenLake-v1").backend == "envpool"
+    assert make("Taxi-v3").backend == "envpool"
+    assert make("Taxi-v4").backend == "envpool"
+    assert make("FrozenLake-v1", reference=True).backend == "gymnasium"
+    assert make("FrozenLake-v1", kwargs={"is_slippery": False}).backend == "gymnasium"
+    assert make("Blackjack-v1").backend == "gymnasium"
+    assert make("CliffWalking-v1").backend == "gymnasium"
+
+
+@needs_envpool
+def test_envpool_asked_for_in_vain_is_an_error():
+    with pytest.raises(EnvError, match=r"takes no env\.kwargs"):
+        make("FrozenLake-v1", "envpool", kwargs={"is_slippery": False})
+    with pytest.raises(EnvError, match="calls any ace"):
+        make("Blackjack-v1", "envpool")
+    with pytest.raises(EnvError, match="does not end its episodes"):
+        make("CliffWalking-v1", "envpool")
+
+
+@needs_envpool
+def test_an_id_that_the_user_registered_over_is_not_taken_from_envpool(monkeypatch):
+    from gymnasium.envs.registration import EnvSpec
+
+    spec = EnvSpec("FrozenLake-v1", entry_point="elsewhere:Lake", max_episode_steps=9)
+    monkeypatch.setitem(gym.registry, "FrozenLake-v1", spec)
+    from laurel.envs.vector import _choose_envpool
+
+    assert _choose_envpool(EnvParams(id="FrozenLake-v1"), "FrozenLake-v1") is None
+    with pytest.raises(EnvError, match="does not have it"):
+        _choose_envpool(EnvParams(id="FrozenLake-v1", backend="envpool"), "FrozenLake-v1")
+
+
+def test_without_envpool_auto_is_gymnasium_and_asking_for_it_an_error(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert make("FrozenLake-v1").backend == "gymnasium"
+    with pytest.raises(EnvError, match=r'is not installed\. Use "auto" or "gymnasium"'):
+        make("FrozenLake-v1", "envpool")
+
+
+def test_cartpole_steps_as_one_array_unless_a_limit_is_ours():
+    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+    from gymnasium.vector import SyncVectorEnv
+
+    assert isinstance(make("CartPole-v1", "gymnasium")._envs.unwrapped, CartPoleVectorEnv)
+    assert isinstance(make("CartPole-v1", "gymnasium", max_episode_steps=5)._envs, SyncVectorEnv)
+
+
+def test_a_vector_form_that_resets_at_once_is_not_used(monkeypatch):
+    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    monkeypatch.setitem(CartPoleVectorEnv.metadata, "autoreset_mode", AutoresetMode.SAME_STEP)
+    assert isinstance(make("CartPole-v1", "gymnasium")._envs, SyncVectorEnv)

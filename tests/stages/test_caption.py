@@ -1,0 +1,181 @@
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from laurel.data.captions import read_captions, read_segments, read_vocabulary
+from laurel.data.directory import read_manifest
+from laurel.data.trajectories import read_trajectories
+from laurel.envs import room_for
+from laurel.envs.captioner import collapse
+from laurel.errors import DataError
+from laurel.params import Params, parse_params
+from laurel.stages import caption, collect
+
+Said = dict[tuple[int, int], str]
+
+
+def make_params(env: str = "MiniGrid-Empty-5x5-v0", kwargs: dict[str, Any] | None = None, **section: Any) -> Params:
+    content = {
+        "env": {"id": env, "backend": "gymnasium", "kwargs": kwargs or {}},
+        "collect": {"steps": 700, "n_envs": 4, "shard_steps": 200},
+        "caption": section,
+        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "tracking": {"enabled": False},
+    }
+    return parse_params(content, "test")
+
+
+@pytest.fixture(scope="module")
+def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("collected") / "t"
+    collect.run(make_params(), path)
+    return path
+
+
+def expected(params: Params, trajectories: Path) -> Said:
+    """(episode, t) -> what the room says, one transition at a time."""
+    room = room_for(params.env, with_action=params.caption.with_action)
+    said = {}
+    for transitions, position in read_trajectories(trajectories):
+        for i in range(len(transitions)):
+            event = int(room.encode(transitions[i : i + 1])[0])
+            said[int(position.episode_id[i]), int(position.t[i])] = room.describe(event)
+    return said
+
+
+def found(captions: Path) -> Said:
+    texts = [*read_vocabulary(captions).texts, ""]
+    said = {}
+    for file in sorted(captions.glob("captions-*")):
+        for row in pq.read_table(file).to_pylist():
+            said[row["episode_id"], row["t"]] = texts[-1 if row["caption"] is None else row["caption"]]
+    return said
+
+
+@pytest.mark.parametrize("with_action", [False, True])
+@pytest.mark.parametrize("enumerate_events", [False, True])
+def test_every_step_says_what_the_room_says(
+    tmp_path: Path, trajectories: Path, with_action: bool, enumerate_events: bool
+) -> None:
+    params = make_params(with_action=with_action, enumerate=enumerate_events)
+    caption.run(params, trajectories, tmp_path / "c")
+    said = expected(params, trajectories)
+    assert found(tmp_path / "c") == said
+
+    vocabulary = read_vocabulary(tmp_path / "c")
+    counts = Counter(text for text in said.values() if text)
+    assert {t: n for t, n in zip(vocabulary.texts, vocabulary.counts.tolist(), strict=True) if n} == counts
+    for text, episode, t in zip(vocabulary.texts, vocabulary.first_episode, vocabulary.first_t, strict=True):
+        first = next((where for where, words in said.items() if words == text), (-1, -1))
+        assert (episode, t) == first
+    unmet = int((vocabulary.counts == 0).sum())
+    if not enumerate_events:
+        assert unmet == 0
+    elif with_action:
+        assert unmet > 0, "the rarer ways of doing nothing are listed all the same"
+    assert all(text.startswith("You try to") for text in vocabulary.texts) == with_action
+
+    manifest = read_manifest(tmp_path / "c", "caption")
+    assert manifest["counts"] == {
+        "transitions": 700,
+        "captioned": counts.total(),
+        "nothing_to_say": 700 - counts.total(),
+        "distinct": len(counts),
+        "listed_only": unmet,
+        "segments": len(vocabulary),
+        "dropped_segments": 0,
+        "fraction_unique": len(counts) / counts.total(),
+        "shards": read_manifest(trajectories)["counts"]["shards"],
+    }
+    assert manifest["notes"] == []
+    segments = read_segments(tmp_path / "c")
+    assert list(segments.texts) == list(vocabulary.texts)
+    assert segments.members.tolist() == [[i] for i in range(len(vocabulary))]
+
+
+def test_captions_mirror_the_shards(tmp_path: Path, trajectories: Path) -> None:
+    caption.run(make_params(), trajectories, tmp_path / "c")
+    files = sorted((tmp_path / "c").glob("captions-*"))
+    assert len(files) > 2
+    for (_, position), ids, file in zip(
+        read_trajectories(trajectories), read_captions(tmp_path / "c"), files, strict=True
+    ):
+        table = pq.read_table(file)
+        np.testing.assert_array_equal(table["episode_id"].to_numpy(), position.episode_id)
+        np.testing.assert_array_equal(table["t"].to_numpy(), position.t)
+        assert len(ids) == len(position.t)
+
+
+@pytest.mark.parametrize("at_most", [5, 100_000])
+def test_segments_of_three(tmp_path: Path, trajectories: Path, at_most: int) -> None:
+    params = make_params(segment_length=3, max_segments=at_most)
+    caption.run(params, trajectories, tmp_path / "c")
+    windows: dict[tuple[int, int], list[str]] = {}
+    for (episode, t), text in expected(params, trajectories).items():
+        windows.setdefault((episode, t // 3), []).append(text)
+    counts = Counter(tuple(text for text in texts if text) for texts in windows.values())
+    counts.pop((), None)
+    kept = counts.most_common(at_most)
+    segments = read_segments(tmp_path / "c")
+    assert dict(zip(segments.texts, segments.counts.tolist(), strict=True)) == {
+        collapse(list(texts)): n for texts, n in kept
+    }
+    texts = read_vocabulary(tmp_path / "c").texts
+    for row, text in zip(segments.members.tolist(), segments.texts, strict=True):
+        assert collapse([texts[i] for i in row if i >= 0]) == text
+    manifest = read_manifest(tmp_path / "c")
+    dropped = len(counts) - len(kept)
+    assert (manifest["counts"]["segments"], manifest["counts"]["dropped_segments"]) == (len(kept), dropped)
+    assert bool(manifest["notes"]) == bool(dropped)
+    if dropped:
+        assert manifest["notes"][0].startswith(f"{dropped} of {len(counts)} distinct segments were dropped")
+
+
+def test_same_input_same_bytes(tmp_path: Path, trajectories: Path) -> None:
+    for name in "ab":
+        caption.run(make_params(segment_length=2), trajectories, tmp_path / name)
+    assert read_manifest(tmp_path / "a")["digest"] == read_manifest(tmp_path / "b")["digest"]
+    assert read_manifest(tmp_path / "a")["inputs"] == {"trajectories": read_manifest(trajectories)["digest"]}
+
+
+def test_a_generic_room_says_so(tmp_path: Path) -> None:
+    params = make_params("Pendulum-v1")
+    collect.run(params, tmp_path / "t")
+    caption.run(params, tmp_path / "t", tmp_path / "c")
+    (note,) = read_manifest(tmp_path / "c")["notes"]
+    assert note.startswith("Pendulum-v1 has no room of its own")
+
+
+def test_a_room_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.envs.minigrid.MiniGridRoom.describe", lambda self, event: "")
+    caption.run(make_params(segment_length=2), trajectories, tmp_path / "c")
+    manifest = read_manifest(tmp_path / "c")
+    assert (manifest["counts"]["nothing_to_say"], manifest["counts"]["segments"]) == (700, 0)
+    assert manifest["counts"]["fraction_unique"] == 0
+    assert manifest["notes"] == ["Nothing could be said about any of 700 steps."]
+    assert all((ids == -1).all() for ids in read_captions(tmp_path / "c"))
+
+
+def test_trajectories_of_another_environment(tmp_path: Path, trajectories: Path) -> None:
+    with pytest.raises(DataError, match=r"holds steps of MiniGrid-Empty-5x5-v0.*env is FrozenLake-v1"):
+        caption.run(make_params("FrozenLake-v1"), trajectories, tmp_path / "c")
+    with pytest.raises(DataError, match="Run laurel collect again"):
+        caption.run(make_params(kwargs={"size": 6}), trajectories, tmp_path / "c")
+
+
+def test_wrong_and_damaged_inputs(tmp_path: Path, trajectories: Path) -> None:
+    with pytest.raises(DataError, match="no such directory"):
+        caption.run(make_params(), tmp_path / "none", tmp_path / "c")
+    caption.run(make_params(), trajectories, tmp_path / "c")
+    with pytest.raises(DataError, match='holds the output of "caption", but that of "collect" is needed'):
+        caption.run(make_params(), tmp_path / "c", tmp_path / "d")
+    collect.run(make_params(), tmp_path / "t")
+    (tmp_path / "t" / "shard-00001.parquet").write_bytes(b"PAR1PAR1")
+    with pytest.raises(DataError, match="shard-00001"):
+        caption.run(make_params(), tmp_path / "t", tmp_path / "c")
+    assert json.loads((tmp_path / "c" / "manifest.json").read_text())["counts"]["transitions"] == 700

@@ -1,0 +1,442 @@
+"""Params: what is right is accepted, and what is wrong is answered with a sentence that helps."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from laurel.errors import ParamsError
+from laurel.params import ARMS, Params, PolicyShare, load_params, parse_params
+
+REPOSITORY = Path(__file__).parents[1]
+MINIMAL: dict[str, Any] = {
+    "env": {"id": "CartPole-v1"},
+    "collect": {"steps": 1000},
+    "agent": {"arms": ["extrinsic", "preference"], "seeds": [0, 1], "steps": 2000},
+}
+MINIMAL_TEXT = yaml.safe_dump(MINIMAL)
+
+
+def with_value(key: str, value: Any) -> dict[str, Any]:
+    """Return the minimal params with the value at a dotted key."""
+    content = copy.deepcopy(MINIMAL)
+    section = content
+    *parents, last = key.split(".")
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[last] = value
+    return content
+
+
+def value_at(params: Params, key: str) -> Any:
+    found: Any = params
+    for part in key.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def refusal(content: Any) -> str:
+    with pytest.raises(ParamsError) as caught:
+        parse_params(content, "my.yaml")
+    return str(caught.value)
+
+
+def file_refusal(path: Path) -> str:
+    with pytest.raises(ParamsError) as caught:
+        load_params(path)
+    return str(caught.value)
+
+
+# -- what is accepted -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("shaping.beta", 3, 3.0),
+        ("shaping.beta", 0, 0.0),
+        ("shaping.quantile", 0, 0.0),
+        ("agent.ppo.gamma", 1, 1.0),
+        ("agent.arms", "full", ARMS),
+        ("agent.arms", ["oracle"], ("oracle",)),
+        ("agent.seeds", [2**31 - 1], (2**31 - 1,)),
+        ("agent.workers", None, None),
+        ("agent.ppo.hidden", [32, 16], (32, 16)),
+        ("agent.ppo.hidden", [], ()),
+        ("reward.hidden", [32], (32,)),
+        ("env.max_episode_steps", None, None),
+        ("env.kwargs", {"map": ["SF", "FG"], "p": {"q": [1, 2.5, None, True]}}, None),
+        ("collect.policies", [{"kind": "checkpoint", "path": "data/x"}], None),
+        ("collect.policies", [{}], (PolicyShare(),)),
+    ],
+)
+def test_accepted(key: str, value: Any, expected: Any) -> None:
+    found = value_at(parse_params(with_value(key, value), "my.yaml"), key)
+    if key == "env.kwargs":
+        assert found == value
+    elif key == "collect.policies" and expected is None:
+        assert found == (PolicyShare(kind="checkpoint", path=Path("data/x")),)
+    else:
+        assert found == expected
+        assert type(found) is type(expected)
+
+
+def test_optional_sections_have_defaults() -> None:
+    params = parse_params(MINIMAL, "my.yaml")
+    assert params.seed == 0
+    assert params.annotate.annotator == "embedding"
+    assert params.collect.policies == (PolicyShare(),)
+
+
+def test_params_cannot_be_changed() -> None:
+    params = parse_params(MINIMAL, "my.yaml")
+    with pytest.raises(ValidationError, match="frozen"):
+        params.shaping.beta = 1.0  # type: ignore[misc]
+
+
+def test_the_content_is_left_alone() -> None:
+    content = with_value("agent.arms", "full")
+    kept = copy.deepcopy(content)
+    parse_params(content, "my.yaml")
+    assert content == kept
+
+
+# -- what is refused: file, key, value, what is allowed -----------------------------------------------------------
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        # unknown keys
+        ("agnet", {}, 'agnet is unknown. Did you mean "agent"? Allowed here: seed, env, '),
+        ("agent.ppo.gama", 0.9, 'agent.ppo.gama is unknown. Did you mean "gamma"? Allowed here: n_envs, n_steps, '),
+        ("annotate.scripted.eror_rate", 0.9, 'annotate.scripted.eror_rate is unknown. Did you mean "error_rate"?'),
+        ("collect.policies", [{"knd": "random"}], 'collect.policies[0].knd is unknown. Did you mean "kind"?'),
+        ("xyz", 1, "xyz is unknown. Allowed here: seed, env, "),
+        # wrong types
+        ("agent.steps", "many", 'agent.steps is "many", but must be a whole number.'),
+        ("collect.steps", "1000", 'collect.steps is "1000", but must be a whole number.'),
+        ("agent.ppo.n_envs", 1.5, "agent.ppo.n_envs is 1.5, but must be a whole number."),
+        ("agent.ppo.n_envs", True, "agent.ppo.n_envs is true, but must be a whole number."),
+        ("agent.steps", 1e6, "agent.steps is 1000000.0, but must be a whole number: write 1000000."),
+        ("agent.steps", None, "agent.steps is null, but must be a whole number."),
+        ("seed", [0], "seed is a list of 1, but must be a whole number."),
+        ("shaping.beta", True, "shaping.beta is true, but must be a number such as 0.1 or 3e-4."),
+        ("shaping.beta", "three", 'shaping.beta is "three", but must be a number such as 0.1 or 3e-4.'),
+        ("caption.enumerate", "yes", 'caption.enumerate is "yes", but must be true or false.'),
+        ("tracking.enabled", 1, "tracking.enabled is 1, but must be true or false."),
+        ("env.id", 3, "env.id is 3, but must be text."),
+        ("agent.seeds", 3, "agent.seeds is 3, but must be a list."),
+        ("agent.seeds", "0, 1", 'agent.seeds is "0, 1", but must be a list.'),
+        ("agent.seeds", [0, "1"], 'agent.seeds[1] is "1", but must be a whole number.'),
+        ("agent.ppo.hidden", [64, 1.5], "agent.ppo.hidden[1] is 1.5, but must be a whole number."),
+        ("env.kwargs", [1], "env.kwargs is a list of 1, but must be a mapping."),
+        ("env.kwargs", {"a": {1, 2}}, "env.kwargs.a is {1, 2}, but must be made of null, true, false, numbers, text, "),
+        ("collect.policies", [{"path": 3}], "collect.policies[0].path is 3, but must be a path."),
+        # sections that are no mappings
+        ("env", "CartPole-v1", 'env is "CartPole-v1", but must be a mapping with keys id, kwargs, '),
+        ("shaping", None, "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic."),
+        ("collect.policies", [3], "collect.policies[0] is 3, but must be a mapping with keys kind, share, "),
+        ("collect.policies", {"kind": "random"}, "collect.policies is a mapping of 1, but must be a list."),
+        # out of range
+        ("shaping.quantile", 1.0, "shaping.quantile is 1.0, but must be less than 1."),
+        ("shaping.beta", -1, "shaping.beta is -1, but must be greater than or equal to 0."),
+        ("agent.ppo.learning_rate", 0, "agent.ppo.learning_rate is 0, but must be greater than 0."),
+        ("agent.ppo.gamma", 1.01, "agent.ppo.gamma is 1.01, but must be less than or equal to 1."),
+        ("agent.steps", 0, "agent.steps is 0, but must be greater than or equal to 1."),
+        ("agent.seeds", [0, -1], "agent.seeds[1] is -1, but must be greater than or equal to 0."),
+        ("reward.ensemble", 1, "reward.ensemble is 1, but must be greater than or equal to 2."),
+        ("reward.label_smoothing", 0.5, "reward.label_smoothing is 0.5, but must be less than 0.5."),
+        # huge, infinite, not a number
+        ("agent.steps", 10**30, f"agent.steps is {10**30}, but must be less than 2147483648."),
+        ("seed", 2**31, "seed is 2147483648, but must be less than 2147483648."),
+        ("evaluate.animation_steps", 2**40, "evaluate.animation_steps is 1099511627776, but must be less than"),
+        ("shaping.beta", 10**400, "shaping.beta is a number of hundreds of digits, but must be a number"),
+        ("shaping.beta", math.inf, "shaping.beta is inf, but must be a finite number."),
+        ("annotate.max_failure_rate", math.nan, "annotate.max_failure_rate is nan, but must be a finite number."),
+        # one of a few
+        (
+            "env.backend",
+            "envpol",
+            'env.backend is "envpol", but must be one of auto, envpool, gymnasium. Did you mean "e',
+        ),
+        (
+            "annotate.annotator",
+            "scriptd",
+            'annotate.annotator is "scriptd", but must be one of embedding, scripted. Did',
+        ),
+        ("annotate.annotator", False, "annotate.annotator is false, but must be one of embedding, scripted."),
+        ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
+        ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),
+        ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of random, '),
+        # entries
+        ("agent.arms", [], "agent.arms is empty, but must have at least one entry."),
+        ("agent.seeds", [], "agent.seeds is empty, but must have at least one entry."),
+        ("collect.policies", [], "collect.policies is empty, but must have at least one entry."),
+        ("agent.arms", ["oracle", "oracle"], "agent.arms names oracle twice; each may stand there once."),
+        ("agent.seeds", [3, 0, 3], "agent.seeds names 3 twice; each may stand there once."),
+        (
+            "collect.policies",
+            [{}, {"kind": "checkpoint"}],
+            'collect.policies[1] is of kind "checkpoint" and so needs `path`, the directory of a trained agent.',
+        ),
+        ("collect.policies", [{"kind": "epsilon_random"}], "collect.policies[0] is of kind"),
+        # keys that are no text
+        ("env.kwargs", {1: 2}, "key 1 in env.kwargs must be text; write it in quotes."),
+        ("shaping", {True: 2}, "key true in shaping must be text; write it in quotes."),
+    ],
+)
+def test_refused_with_one_sentence(key: str, value: Any, says: str) -> None:
+    message = refusal(with_value(key, value))
+    assert message.startswith(f"my.yaml: {says}")
+    assert "\n" not in message
+    assert len(message) < 400
+    assert message.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("key", ["env", "env.id", "collect.steps", "agent", "agent.arms", "agent.seeds"])
+def test_a_missing_key_is_named(key: str) -> None:
+    content = copy.deepcopy(MINIMAL)
+    section, _, name = key.rpartition(".")
+    del (content[section] if section else content)[name]
+    assert refusal(content) == f"my.yaml: {key} is missing; it has no default."
+
+
+def test_every_mistake_gets_its_sentence() -> None:
+    content = with_value("agent.steps", "many") | {"agnet": 1, 7: 1, "shaping": {"beta": -1}}
+    assert {line.split()[1] for line in refusal(content).splitlines()} == {
+        "agent.steps",
+        "agnet",
+        "key",
+        "shaping.beta",
+    }
+
+
+def test_long_values_are_cut() -> None:
+    assert len(refusal(with_value("agent.steps", "x" * 10_000))) < 200
+
+
+def test_lone_surrogates_can_be_printed() -> None:
+    refusal(with_value("agent.steps", "\ud800") | {"\ud800": 1}).encode()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def keys_of(model: Any, prefix: str = "") -> list[str]:
+    """List all dotted keys below a section, sections included."""
+    found = []
+    for name, value in model:
+        found.append(prefix + name)
+        if hasattr(type(value), "model_fields"):
+            found += keys_of(value, f"{prefix}{name}.")
+    return found
+
+
+KEYS = keys_of(parse_params(MINIMAL, "my.yaml"))
+
+
+@given(st.dictionaries(st.text() | st.sampled_from(sorted(Params.model_fields)), JSON, max_size=5) | JSON)
+def test_arbitrary_content_is_never_a_traceback(content: Any) -> None:
+    with pytest.raises(ParamsError, match=r"^my\.yaml: "):
+        parse_params(content, "my.yaml")
+
+
+@given(st.sampled_from(KEYS), JSON)
+def test_one_arbitrary_value_is_never_a_traceback(key: str, value: Any) -> None:
+    try:
+        parse_params(with_value(key, value), "my.yaml")
+    except ParamsError as error:
+        for line in str(error).splitlines():
+            assert line.startswith(f"my.yaml: {key}") or f" in {key} " in line
+
+
+# -- dump -------------------------------------------------------------------------------------------------------
+POSITIVE = st.floats(0, 1e300, exclude_min=True) | st.integers(1, 10**9)
+COUNT = st.integers(1, 2**31 - 1)
+KWARGS = st.dictionaries(st.text(), JSON.filter(lambda value: "nan" not in repr(value)), max_size=3)
+POLICY = st.fixed_dictionaries(
+    {}, optional={"kind": st.sampled_from(["random", "checkpoint"]), "share": POSITIVE, "epsilon": st.floats(0, 1)}
+).map(lambda policy: policy | {"path": "data/agents/x"} if policy.get("kind") == "checkpoint" else policy)
+GOOD = {
+    "seed": st.integers(0, 2**31 - 1),
+    "env.kwargs": KWARGS,
+    "env.max_episode_steps": st.none() | COUNT,
+    "collect.policies": st.lists(POLICY, min_size=1, max_size=3),
+    "caption.with_action": st.booleans(),
+    "annotate.embedding.goal": st.none() | st.text(),
+    "annotate.embedding.temperature": POSITIVE,
+    "annotate.scripted.error_rate": st.floats(0, 1) | st.integers(0, 1),
+    "reward.hidden": st.lists(COUNT, max_size=3),
+    "reward.input": st.sampled_from(["caption", "observation"]),
+    "shaping.beta": st.floats(0, 1e300) | st.integers(0, 100),
+    "shaping.quantile": st.floats(0, 1, exclude_max=True),
+    "agent.arms": st.just("full") | st.lists(st.sampled_from(ARMS), min_size=1, unique=True),
+    "agent.seeds": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5, unique=True),
+    "agent.workers": st.none() | COUNT,
+    "agent.ppo.gamma": st.floats(0, 1),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=GOOD))
+def test_a_dump_reads_back_as_the_same_params(values: dict[str, Any]) -> None:
+    content = copy.deepcopy(MINIMAL)
+    for key, value in values.items():
+        section = content
+        *parents, last = key.split(".")
+        for parent in parents:
+            section = section.setdefault(parent, {})
+        section[last] = value
+    params = parse_params(content, "my.yaml")
+    assert parse_params(params.dump(), "dump") == params
+    assert parse_params(json.loads(json.dumps(params.dump())), "json") == params
+
+
+def test_dump_of_some_sections() -> None:
+    params = parse_params(with_value("collect.policies", [{"kind": "checkpoint", "path": "data/x"}]), "my.yaml")
+    some = params.dump("seed", "collect")
+    assert set(some) == {"seed", "collect"}
+    assert some["collect"]["policies"][0]["path"] == "data/x"
+    assert set(params.dump()) == set(Params.model_fields)
+
+
+# -- the file -----------------------------------------------------------------------------------------------------
+def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    numbers = {
+        "3e-4": 3e-4,
+        "1E-3": 1e-3,
+        "+2e0": 2.0,
+        "1.5e1": 15.0,
+        "2.e-1": 0.2,
+        ".5e1": 5.0,
+        "0.25": 0.25,
+        "3": 3.0,
+    }
+    for text, number in numbers.items():
+        file.write_text(f"{MINIMAL_TEXT}\nshaping: {{beta: {text}}}\n")
+        assert load_params(file).shaping.beta == number
+    file.write_text(f"{MINIMAL_TEXT}\nshaping: {{beta: -1e-3}}\n")
+    assert "shaping.beta is -0.001, but" in file_refusal(file)
+
+
+def test_texts_that_look_a_little_like_numbers_stay_texts(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    for text in ("3e", "e3", "1e5x", "MiniGrid-1e5", '"1e5"', "e-4"):
+        file.write_text(f"{MINIMAL_TEXT}\ntracking: {{experiment: {text}}}\n")
+        assert load_params(file).tracking.experiment == text.strip('"')
+
+
+def test_lists_and_paths_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(
+        "env: {id: CartPole-v1}\n"
+        "collect:\n  steps: 1_000\n  policies:\n    - {kind: checkpoint, path: data/x}\n"
+        "agent:\n  arms: full\n  seeds: [0, 1]\n  steps: 10\n  ppo:\n    hidden: [8, 8]\n"
+    )
+    params = load_params(file)
+    assert params.collect.steps == 1000
+    assert params.collect.policies[0].path == Path("data/x")
+    assert params.agent.ppo.hidden == (8, 8)
+    assert params.agent.seeds == (0, 1)
+
+
+def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(
+        "env: {id: CartPole-v1, kwargs: {a: &a {x: 1, y: 2}, b: &b {<<: *a, x: 3}, c: {<<: *b, y: 4}, d: {<<: *b}}}\n"
+        "collect: {steps: 1}\nagent: {arms: full, seeds: [0], steps: 1}\n"
+    )
+    kwargs = load_params(file).env.kwargs
+    assert kwargs == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}, "d": {"x": 3, "y": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it is empty."),
+        ("# only a comment\n", "it is empty."),
+        ("- env\n- agent\n", "expected keys such as `env:` and `agent:`, found a list of 2."),
+        ("just words", 'expected keys such as `env:` and `agent:`, found "just words".'),
+        ("env: {id: a\ncollect: 3", "not valid YAML at line 2, column 8: "),
+        ("env:\n  id: a\n   kwargs: {}\n", "not valid YAML at line 3, column 10: mapping values are not allowed here."),
+        ("env:\n\tid: a\n", "not valid YAML at line 2, column 1: "),
+        ("env: [", "not valid YAML at line 1, column 7: "),
+        ("a: 1\n---\nb: 2\n", "not valid YAML at line 2, column 1: "),
+        ("a: *b\n", "not valid YAML at line 1, column 4: found undefined alias 'b'."),
+        ("? [a]\n: 1\n", "not valid YAML at line 1, column 3: found unhashable key."),
+        (
+            "seed: !!python/object:os.system {}\n",
+            "not valid YAML at line 1, column 7: could not determine a constructor",
+        ),
+        ("seed: 2024-13-45\n", 'not valid YAML at line 1, column 7: "2024-13-45" is no timestamp.'),
+        ("seed: !!bool x\n", 'not valid YAML at line 1, column 7: "x" is no bool.'),
+        ("seed: !!timestamp x\n", 'not valid YAML at line 1, column 7: "x" is no timestamp.'),
+        (f"seed: {'9' * 5000}\n", "not valid YAML at line 1, column 7: "),
+        ("seed: \x00\n", "not valid YAML: unacceptable character #x0000"),
+        ("a: " + "[" * 5000, "not valid YAML: it is nested too deeply."),
+        # a knob set twice
+        ("seed: 1\nenv: {id: a}\nseed: 1\n", 'not valid YAML at line 3, column 1: "seed" is set twice.'),
+        ('env:\n  id: a\n  backend: auto\n  "id": b\n', 'not valid YAML at line 4, column 3: "id" is set twice.'),
+        ("env: {kwargs: {a: 1, b: {c: 1, c: 2}}}\n", 'not valid YAML at line 1, column 32: "c" is set twice.'),
+    ],
+)
+def test_files_that_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(text)
+    message = file_refusal(file)
+    assert message.startswith(f"{file}: {says}")
+    assert "\n" not in message
+    assert len(message) < len(str(file)) + 250
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "none.yaml"
+    assert file_refusal(file) == f"{file}: no such file. Start from the params.yaml of the repository."
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_bytes(b"seed: 1\n\x80\xff\x00")
+    assert file_refusal(file) == f"{file}: not text in UTF-8 (from byte 8 on)."
+
+
+def test_a_directory_is_refused(tmp_path: Path) -> None:
+    assert file_refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory)."
+
+
+def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(f"{MINIMAL_TEXT}\nshaping: {{beta: -1}}\n")
+    assert file_refusal(file).startswith(f"{file}: shaping.beta is -1, but")
+
+
+def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(MINIMAL_TEXT, encoding="utf-8-sig")
+    assert load_params(file) == parse_params(MINIMAL, "my.yaml")
+
+
+def test_the_params_of_the_repository_are_right_and_hide_nothing() -> None:
+    """Every key of the models stands in the file."""
+    params = load_params(REPOSITORY / "params.yaml")
+    content = yaml.safe_load((REPOSITORY / "params.yaml").read_text())
+
+    def present(key: str) -> bool:
+        section = content
+        for part in key.split("."):
+            if part not in section:
+                return False
+            section = section[part]
+        return True
+
+    assert [key for key in keys_of(params) if not present(key)] == []
