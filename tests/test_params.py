@@ -221,8 +221,11 @@ def test_long_values_are_cut() -> None:
     assert len(refusal(with_value("agent.steps", "x" * 10_000))) < 200
 
 
-def test_lone_surrogates_can_be_printed() -> None:
-    refusal(with_value("agent.steps", "\ud800") | {"\ud800": 1}).encode()
+@pytest.mark.parametrize("char", ["\n", "\x1b", "\x1e", "\u2028", "\ud800"])
+def test_unprintable_characters_are_escaped(char: str) -> None:
+    message = refusal(with_value("agent.steps", char) | {char: 1, "shaping": {char: 1}, "agent": {"arms": char}})
+    assert all(line.startswith("my.yaml: ") and line.isprintable() for line in message.splitlines())
+    assert "shaping." + char.encode("unicode_escape").decode() in message
 
 
 JSON = st.recursive(
@@ -301,6 +304,11 @@ def test_a_dump_reads_back_as_the_same_params(values: dict[str, Any]) -> None:
     assert parse_params(json.loads(json.dumps(params.dump())), "json") == params
 
 
+def test_a_dump_keeps_infinite_arguments() -> None:
+    params = parse_params(with_value("env.kwargs", {"limit": math.inf}), "my.yaml")
+    assert params.dump("env")["env"]["kwargs"] == {"limit": math.inf}
+
+
 def test_dump_of_some_sections() -> None:
     params = parse_params(with_value("collect.policies", [{"kind": "checkpoint", "path": "data/x"}]), "my.yaml")
     some = params.dump("seed", "collect")
@@ -314,6 +322,7 @@ def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     numbers = {
         "3e-4": 3e-4,
+        "12e-4": 12e-4,
         "1E-3": 1e-3,
         "+2e0": 2.0,
         "1.5e1": 15.0,
@@ -387,6 +396,7 @@ def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
         # a knob set twice
         ("seed: 1\nenv: {id: a}\nseed: 1\n", 'not valid YAML at line 3, column 1: "seed" is set twice.'),
         ('env:\n  id: a\n  backend: auto\n  "id": b\n', 'not valid YAML at line 4, column 3: "id" is set twice.'),
+        ('"a\\n": 1\n"a\\n": 2\n', 'not valid YAML at line 2, column 1: "a\\n" is set twice.'),
         ("env: {kwargs: {a: 1, b: {c: 1, c: 2}}}\n", 'not valid YAML at line 1, column 32: "c" is set twice.'),
     ],
 )

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from laurel.errors import ParamsError, closest
-from laurel.params_file import read_mapping, sentence
+from laurel.params_file import read_mapping, sentence, shown
 
 Arm = Literal[
     "extrinsic",
@@ -41,7 +41,7 @@ def _all_if_full(value: Any) -> Any:
         return list(ARMS)
     if isinstance(value, str):
         raise ValueError(
-            f'is "{value}", but must be full or a list of {", ".join(ARMS)}.{closest(value, ("full", *ARMS))}'
+            f"is {shown(value)}, but must be full or a list of {', '.join(ARMS)}.{closest(value, ('full', *ARMS))}"
         )
     return value
 
@@ -72,7 +72,7 @@ Seeds = Annotated[tuple[Seed, ...], Field(strict=False), AfterValidator(_distinc
 class Section(BaseModel):
     """A group of parameters: immutable, and closed to names it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class EnvParams(Section):
@@ -120,7 +120,7 @@ class CaptionParams(Section):
     enumerate: bool = True
     """Let an environment that can list its captions add those that collection never met."""
     max_segments: Count = 100_000
-    """Distinct segments kept at most; those dropped are counted."""
+    """Distinct segments longer than a step kept at most; those dropped are counted."""
 
 
 class EmbeddingParams(Section):
@@ -191,12 +191,12 @@ class ShapingParams(Section):
 
 
 class PPOParams(Section):
-    n_envs: Count = 16
-    n_steps: Count = 128
+    n_envs: Count = 32
+    n_steps: Count = 64
     """Steps of each environment between two updates."""
-    n_epochs: Count = 4
-    batch_size: Count = 256
-    learning_rate: Positive = 3e-4
+    n_epochs: Count = 3
+    batch_size: Count = 512
+    learning_rate: Positive = 2e-3
     anneal: bool = False
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99

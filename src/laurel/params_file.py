@@ -18,7 +18,6 @@ from laurel.errors import ParamsError, closest
 _ALLOWED = {
     "int_type": "a whole number",
     "float_type": "a number such as 0.1 or 3e-4",
-    "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "text",
     "path_type": "a path",
@@ -55,7 +54,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if content is None:
         raise ParamsError(f"{path}: it is empty. Start from the params.yaml of the repository.")
     if not isinstance(content, dict):
-        raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {_shown(content)}.")
+        raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {shown(content)}.")
     return content
 
 
@@ -72,7 +71,7 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
     if item["type"] == "invalid_key" or loc[-1:] == ("[key]",):
         section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
         where = f" in {section}" if section else ""
-        return _printable(f"{source}: key {_shown(value)}{where} must be text; write it in quotes.")
+        return _printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
     match item["type"]:
         case "extra_forbidden":
             siblings = _fields_at(model, loc[:-1])
@@ -84,15 +83,13 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
         case "literal_error":
             allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             hint = closest(value, allowed) if isinstance(value, str) else ""
-            says = f"is {_shown(value)}, but must be one of {', '.join(allowed)}.{hint}"
+            says = f"is {shown(value)}, but must be one of {', '.join(allowed)}.{hint}"
         case "model_type":
-            says = f"is {_shown(value)}, but must be a mapping with keys {', '.join(_fields_at(model, loc))}."
+            says = f"is {shown(value)}, but must be a mapping with keys {', '.join(_fields_at(model, loc))}."
         case "int_type" if isinstance(value, float) and value.is_integer():
-            says = f"is {_shown(value)}, but must be a whole number: write {value:.0f}."
+            says = f"is {shown(value)}, but must be a whole number: write {value:.0f}."
         case kind:
-            says = (
-                f"is {_shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
-            )
+            says = f"is {shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
     return _printable(f"{source}: {key or 'it'} {says}")
 
 
@@ -105,7 +102,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise ConstructorError(problem=f'"{key.value}" is set twice', problem_mark=key.start_mark)
+                    raise ConstructorError(problem=f"{shown(key.value)} is set twice", problem_mark=key.start_mark)
                 seen.add((key.tag, key.value))
         return node
 
@@ -113,7 +110,7 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError):  # PyYAML's own, for 2024-13-01, !!bool x and !!timestamp x
-            problem = f"{_shown(node.value)} is no {node.tag.rpartition(':')[2]}"
+            problem = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark) from None
 
 
@@ -133,7 +130,7 @@ def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
     return list(model.model_fields)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Write a value as YAML has it, cut where it is long."""
     match value:
         case None:
@@ -148,9 +145,9 @@ def _shown(value: Any) -> str:
             text = "a number of hundreds of digits"
         case _:
             text = str(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return _printable(text if len(text) <= 80 else f"{text[:77]}...")
 
 
 def _printable(text: str) -> str:
-    """Escape lone surrogates, which no terminal can show."""
-    return text.encode(errors="backslashreplace").decode()
+    """Escape line breaks, control characters and lone surrogates, so that a sentence stays one line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from laurel import __version__
 from laurel.data.directory import Output, read_manifest
@@ -31,6 +31,8 @@ DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 BATCH = 1000
 """Metrics that MLflow takes in one request."""
+PARAMS_BATCH = 100
+"""Parameters that MLflow takes in one request."""
 BEST = "best"
 """Alias of the best agent in the model registry."""
 
@@ -85,17 +87,21 @@ class Run:
         self.client.log_inputs(self.id, [DatasetInput(dataset, [InputTag("mlflow.data.context", context)])])
 
     def register(self, model: str, source: str, tags: Mapping[str, str], alias: str | None = None) -> None:
-        """Add a version to a registered model, with an alias if one is given."""
-        from mlflow.exceptions import MlflowException, RestException
+        """Add a version to a registered model, with an alias if one is given.
 
+        A name may have no slash or colon, as the ids of some environments do: they become dots.
+        """
+        from mlflow.exceptions import MlflowException
+
+        name = re.sub("[/:]", ".", model)
         try:
-            self.client.create_registered_model(model)
-        except (RestException, MlflowException) as error:
+            self.client.create_registered_model(name)
+        except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-        version = self.client.create_model_version(model, source, run_id=self.id, tags=dict(tags))
+        version = self.client.create_model_version(name, source, run_id=self.id, tags=dict(tags))
         if alias is not None:
-            self.client.set_registered_model_alias(model, alias, version.version)
+            self.client.set_registered_model_alias(name, alias, version.version)
 
 
 class Tracker:
@@ -113,17 +119,31 @@ class Tracker:
         if not self._params.tracking.enabled:
             yield None
             return
-        from mlflow.exceptions import MlflowException
-
-        try:
+        run = None
+        with self._noting_failures():
             client, experiment = connect(self._params.tracking.experiment)
             run = self._open(client, experiment)
-            self._output.mlflow_run_id = run.id
+        if run is None:
+            yield None
+            return
+        self._output.mlflow_run_id = run.id
+        with self._noting_failures():
             yield run
-            client.set_terminated(run.id)
-        except MlflowException as error:
-            where = _without_secrets(os.environ[URI])
-            sentence = f"{self._stage}: nothing or only part was logged to MLflow at {where} ({_first_line(error)})."
+            run.client.set_terminated(run.id)
+
+    @contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """Turn a failure of MLflow's into a note: a refusal, a network or disk that does not answer, a missing driver."""
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
+            uri = os.environ[URI]
+            where = _without_secrets(uri).partition("?")[0]
+            reason = _without_secrets(_first_line(error).replace(uri, where))
+            sentence = f"{self._stage}: nothing or only part was logged to MLflow at {where} ({reason.rstrip('.')})."
             logger.warning("%s The files are complete.", sentence)
             self._output.notes.append(sentence)
 
@@ -147,7 +167,9 @@ class Tracker:
         )
         run = Run(client, created.info.run_id)
         flat = flatten(self._params.dump())
-        client.log_batch(run.id, params=[Param(key, str(value)) for key, value in flat.items()])
+        values = [Param(key, str(value)) for key, value in flat.items()]
+        for start in range(0, len(values), PARAMS_BATCH):
+            client.log_batch(run.id, params=values[start : start + PARAMS_BATCH])
         for name, manifest in manifests.items():
             run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
         return run
@@ -165,24 +187,28 @@ class Tracker:
 
 def configure(project: Path) -> None:
     """Set where runs are logged: MLFLOW_TRACKING_URI, or a database in the project's directory."""
-    os.environ.setdefault(URI, f"sqlite:///{project.resolve() / DATABASE}")
+    os.environ[URI] = os.environ.get(URI) or f"sqlite:///{project.resolve() / DATABASE}"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 
 def connect(experiment: str) -> tuple[MlflowClient, str]:
-    """Return a client and the id of an experiment; a new database is set up by one process at a time."""
+    """Return a client and the id of an experiment; a new database is set up by one process at a time.
+
+    A server that does not answer is given up after two tries, within half a minute.
+    """
     from filelock import FileLock
     from mlflow import MlflowClient
 
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "12")
+    configure(Path.cwd())  # a stage may be called from Python, with no command line before it
     uri = os.environ[URI]
     if not uri.startswith("sqlite:///"):
         client = MlflowClient(uri)
         return client, _experiment(client, experiment, None)
-    database = Path(uri.removeprefix("sqlite:///"))
+    database = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
     with FileLock(database.with_name(f".{database.name}.lock")):
         client = MlflowClient(uri)
         return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
@@ -218,10 +244,9 @@ def git_sha() -> str | None:
     return result.stdout.strip() or None
 
 
-def _without_secrets(uri: str) -> str:
-    """Return a URI without user and password."""
-    parts = urlsplit(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+def _without_secrets(text: str) -> str:
+    """Leave user and password out of every URI in a text."""
+    return re.sub(r"(?<=://)[^/\s]*@", "", text)
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from torch import nn
@@ -85,6 +85,7 @@ def test_every_row_is_drawn_on_its_own() -> None:
     st.lists(st.floats(-(2.0**100), 2.0**100, width=32) | st.floats(-20, 20, width=32), min_size=1, max_size=8),
     st.sampled_from([0.0, 2.0**-24, 0.5, 1 - 2.0**-24]) | st.floats(0, 1 - 2.0**-24, width=32),
 )
+@example([0.0] * 5 + [-1e4], 1 - 2.0**-24)  # five times 1/5 adds up to less than 1
 def test_no_draw_falls_outside_or_on_an_impossible_action(logits: list[float], draw: float) -> None:
     action, log_prob, _ = network_with_logits(logits).act(np.zeros((2, 1), np.float32), Constant(draw))
     assert action.shape == (2,)

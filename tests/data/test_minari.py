@@ -70,7 +70,7 @@ class Pictures(gym.Env[Any, Any]):
     """Noise to look at."""
 
     def __init__(self) -> None:
-        image = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+        image = gym.spaces.Box(0, 255, (32, 32, 3), np.uint8)
         self.observation_space = gym.spaces.Dict({"image": image, "n": gym.spaces.Discrete(3)})
         self.action_space = gym.spaces.Discrete(2)
 
@@ -82,7 +82,7 @@ class Pictures(gym.Env[Any, Any]):
         return self._look(), 1.0, bool(self.np_random.random() < 0.1), False, {}
 
     def _look(self) -> Any:
-        image = self.np_random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        image = self.np_random.integers(0, 256, (32, 32, 3), dtype=np.uint8)
         return {"image": image, "n": self.np_random.integers(3)}
 
 

@@ -66,3 +66,23 @@ def roll() -> Roll:
         return walks[key]
 
     return roll
+
+
+@pytest.fixture(scope="session")
+def say() -> Callable[..., str]:
+    """Say a single transition, given observations as a row of numbers each."""
+
+    def say(
+        room: Room, before: Any, action: Any, after: Any, *, reward: float = 0.0, end: bool = False, cut: bool = False
+    ) -> str:
+        row = Transitions(
+            np.atleast_1d(np.asarray(before, dtype=room.observation_dtype))[None],
+            np.asarray(action)[None],
+            np.array([reward], dtype=np.float32),
+            np.atleast_1d(np.asarray(after, dtype=room.observation_dtype))[None],
+            np.array([end]),
+            np.array([cut]),
+        )
+        return room.describe(int(room.encode(row)[0]))
+
+    return say

@@ -221,3 +221,78 @@ def test_packing_keeps_image_and_direction():
     features = room.features(row[None])
     assert features.shape == (1, 147)
     assert features.max() <= 1.0
+
+
+def cell(env, position):
+    thing = env.grid.get(*position)
+    if thing is None:
+        return None
+    name = {"wall": "a wall", "goal": "the goal"}.get(thing.type, f"the {thing.color} {thing.type}")
+    return thing.type, name, getattr(thing, "is_open", None), getattr(thing, "is_locked", None)
+
+
+def truth(env, action):
+    """Step an environment and say what it did from its own state: the slow, obvious way."""
+    front = tuple(int(i) for i in env.front_pos)
+    before, carried, position = cell(env, front), env.carrying, tuple(env.agent_pos)
+    after, reward, terminated, truncated, _ = env.step(action)
+    now = cell(env, front)
+    kind, name = before[:2] if before else (None, None)
+    if terminated and kind == "goal" and action == FORWARD:
+        text = "You reach the goal."
+    elif terminated and kind == "lava":
+        text = "You fall into the lava."
+    elif terminated:
+        text = "You complete the mission." if reward > 0 else "You fail the mission."
+    elif env.carrying is not None and carried is None:
+        text = f"You pick up {name}."
+    elif env.carrying is None and carried is not None:
+        text = f"You put down the {carried.color} {carried.type}."
+    elif kind == "door" and action == TOGGLE:
+        if before[3]:
+            text = f"You unlock {name} with the key." if now[2] else f"You cannot open {name}: it is locked."
+        else:
+            text = f"You open {name}." if now[2] else f"You close {name}."
+    elif kind == "box" and action == TOGGLE:
+        text = f"You open {name}."
+    elif action == FORWARD and tuple(env.agent_pos) == position:
+        text = f"You bump into {name}."
+    elif action == FORWARD:
+        text = f"You go through {name}." if kind == "door" else "You move forward."
+    else:
+        text = "You turn." if action in (LEFT, RIGHT) else "Nothing happens."
+    return text, after, reward, terminated, truncated
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "MiniGrid-DoorKey-5x5-v0",
+        "MiniGrid-KeyCorridorS3R1-v0",
+        "MiniGrid-UnlockPickup-v0",
+        "MiniGrid-MultiRoom-N2-S4-v0",
+        "MiniGrid-LavaCrossingS9N1-v0",
+        "MiniGrid-ObstructedMaze-1Dlh-v0",
+        "MiniGrid-RedBlueDoors-6x6-v0",
+    ],
+)
+def test_captions_agree_with_the_environments_own_state(say, env_id):
+    room = room_for(EnvParams(id=env_id))
+    env = gym.make(env_id).unwrapped
+    rng = np.random.default_rng(0)
+    observation, _ = env.reset(seed=0)
+    met = set()
+    for _ in range(3000):
+        action = int(rng.choice(7, p=[0.14, 0.14, 0.36, 0.12, 0.06, 0.16, 0.02]))
+        text, after, reward, terminated, truncated = truth(env, action)
+        said = say(room, room.pack_one(observation), action, room.pack_one(after), reward=reward, end=terminated)
+        if said.startswith("You see "):
+            assert text.startswith(("You move", "You turn", "You go through"))
+            thing = OBJECT_TO_IDX[said.split()[-1].rstrip(".")]
+            assert (after["image"][..., 0] == thing).any()
+            assert not (observation["image"][..., 0] == thing).any()
+        else:
+            assert said == text
+        met.add(said.split()[1])
+        observation = env.reset()[0] if terminated or truncated else after
+    assert len(met) >= 4

@@ -120,11 +120,10 @@ def test_discrete_parts_are_one_hot_from_where_they_start():
 
 
 def test_boxes_are_scaled_by_their_bounds_where_these_say_something():
-    low, high = np.array([0, -4.8, -3.4e38], np.float32), np.array([10, 4.8, 3.4e38], np.float32)
+    low, high = np.float32([0, -4.8, -3.4e38, -3.4e38]), np.float32([10, 4.8, 3.4e38, 5])
     packed = PackedSpace(spaces.Box(low, high))
-    np.testing.assert_allclose(
-        packed.features(np.array([[10, -4.8, 7], [5, 0, -7]], np.float32)), [[1, -1, 7], [0, 0, -7]]
-    )
+    rows = np.float32([[10, -4.8, 7, 2], [5, 0, -7, 5]])
+    np.testing.assert_allclose(packed.features(rows), [[1, -1, 7, 2], [0, 0, -7, 5]])
 
 
 def test_integers_are_kept_in_32_bits_where_they_fit():

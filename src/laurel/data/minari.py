@@ -55,8 +55,10 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
 
     from laurel.envs import make_reference, room_for
     from laurel.params import EnvParams
+    from laurel.progress import progress
 
-    env = EnvParams.model_validate(read_manifest(trajectories, STAGE)["params"]["env"])
+    manifest = read_manifest(trajectories, STAGE)
+    env = EnvParams.model_validate(manifest["params"]["env"])
     try:
         parse_dataset_id(dataset_id)
     except ValueError:
@@ -69,7 +71,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     space = _observation_space(room)
     counts = {"episodes": 0, "steps": 0}
     try:
-        with _datasets_in(output):
+        with _datasets_in(output), progress(manifest["counts"]["transitions"], "export", "steps") as advance:
             dataset = None
             for transitions, position in read_trajectories(trajectories):
                 episodes = list(_episodes(transitions, position, space, room))
@@ -82,12 +84,14 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
                         action_space=reference.action_space,
                         algorithm_name="laurel collect",
                         description=f"{room.env_id}: {room.description}",
+                        data_format="hdf5",  # its other formats take time quadratic in the episodes
                         jpeg_encoding=False,  # it would blur symbolic images
                     )
                 else:
                     dataset.storage.update_episodes(episodes)
                 counts["episodes"] += len(episodes)
                 counts["steps"] += len(transitions)
+                advance(len(transitions))
     except BaseException as error:
         shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError):

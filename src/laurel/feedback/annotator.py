@@ -5,7 +5,7 @@ An annotator knows the task's words and the two texts; it knows nothing about se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -20,7 +20,7 @@ Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Two different texts to choose between."""
+    """Two texts to choose between."""
 
     first: str
     second: str
@@ -54,6 +54,13 @@ class Annotator(Protocol):
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         """Yield a judgement for each question, in order."""
         ...
+
+
+def judge(annotator: Annotator, questions: Sequence[Question]) -> Iterator[Judgement]:
+    """Yield a judgement for each question, in order; nobody is asked about identical texts."""
+    asked = annotator.annotate(question for question in questions if question.first != question.second)
+    for question in questions:
+        yield TIE if question.first == question.second else next(asked)
 
 
 def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:

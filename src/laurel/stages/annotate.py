@@ -25,7 +25,7 @@ def run(params: Params, captions: Path, output: Path) -> None:
     from laurel.data.preferences import Pairs, Preferences, write_pairs, write_preferences
     from laurel.envs import room_for
     from laurel.errors import AnnotationError
-    from laurel.feedback.annotator import Question, make_annotator
+    from laurel.feedback.annotator import Question, judge, make_annotator
     from laurel.feedback.pairs import sample_pairs
     from laurel.progress import progress
     from laurel.seeding import derive_seed
@@ -47,10 +47,10 @@ def run(params: Params, captions: Path, output: Path) -> None:
             )
         room = room_for(params.env, with_action=params.caption.with_action)
         annotator = make_annotator(params.annotate, room, seed)
-        questions = (Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True))
+        questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
         judgements = []
         with progress(len(first), "annotate", "pairs") as advance:
-            for judgement in annotator.annotate(questions):
+            for judgement in judge(annotator, questions):
                 judgements.append(judgement)
                 advance(1)
         pairs = Pairs(first, second, params.annotate.sampler, seed)

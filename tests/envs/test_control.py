@@ -1,0 +1,214 @@
+"""The rooms of classic control and the lunar lander: words for numbers."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from laurel.envs import room_for
+from laurel.params import EnvParams
+
+
+def room_of(env_id, with_action=False):
+    return room_for(EnvParams(id=env_id), with_action=with_action)
+
+
+@pytest.mark.parametrize(
+    ("after", "end", "caption"),
+    [
+        ((-0.52, 0.0), False, "The car stands still, at the bottom of the valley."),
+        ((-0.52, 0.01), False, "The car rolls to the right slowly, at the bottom of the valley."),
+        ((-0.52, -0.05), False, "The car rolls to the left fast, at the bottom of the valley."),
+        ((-0.2, 0.02), False, "The car climbs the right slope at a medium speed, low down."),
+        ((0.1, 0.04), False, "The car climbs the right slope fast, halfway up."),
+        ((0.3, -0.01), False, "The car rolls down the right slope slowly, close to the flag."),
+        ((-0.8, -0.02), False, "The car climbs the left slope at a medium speed, low down."),
+        ((-1.0, 0.04), False, "The car rolls down the left slope fast, high up."),
+        ((-1.0, 0.0), False, "The car stands still on the left slope, high up."),
+        ((-1.2, 0.0), False, "The car hits the wall at the far left."),
+        ((0.5, 0.03), True, "The car reaches the flag on the right hill."),
+    ],
+)
+@pytest.mark.parametrize("env_id", ["MountainCar-v0", "MountainCarContinuous-v0"])
+def test_mountain_car(say, env_id, after, end, caption):
+    action = 1 if env_id == "MountainCar-v0" else np.float32([0.05])
+    assert say(room_of(env_id), (0, 0), action, after, end=end) == caption
+    assert say(room_of(env_id, with_action=True), (0, 0), action, after, end=end) == f"You push not at all. {caption}"
+
+
+@pytest.mark.parametrize(("push", "way"), [(-0.9, "left"), (0.05, "not at all"), (0.9, "right")])
+def test_mountain_car_pushes(say, push, way):
+    still = "The car stands still, at the bottom of the valley."
+    action = np.float32([push])
+    assert say(room_of("MountainCarContinuous-v0", True), (0, 0), action, (-0.52, 0)) == f"You push {way}. {still}"
+    index = ("left", "not at all", "right").index(way)
+    assert say(room_of("MountainCar-v0", True), (0, 0), index, (-0.52, 0)) == f"You push {way}. {still}"
+
+
+def test_mountain_car_pays_for_energy():
+    room = room_of("MountainCar-v0")
+    order = [
+        "The car stands still, at the bottom of the valley.",
+        "The car rolls to the right fast, at the bottom of the valley.",
+        "The car climbs the right slope fast, halfway up.",
+        "The car reaches the flag on the right hill.",
+    ]
+    worth = [room.oracle(caption) for caption in order]
+    assert worth == sorted(worth)
+    assert len(set(worth)) == 4
+
+
+@pytest.mark.parametrize(
+    ("after", "end", "caption"),
+    [
+        ((0, 0, 0, 0), False, "The pole is upright and steady; the cart is near the middle."),
+        ((1, 0, 0.02, 0.9), False, "The pole is upright but tips to the right; the cart is right of the middle."),
+        (
+            (-2, 0, -0.05, -0.9),
+            False,
+            "The pole leans slightly to the left and is falling; the cart is close to the left end of the track.",
+        ),
+        (
+            (2, 0, 0.15, -0.9),
+            False,
+            "The pole leans far to the right but swings back; the cart is close to the right end of the track.",
+        ),
+        ((-1, 0, 0.15, 0.1), False, "The pole leans far to the right and stays there; the cart is left of the middle."),
+        ((0, 0, 0.22, 1), True, "The pole falls over to the right."),
+        ((0, 0, -0.22, 1), True, "The pole falls over to the left."),
+        ((2.5, 0, 0.1, 1), True, "The cart runs off the right end of the track."),
+        ((-2.5, 0, 0.1, 1), True, "The cart runs off the left end of the track."),
+    ],
+)
+def test_cartpole(say, after, end, caption):
+    assert say(room_of("CartPole-v1"), (0, 0, 0, 0), 1, after, reward=1, end=end) == caption
+    assert say(room_of("CartPole-v1", True), (0, 0, 0, 0), 0, after, reward=1, end=end) == f"You push left. {caption}"
+
+
+def test_cartpole_succeeds_where_it_lasts():
+    room = room_of("CartPole-v1")
+    assert room.succeeded(np.array([500, 500], np.float32), np.array([False, True])).tolist() == [True, False]
+
+
+def acrobot(a, b):
+    return (math.cos(a), math.sin(a), math.cos(b), math.sin(b), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "end", "caption"),
+    [
+        (acrobot(0, 0), acrobot(0, 0), False, "The tip hangs at the bottom and hardly moves."),
+        (acrobot(0, 0), acrobot(0.9, 0), False, "The tip is low and rises fast."),
+        (acrobot(1.2, 0), acrobot(1.25, 0), False, "The tip is somewhat below the middle and rises slowly."),
+        (acrobot(2.0, 0), acrobot(1.7, 0), False, "The tip is about the middle and falls fast."),
+        (acrobot(2.06, 0), acrobot(2.0, 0), False, "The tip is high, close to the line and falls slowly."),
+        (acrobot(2.0, 0), acrobot(2.2, 0), True, "The tip swings above the line."),
+    ],
+)
+def test_acrobot(say, before, after, end, caption):
+    assert say(room_of("Acrobot-v1"), before, 0, after, reward=-1, end=end) == caption
+    named = room_of("Acrobot-v1", True)
+    assert say(named, before, 0, after, end=end) == f"You apply negative torque. {caption}"
+    assert say(named, before, 1, after, end=end) == f"You apply no torque. {caption}"
+
+
+def test_the_acrobots_line_is_where_its_episodes_end(roll):
+    walk = roll("Acrobot-v1", "gymnasium")
+    env = gym.make("Acrobot-v1").unwrapped
+    env.reset(seed=0)
+    for a, b, above in [(2.0, 0.0, False), (2.2, 0.0, True), (math.pi, 0.0, True), (0.0, math.pi, False)]:
+        env.state = np.array([a, b, 0.0, 0.0])
+        assert env._terminal() == above
+        height = -math.cos(a) - math.cos(a + b)
+        assert (height > 1) == above
+    assert not walk.transitions.terminated.any()
+
+
+def lander(x=0.0, y=1.0, vy=0.0, angle=0.0, legs=0):
+    return (x, y, 0, vy, angle, 0, legs >= 1, legs >= 2)
+
+
+@pytest.mark.parametrize(
+    ("after", "reward", "end", "caption"),
+    [
+        (lander(vy=-0.1), 0, False, "The lander descends gently, high up, upright, over the landing pad."),
+        (
+            lander(x=0.5, y=0.5, vy=-0.3, angle=0.2),
+            0,
+            False,
+            "The lander descends fast, at medium height, tilted to the left, to the right of the landing pad.",
+        ),
+        (
+            lander(x=-0.5, y=0.1, vy=-0.9, angle=-0.6),
+            0,
+            False,
+            "The lander falls dangerously fast, low, tilted far to the right, to the left of the landing pad.",
+        ),
+        (lander(vy=0.3), 0, False, "The lander climbs, high up, upright, over the landing pad."),
+        (lander(), 0, False, "The lander hovers, high up, upright, over the landing pad."),
+        (lander(y=0, legs=1), 0, False, "The lander stands with one leg on the ground, upright, over the landing pad."),
+        (
+            lander(y=0, legs=2, vy=-0.1),
+            0,
+            False,
+            "The lander stands with both legs on the ground, upright, over the landing pad.",
+        ),
+        (
+            lander(y=0, legs=2, vy=0.1),
+            0,
+            False,
+            "The lander climbs, with both legs on the ground, upright, over the landing pad.",
+        ),
+        (lander(y=0, legs=2), -100, True, "The lander crashes."),
+        (lander(x=1.01), -100, True, "The lander flies out of sight."),
+        (lander(y=0, legs=2), 100, True, "The lander comes to rest safely on the landing pad."),
+        (lander(x=0.6, y=0, legs=2), 100, True, "The lander comes to rest safely, but beside the landing pad."),
+    ],
+)
+def test_lunar_lander(say, after, reward, end, caption):
+    assert say(room_of("LunarLander-v3"), lander(), 2, after, reward=reward, end=end) == caption
+    named = room_of("LunarLander-v3", True)
+    assert say(named, lander(), 2, after, reward=reward, end=end) == f"You fire the main engine. {caption}"
+
+
+@pytest.mark.parametrize(
+    ("throttles", "engines"),
+    [
+        ((-1, 0), "no engine"),
+        ((-1, -0.8), "the left engine"),
+        ((0.2, 0.3), "the main engine"),
+        ((-1, 0.8), "the right engine"),
+        ((0.2, -0.8), "the main and the left engine"),
+        ((0.2, 0.8), "the main and the right engine"),
+    ],
+)
+def test_lunar_lander_throttles(say, throttles, engines):
+    room = room_of("LunarLanderContinuous-v3", True)
+    assert say(room, lander(), np.float32(throttles), lander()).startswith(f"You fire {engines}. The lander hovers")
+
+
+def test_the_landers_heuristic_lands_and_its_random_pilot_crashes(roll, say):
+    from gymnasium.envs.box2d.lunar_lander import heuristic
+
+    room = room_of("LunarLander-v3")
+    env = gym.make("LunarLander-v3")
+    before, _ = env.reset(seed=3)
+    total, captions, ended = 0.0, [], False
+    while not ended:
+        action = heuristic(env.unwrapped, before)
+        after, reward, terminated, truncated, _ = env.step(action)
+        captions.append(say(room, before, action, after, reward=reward, end=terminated))
+        total += float(reward)
+        before, ended = after, terminated or truncated
+    assert captions[-1] == "The lander comes to rest safely on the landing pad."
+    assert any("descends" in caption for caption in captions)
+    assert any("legs on the ground" in caption for caption in captions)
+    assert room.succeeded(np.float32([total]), np.array([True])).tolist() == [True]
+    walk = roll("LunarLander-v3", "gymnasium")
+    rows = walk.transitions[walk.valid & walk.transitions.terminated]
+    ends = {walk.room.describe(int(event)) for event in walk.room.encode(rows)}
+    assert ends
+    assert ends <= {"The lander crashes.", "The lander flies out of sight."}
