@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint format ui clean
+.PHONY: help setup run test test-slow lint format ui docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,5 +52,10 @@ format: $(READY)  ## mend style and format
 ui: $(READY)  ## open MLflow on the runs, at http://127.0.0.1:5000
 	@laurel ui
 
+docs: $(READY)  ## copy what the README shows of the last run to docs/
+	@mkdir -p docs
+	@cp reports/metrics.json reports/figures/success_curve.png docs/
+	@laurel table reports --markdown
+
 clean:  ## remove the environment and everything that a run wrote, MLflow's runs aside
-	rm -rf $(VENV) data reports/*
+	rm -rf $(VENV) data reports

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from laurel import __version__
-from laurel.errors import LaurelError
+from laurel.errors import DataError, LaurelError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+NOT_READ = 141
+"""As of a command that SIGPIPE ended."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,12 @@ STAGES = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return its exit code: 0, 2 for what the user can mend, 130 for Ctrl-C."""
-    options = _parser().parse_args(arguments)
     try:
-        code = options.run(options)
-        sys.stdout.flush()
+        options = _parser().parse_args(arguments)
+    except SystemExit as end:
+        raise SystemExit(_say("") or end.code) from None  # argparse has printed, but not yet written
+    try:
+        return int(options.run(options))
     except LaurelError as error:
         if options.debug:
             raise
@@ -102,10 +107,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("laurel: stopped. Run the same command again to go on.", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + errno.EPIPE
-    return int(code)
+
+
+def _say(text: str) -> int:
+    """Write a result to standard output; return the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest Python try again at its end
+        if isinstance(error, BrokenPipeError):  # the reader went away, e.g. `| head`
+            return NOT_READ
+        print(f"laurel: standard output cannot be written ({error.strerror}).", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -145,33 +160,66 @@ def _parser() -> argparse.ArgumentParser:
     ui.add_argument("--port", type=int, default=5000, metavar="N", help="default: 5000")
     ui.set_defaults(run=_ui)
 
-    export = commands.add_parser("export", help="Write data in other libraries' formats.", description="Export data.")
+    _add_pipeline(commands)
+
+    example = "laurel export minari doorkey/random-v0 --output minari"
+    summary = "Write data in other libraries' formats."
+    export = commands.add_parser("export", help=summary, **_explained(summary, example))
     formats = export.add_subparsers(dest="format", metavar="FORMAT", required=True)
-    minari = _command(
-        formats,
-        "minari",
-        "Write trajectories as a Minari data set.",
-        "laurel export minari doorkey/random-v0 --output minari",
-    )
+    minari = _command(formats, "minari", "Write trajectories as a Minari data set.", example)
     minari.add_argument("dataset", metavar="NAME", help="name of the data set, e.g. doorkey/random-v0")
-    minari.add_argument("--trajectories", type=Path, default=Path(PLACES["trajectories"]), metavar="DIR")
+    minari.add_argument(
+        "--trajectories",
+        type=Path,
+        default=Path(PLACES["trajectories"]),
+        metavar="DIR",
+        help=f"default: {PLACES['trajectories']}",
+    )
     minari.add_argument("--output", type=Path, default=Path("minari"), metavar="DIR", help="folder of Minari data sets")
     minari.set_defaults(run=_export_minari)
     return parser
 
 
+def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands of the pipeline on KFP."""
+    summary = "The whole pipeline on Kubeflow Pipelines: compile it, run it here."
+    pipeline = commands.add_parser("pipeline", help=summary, description=summary)
+    actions = pipeline.add_subparsers(dest="action", metavar="ACTION", required=True)
+    compiling = _command(
+        actions,
+        "compile",
+        "Write the pipeline as YAML for Kubeflow Pipelines or Vertex AI.",
+        "laurel pipeline compile -o pipeline.yaml --image europe-docker.pkg.dev/me/laurel/python@sha256:...",
+    )
+    compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
+    compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
+    compiling.set_defaults(run=_compile_pipeline)
+    running = _command(
+        actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
+    )
+    running.add_argument("--runner", choices=["process"], default="process", help="process: every step is one here")
+    running.add_argument(
+        "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
+    )
+    running.set_defaults(run=_run_pipeline)
+    for command in (compiling, running):
+        command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+
+
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str
 ) -> argparse.ArgumentParser:
-    command = commands.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    command = commands.add_parser(name, help=summary, **_explained(summary, example))
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return command
+
+
+def _explained(summary: str, example: str) -> dict[str, Any]:
+    return {
+        "description": summary,
+        "epilog": f"example:\n  {example}",
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
 
 
 def _run_stage(options: argparse.Namespace) -> int:
@@ -192,17 +240,18 @@ def _run_stage(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from laurel.data.show import describe_directory
 
-    print(describe_directory(options.directory))
-    return 0
+    return _say(f"{describe_directory(options.directory)}\n")
 
 
 def _table(options: argparse.Namespace) -> int:
     from laurel.data.directory import read_json
     from laurel.evaluation.summary import markdown_table, table
 
-    metrics = read_json(options.directory / "metrics.json")
-    print(markdown_table(metrics) if options.markdown else table(metrics))
-    return 0
+    file = options.directory / "metrics.json"
+    metrics = read_json(file)
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("arms"), dict):
+        raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
+    return _say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
 
 
 def _ui(options: argparse.Namespace) -> int:
@@ -211,18 +260,52 @@ def _ui(options: argparse.Namespace) -> int:
     configure(options.params.parent)
     uri = os.environ[URI]
     if uri.startswith("http"):
-        print(f"The runs are logged to a server: open {uri.split('@')[-1]} in a browser.")
-        return 0
-    print(f"MLflow at http://127.0.0.1:{options.port} (Ctrl-C ends it)", flush=True)
-    os.execv(  # noqa: S606  the server takes this process's place, and its Ctrl-C
-        sys.executable,
-        [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)],
-    )
+        _say(f"The runs are logged to a server: open {uri.split('@')[-1]} in a browser.\n")
+    else:
+        _say(f"MLflow at http://127.0.0.1:{options.port} (Ctrl-C ends it)\n")
+        server = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)]
+        os.execv(sys.executable, server)  # noqa: S606  the server takes this process's place, and its Ctrl-C
+    return 0
+
+
+def _compile_pipeline(options: argparse.Namespace) -> int:
+    from laurel.params import load_params
+
+    params = load_params(options.params)
+    definition = _pipelines("definition")
+    definition.compile_pipeline(options.output, params, image=options.image or definition.IMAGE)
+    return _say(f"{options.output}\n")
+
+
+def _run_pipeline(options: argparse.Namespace) -> int:
+    from laurel.data.directory import read_json
+    from laurel.evaluation.summary import table
+    from laurel.params import load_params
+    from laurel.tracking import configure
+
+    params = load_params(options.params)
+    configure(options.params.parent)  # the steps are processes of this machine, and log where its stages do
+    reports = _pipelines("local").run_locally(params, options.output, debug=options.debug)
+    metrics = reports / "metrics.json"
+    return _say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")
+
+
+def _pipelines(module: str) -> ModuleType:
+    """Import a module of the pipeline, which needs KFP."""
+    try:
+        return importlib.import_module(f"laurel.pipelines.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kfp":
+            raise
+        raise LaurelError("The pipeline needs KFP, which is not installed: pip install 'laurel[cloud]'") from None
 
 
 def _export_minari(options: argparse.Namespace) -> int:
+    import warnings
+
     from laurel.data.minari import export
 
-    counts = export(options.trajectories, options.dataset, options.output)
-    print(", ".join(f"{value} {key}" for key, value in counts.items()), f"in {options.output / options.dataset}")
-    return 0
+    warnings.filterwarnings("ignore", module="minari")  # that a data set names no author, and the like
+    counts = export(options.trajectories, options.dataset, options.output.resolve())
+    written = ", ".join(f"{value} {key}" for key, value in counts.items())
+    return _say(f"{written} in {options.output / options.dataset}\n")

@@ -29,6 +29,10 @@ class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 
 
+class TrainingError(LaurelError):
+    """Training that cannot go on, e.g. because it diverged."""
+
+
 class WorkerError(LaurelError):
     """A worker process that died; what it had finished is kept."""
 

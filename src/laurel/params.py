@@ -191,8 +191,8 @@ class ShapingParams(Section):
 
 
 class PPOParams(Section):
-    n_envs: Count = 32
-    n_steps: Count = 64
+    n_envs: Count = 64
+    n_steps: Count = 32
     """Steps of each environment between two updates."""
     n_epochs: Count = 3
     batch_size: Count = 512

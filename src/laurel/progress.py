@@ -46,7 +46,7 @@ class _Lines:
 
     def advance(self, n: int) -> None:
         self._done += n
-        if time.monotonic() - self._said >= LINE_EVERY:
+        if time.monotonic() - self._said >= LINE_EVERY and self._done != self._total:  # the end is `close`'s to say
             self._said = time.monotonic()
             self._say()
 

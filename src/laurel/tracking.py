@@ -119,33 +119,30 @@ class Tracker:
         if not self._params.tracking.enabled:
             yield None
             return
-        run = None
-        with self._noting_failures():
-            client, experiment = connect(self._params.tracking.experiment)
-            run = self._open(client, experiment)
+        failures = _failures()
+        run: Run | None = None
+        try:
+            run = self._open(*connect(self._params.tracking.experiment))
+        except failures as error:
+            self._note(error)
         if run is None:
             yield None
             return
         self._output.mlflow_run_id = run.id
-        with self._noting_failures():
+        try:
             yield run
             run.client.set_terminated(run.id)
+        except failures as error:
+            self._note(error)
 
-    @contextmanager
-    def _noting_failures(self) -> Iterator[None]:
-        """Turn a failure of MLflow's into a note: a refusal, a network or disk that does not answer, a missing driver."""
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
-
-        try:
-            yield
-        except (MlflowException, SQLAlchemyError, OSError, ImportError) as error:
-            uri = os.environ[URI]
-            where = _without_secrets(uri).partition("?")[0]
-            reason = _without_secrets(_first_line(error).replace(uri, where))
-            sentence = f"{self._stage}: nothing or only part was logged to MLflow at {where} ({reason.rstrip('.')})."
-            logger.warning("%s The files are complete.", sentence)
-            self._output.notes.append(sentence)
+    def _note(self, error: Exception) -> None:
+        """Say in the manifest and on standard error that MLflow does not know it all."""
+        uri = os.environ[URI]
+        where = _without_secrets(uri).partition("?")[0]
+        reason = _without_secrets(_first_line(error).replace(uri, where))
+        sentence = f"{self._stage}: nothing or only part was logged to MLflow at {where} ({reason.rstrip('.')})."
+        logger.warning("%s The files are complete.", sentence)
+        self._output.notes.append(sentence)
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str]) -> Run:
         """Open a run below the stage's; the caller ends it with `finish`."""
@@ -203,6 +200,7 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "12")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # it would print a password, too
     configure(Path.cwd())  # a stage may be called from Python, with no command line before it
     uri = os.environ[URI]
     if not uri.startswith("sqlite:///"):
@@ -242,6 +240,14 @@ def git_sha() -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What MLflow fails with: a refusal, a database, network or disk that does not answer, a missing driver."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return MlflowException, SQLAlchemyError, OSError, ImportError
 
 
 def _without_secrets(text: str) -> str:

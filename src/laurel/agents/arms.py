@@ -35,6 +35,8 @@ def skipped_arms(params: Params, room: Room) -> dict[str, str]:
     skipped = {}
     if "oracle" in params.agent.arms and room.oracle("") is None:
         skipped["oracle"] = f"The arm oracle was left out: {room.env_id} has no hand-written progress."
+    if "shuffled_labels" in params.agent.arms and params.reward.input != "caption":
+        skipped["shuffled_labels"] = 'The arm shuffled_labels was left out: it needs reward.input "caption".'
     return skipped
 
 

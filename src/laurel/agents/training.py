@@ -8,6 +8,8 @@ about where they come from.
 
 from __future__ import annotations
 
+import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -30,7 +32,7 @@ from laurel.data.directory import read_json, recover, replace_directory, write_j
 from laurel.envs.base import Array, FloatArray, Room
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import VectorEnv, make_vector
-from laurel.errors import DataError
+from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams, PPOParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.shaping import EpisodeCounts, shape
@@ -133,6 +135,11 @@ def train(
         observation = ppo.collect(envs, observation, rollout)
         rewarded = signal.mix_into(rollout)
         losses = ppo.learn(rollout)
+        if rollout.valid.any() and not math.isfinite(losses.policy):
+            raise TrainingError(
+                f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
+                "steps (its loss is no number). Lower agent.ppo.learning_rate, or the reward's weights (shaping)."
+            )
         progress.update += 1
         progress.seconds += time.perf_counter() - started
         progress.actions.append(_compact(rollout.action))
@@ -186,17 +193,18 @@ class _Signal:
             rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
             return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
         transitions = rollout.transitions
-        flat_ids = self._captioner.ids(transitions)
+        flat_ids = self._captioner.ids_of(transitions, rollout.valid.reshape(-1))
         ids = flat_ids.reshape(rollout.valid.shape)
         counts = self._counts.update(ids, rollout.valid, rollout.terminated | rollout.truncated)
         raw = self._reward(transitions, flat_ids, self._captioner.texts).reshape(ids.shape)
         shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
         rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
         said = rollout.valid & (ids >= 0)
+        steps = int(rollout.valid.sum())  # none where all environments only reset
         return {
             "raw_reward": float(raw[said].mean()) if said.any() else None,
-            "shaped_reward": float(shaped.sum() / rollout.valid.sum()),
-            "share_paid": float((shaped != 0).sum() / rollout.valid.sum()),
+            "shaped_reward": float(shaped.sum()) / steps if steps else None,
+            "share_paid": float((shaped != 0).sum()) / steps if steps else None,
         }
 
 
@@ -236,7 +244,8 @@ class _Episodes:
 def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
-    partial.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
+    partial.mkdir(parents=True)
     finished = progress.update >= task.updates
     save_policy(partial, ppo.network, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
     names = [name for name, _ in ppo.network.named_parameters()]
@@ -279,9 +288,11 @@ def _restore(directory: Path, ppo: PPO) -> Progress:
         ppo.optimizer.load_state_dict(content)
         ppo.rng.bit_generator.state = state["rng"]
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
+        if not state["finished"] and len(actions) != state["update"]:
+            raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
         return Progress(state["update"], state["seconds"], curve, [actions[key] for key in sorted(actions)])
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
             f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
         ) from None

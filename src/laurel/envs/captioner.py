@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from laurel.envs.base import IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, IntArray, Room, Transitions
 
 NOTHING = -1
 """Caption id of a transition about which there is nothing to say."""
@@ -39,6 +39,14 @@ class Captioner:
             return self._ids_dense(events)
         distinct, inverse = np.unique(events, return_inverse=True)
         return np.array([self._id_of(int(event)) for event in distinct], dtype=np.int64)[inverse]
+
+    def ids_of(self, transitions: Transitions, valid: BoolArray) -> IntArray:
+        """Return caption ids as `ids`, NOTHING where a row is not `valid` (N,): a reset is no transition."""
+        if valid.all():
+            return self.ids(transitions)
+        ids = np.full(len(transitions), NOTHING, dtype=np.int64)
+        ids[valid] = self.ids(transitions[valid])
+        return ids
 
     def _ids_dense(self, events: IntArray) -> IntArray:
         """Look small event numbers up in an array: the live reward's path, free of sorting."""

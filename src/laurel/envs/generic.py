@@ -157,14 +157,15 @@ def _summary(space: gym.Space[Any], name: str, columns: slice) -> _Part:
     """Say of a picture or a long row of numbers how bright or high it is, and where most."""
     shape = space.shape or (1,)
     axis = len(shape) - 1 - (len(shape) > 2 and shape[-1] <= 4)  # the width: the last axis but for colours
+    others = tuple(i + 1 for i in range(len(shape)) if i != axis)
     bounds = list(_bounds(space))
     low, high = min(bound[0] for bound in bounds), max(bound[1] for bound in bounds)
     edges, words = _levels(low, high)
     step = EVEN * (high - low if words is LEVELS else 1.0)
 
     def digits(rows: Array) -> IntArray:
-        cells = np.moveaxis(rows[:, columns].reshape(len(rows), *shape), axis + 1, 1)
-        means = cells.reshape(len(rows), shape[axis], -1).mean(axis=2, dtype=np.float64)
+        cells = rows[:, columns].reshape(len(rows), *shape)
+        means = cells.mean(axis=others, dtype=np.float64)
         level = np.searchsorted(edges, means.mean(axis=1), side="right")
         if shape[axis] < len(THIRDS) - 1:
             return level * len(THIRDS) + len(THIRDS) - 1

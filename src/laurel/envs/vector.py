@@ -72,6 +72,8 @@ class VectorEnv:
         self._reset = reset
         self._pack = pack
         self._ended = np.zeros(n_envs, dtype=np.bool_)
+        low, high = getattr(room.action_space, "low", None), getattr(room.action_space, "high", None)
+        self._bounds = None if low is None else (low, high)
 
     def reset(self) -> Array:
         """Begin new episodes and return their packed observations (N, D)."""
@@ -79,7 +81,9 @@ class VectorEnv:
         return self._pack(self._reset())
 
     def step(self, actions: Array) -> Step:
-        """Take an action (N,) or (N, A) in every environment."""
+        """Take an action (N,) or (N, A) in every environment; continuous ones are clipped to their bounds."""
+        if self._bounds is not None:
+            actions = actions.clip(*self._bounds)
         raw, rewards, terminated, truncated, _ = self._envs.step(actions)
         valid = ~self._ended
         reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))

@@ -52,9 +52,7 @@ def roll_out(
     while any(len(rows) < quota for rows, quota in zip(played, share, strict=True)):
         action = act(room.features(observation))
         step = envs.step(action)
-        transitions = Transitions(
-            observation, action, step.reward, step.observation, step.terminated, step.truncated
-        )
+        transitions = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
         ended = step.terminated | step.truncated
         meter.update(transitions, step.valid, ended)
         returns += step.reward * step.valid
@@ -62,7 +60,11 @@ def roll_out(
         success = room.succeeded(returns, step.terminated) if ended.any() else None
         for i in np.flatnonzero(ended):
             if len(played[i]) < share[i]:
-                row: dict[str, Any] = {"return": float(returns[i]), "length": int(lengths[i]), "terminated": bool(step.terminated[i])}
+                row: dict[str, Any] = {
+                    "return": float(returns[i]),
+                    "length": int(lengths[i]),
+                    "terminated": bool(step.terminated[i]),
+                }
                 row["success"] = None if success is None else bool(success[i])
                 played[i].append({**row, **meter.episode(int(i))})
         returns[ended] = 0
@@ -87,7 +89,7 @@ class _Meter:
         if self._learned is None:
             return
         function = self._learned.function
-        ids = self._captioner.ids(transitions)
+        ids = self._captioner.ids_of(transitions, valid)
         counts = self._counts.update(ids[None], valid[None], ended[None])[0]
         raw: FloatArray = function(transitions, ids, self._captioner.texts)
         paid = shape(raw, counts, threshold=function.threshold, beta=self._learned.beta)

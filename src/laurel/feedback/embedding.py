@@ -59,4 +59,5 @@ class EmbeddingAnnotator:
                 if abs(difference) <= self.params.tie_band:
                     yield Judgement("tie", 0.5)
                 else:
-                    yield Judgement("ok", 1 / (1 + math.exp(-difference / self.params.temperature)))
+                    # tanh is the sigmoid without an exponential that overflows
+                    yield Judgement("ok", (1 + math.tanh(difference / self.params.temperature / 2)) / 2)

@@ -54,16 +54,21 @@ def _choose(weights: np.ndarray[tuple[int], np.dtype[np.float64]], n: int, rng: 
 
 
 def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """Draw pairs by rejection where they are too many to list; in order of appearance."""
+    """Draw pairs by rejection where they are too many to list; in order of appearance.
+
+    Once the likely pairs are used up, the rest is drawn with flatter chances, lest it take for ever.
+    """
     size = len(counts)
-    weights = counts.astype(np.float64) + 1
-    chances = None if sampler == "uniform" else weights / weights.sum()
+    weights = np.ones(size) if sampler == "uniform" else counts.astype(np.float64) + 1
     keys = np.zeros(0, dtype=np.int64)
     while len(keys) < n_pairs:
+        chances = weights / weights.sum()
         a = rng.choice(size, 2 * n_pairs, p=chances)
         b = rng.choice(size, 2 * n_pairs, p=chances)
         a, b = np.minimum(a, b)[a != b], np.maximum(a, b)[a != b]
         merged = np.concatenate([keys, a * size + b])
         _, where = np.unique(merged, return_index=True)
+        if len(where) - len(keys) < n_pairs / 20:
+            weights = np.sqrt(weights)
         keys = merged[np.sort(where)]
     return keys[:n_pairs] // size, keys[:n_pairs] % size

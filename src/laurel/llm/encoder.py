@@ -26,16 +26,28 @@ class SentenceEncoder:
         self.name = name
         self._tokenizer = tokenizer
         self._model = model
+        # a tokenizer that was saved without its length lets through more than the model has positions for
+        limit = tokenizer.model_max_length
+        self._max_length = min(limit, getattr(model.config, "max_position_embeddings", limit))
 
     def encode(self, texts: list[str]) -> FloatArray:
-        """Return unit vectors (N, E). Batches hold texts of like length, so that little is padding."""
+        """Return unit vectors (N, E). Batches hold texts of like length, so that little is padding.
+
+        Of a text with more tokens than the model takes, the beginning is encoded.
+        """
         import torch
 
         vectors = np.zeros((len(texts), self._model.config.hidden_size), dtype=np.float32)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         for start in range(0, len(texts), BATCH):
             rows = order[start : start + BATCH]
-            tokens = self._tokenizer([texts[i] for i in rows], padding=True, truncation=True, return_tensors="pt")
+            tokens = self._tokenizer(
+                [texts[i] for i in rows],
+                padding=True,
+                truncation=True,
+                max_length=self._max_length,
+                return_tensors="pt",
+            )
             with torch.inference_mode():
                 hidden = self._model(**tokens).last_hidden_state
             mask = tokens["attention_mask"][..., None]
@@ -50,21 +62,30 @@ def load_encoder(name: str) -> SentenceEncoder:
     Raises:
         AnnotationError: there is no such model, or it cannot be fetched.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     source = str(_packaged_path()) if name == PACKAGED else name
+    if source.startswith(("/", ".", "~")) and not Path(source).is_dir():
+        raise _not_loaded(name, "there is no such directory")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModel.from_pretrained(source).eval()
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise AnnotationError(
-            f'Sentence encoder "{name}" cannot be loaded: {reason} '
-            f'Give a directory with a transformers model, a name on the Hugging Face hub, or "{PACKAGED}".'
-        ) from None
+    except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these
+        raise _not_loaded(name, reason) from None
+    if tokenizer.pad_token is None:
+        raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")
     return SentenceEncoder(name, tokenizer, model)
+
+
+def _not_loaded(name: str, reason: str) -> AnnotationError:
+    return AnnotationError(
+        f'Sentence encoder "{name}" cannot be loaded: {reason.rstrip(".: ")}. '
+        f'Give a directory with a transformers model, a name on the Hugging Face hub, or "{PACKAGED}".'
+    )
 
 
 def _packaged_path() -> Path:

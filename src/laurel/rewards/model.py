@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from laurel.data.directory import read_json, write_json
+from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import FloatArray, IntArray
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
@@ -28,6 +29,7 @@ MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
     "config.json",
     "vocabulary.parquet",
 )
+STAGE = "train-reward"
 GRID = np.linspace(0, 1, 101)
 """Levels at which a normaliser keeps quantiles."""
 
@@ -38,17 +40,20 @@ class Normalizer:
 
     mean: float
     sd: float
+    """0 where there is no spread: then everything normalises to 0."""
     quantiles: tuple[float, ...]
     """Of the normalised rewards, at GRID."""
 
     @classmethod
     def of(cls, raw: FloatArray) -> Normalizer:
-        """Fit to the raw rewards of distinct captions; with no spread at all everything normalises to 0."""
-        mean, sd = float(np.mean(raw)), float(np.std(raw))
-        normalised = (raw - mean) / sd if sd > 1e-8 else np.zeros_like(raw)
-        return cls(mean, sd if sd > 1e-8 else 1.0, tuple(np.quantile(normalised, GRID).tolist()))
+        """Fit to the raw rewards of distinct captions."""
+        mean, sd = float(np.mean(raw, dtype=np.float64)), float(np.std(raw, dtype=np.float64))
+        scale = cls(mean, sd if sd > 1e-8 else 0.0, ())
+        return cls(scale.mean, scale.sd, tuple(np.quantile(scale(raw), GRID).tolist()))
 
     def __call__(self, raw: FloatArray) -> FloatArray:
+        if self.sd == 0:
+            return np.zeros(raw.shape, dtype=np.float32)
         return ((raw - self.mean) / self.sd).astype(np.float32)
 
     def threshold(self, quantile: float) -> float:
@@ -85,7 +90,6 @@ class RewardModel:
     def save(self, path: Path) -> None:
         """Write the artefact's files into a directory."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
         from safetensors.numpy import save_file as save_arrays
         from safetensors.torch import save_file
 
@@ -100,7 +104,7 @@ class RewardModel:
         }
         write_json(path / CONFIG, config)
         columns = [range(len(self.texts)), self.texts, self.rewards, self.spreads, self.counts]
-        pq.write_table(pa.table(columns, schema=_vocabulary_schema()), path / VOCABULARY, compression="zstd")
+        write_table(path / VOCABULARY, pa.table(columns, schema=_vocabulary_schema()))
 
     @classmethod
     def load(cls, path: Path) -> RewardModel:
@@ -109,36 +113,40 @@ class RewardModel:
         Raises:
             DataError: a file is missing, damaged, or does not fit the others.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
         from safetensors import SafetensorError
         from safetensors.numpy import load_file as load_arrays
         from safetensors.torch import load_file
 
         config = read_json(path / CONFIG)
+        table = read_table(path / VOCABULARY, _vocabulary_schema(), STAGE)
         try:
             ensemble = Ensemble(**config["ensemble"])
             ensemble.load_state_dict(load_file(path / MODEL))
-            embeddings = load_arrays(path / EMBEDDINGS)["embeddings"]
-            table = pq.read_table(path / VOCABULARY, schema=_vocabulary_schema())
-            normalizer = Normalizer(**{**config["normalizer"], "quantiles": tuple(config["normalizer"]["quantiles"])})
-        except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError) as error:
-            reason = str(error).strip().splitlines()[0]
+            model = cls(
+                ensemble=ensemble.eval(),
+                normalizer=Normalizer(
+                    config["normalizer"]["mean"],
+                    config["normalizer"]["sd"],
+                    tuple(config["normalizer"]["quantiles"]),
+                ),
+                input=config["input"],
+                encoder=config["encoder"],
+                epochs=config["epochs"],
+                texts=tuple(table["text"].to_pylist()),
+                rewards=table["reward"].to_numpy(),
+                spreads=table["spread"].to_numpy(),
+                counts=table["count"].to_numpy(),
+                embeddings=load_arrays(path / EMBEDDINGS)["embeddings"],
+            )
+        except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+            raise DataError(f"{path}: not a complete reward model ({reason}). Run laurel {STAGE} again.") from None
+        if len(model.embeddings) != len(model.texts):
             raise DataError(
-                f"{path}: not a complete reward model ({reason}). Run `laurel train-reward` again."
-            ) from None
-        return cls(
-            ensemble=ensemble.eval(),
-            normalizer=normalizer,
-            input=config["input"],
-            encoder=config["encoder"],
-            epochs=config["epochs"],
-            texts=tuple(table["text"].to_pylist()),
-            rewards=table["reward"].to_numpy(),
-            spreads=table["spread"].to_numpy(),
-            counts=table["count"].to_numpy(),
-            embeddings=embeddings,
-        )
+                f"{path}: {EMBEDDINGS} has {len(model.embeddings)} rows, but {VOCABULARY} has {len(model.texts)}. "
+                f"Run laurel {STAGE} again."
+            )
+        return model
 
 
 def raw_rewards(ensemble: Ensemble, features: FloatArray) -> FloatArray:
@@ -150,5 +158,11 @@ def raw_rewards(ensemble: Ensemble, features: FloatArray) -> FloatArray:
 def _vocabulary_schema() -> Any:
     import pyarrow as pa
 
-    fields = [("id", pa.int32()), ("text", pa.string()), ("reward", pa.float32()), ("spread", pa.float32())]
-    return pa.schema([*fields, ("count", pa.int64())])
+    columns = {
+        "id": pa.int32(),
+        "text": pa.string(),
+        "reward": pa.float32(),
+        "spread": pa.float32(),
+        "count": pa.int64(),
+    }
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])

@@ -36,8 +36,9 @@ def quality(
         environment: (V,) the environment's mean reward at each caption, NaN where unknown.
 
     Returns:
-        heldout_accuracy on pairs that are no ties, the same where both captions are new, heldout_loss, brier,
-        calibration bins and expected error, and the accuracy of three baselines on the same pairs.
+        pairs, distinct ones by what they say; heldout_pairs, judgements of pairs that are no ties, one for each
+        member that had not seen it; heldout_accuracy on those, the same where both captions are new,
+        heldout_loss, brier, calibration bins and expected error, and the accuracy of three baselines on the same.
     """
     first = comparisons.group[comparisons.first]
     second = comparisons.group[comparisons.second]
@@ -51,7 +52,7 @@ def quality(
     firsts = float((target[decided] > 0.5).mean()) if decided.any() else 0.5
     bins = _calibration(held_out.predicted, target)
     return {
-        "pairs": len(comparisons),
+        "pairs": len(np.unique(first * len(segments) + second)),
         "heldout_pairs": int(decided.sum()),
         "heldout_accuracy": _mean(correct[decided]),
         "heldout_accuracy_both_new": _mean(correct[decided & held_out.both_new]),

@@ -17,7 +17,7 @@ from laurel.data.captions import Segments, read_captions, read_segments, read_vo
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
 from laurel.envs.base import FloatArray, IntArray, Room
-from laurel.errors import ParamsError
+from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.functions import transition_features
@@ -52,7 +52,12 @@ def usable_comparisons(captions: Path, preferences: Path) -> tuple[Segments, Com
 def train_reward_model(
     params: Params, room: Room, trajectories: Path, captions: Path, preferences: Path
 ) -> tuple[RewardModel, dict[str, Any]]:
-    """Train on the labelled pairs; return the model and the figures that say how good it is."""
+    """Train on the labelled pairs; return the model and the figures that say how good it is.
+
+    Raises:
+        ParamsError: reward.input and caption.segment_length do not go together.
+        DataError: an input is missing or damaged, or leaves nothing to train on.
+    """
     from laurel.llm.encoder import load_encoder
 
     seed = derive_seed(params.seed, "train-reward")
@@ -69,6 +74,11 @@ def train_reward_model(
         embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
         items = _observed_items(params, room, trajectories, captions)
         compared = _on_observations(comparisons, items, generator(seed, "draws"))
+    if len(compared) == 0:
+        raise DataError(
+            f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs), "
+            'collect more steps (collect.steps), or set reward.input to "caption".'
+        )
     held_out = cross_validate(items.features, compared, params.reward, derive_seed(seed, "folds"))
     epochs = max(held_out.epochs, 1)
     ensemble = fit(items.features, compared, params.reward, epochs, derive_seed(seed, "fit"))
@@ -83,7 +93,7 @@ def train_reward_model(
         epochs=epochs,
         texts=tuple(vocabulary.texts),
         rewards=normalizer(by_caption.mean(axis=0)),
-        spreads=(by_caption.std(axis=0) / normalizer.sd).astype(np.float32),
+        spreads=(by_caption.std(axis=0) / (normalizer.sd or 1)).astype(np.float32),
         counts=vocabulary.counts,
         embeddings=embeddings,
     )
@@ -107,6 +117,8 @@ def _observed_items(params: Params, room: Room, trajectories: Path, captions: Pa
                     features = transition_features(room, transitions[row : row + 1])[0]
                     examples[place : place + 1] = [features]
     order = sorted(kept)
+    if not order:
+        return _Items(np.zeros((0, 0), dtype=np.float32), np.zeros(0, dtype=np.int64))
     features = np.stack([row for caption in order for row in kept[caption]])
     return _Items(features, np.repeat(order, [len(kept[caption]) for caption in order]).astype(np.int64))
 

@@ -17,11 +17,13 @@ def run(params: Params, captions: Path, output: Path) -> None:
 
     Raises:
         AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
+        DataError: the captions are missing, damaged or of another environment.
     """
     import numpy as np
 
     from laurel.data.captions import read_segments
-    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.directory import output_directory
+    from laurel.data.lineage import read_inputs
     from laurel.data.preferences import Pairs, Preferences, write_pairs, write_preferences
     from laurel.envs import room_for
     from laurel.errors import AnnotationError
@@ -31,9 +33,9 @@ def run(params: Params, captions: Path, output: Path) -> None:
     from laurel.seeding import derive_seed
     from laurel.tracking import Tracker
 
-    read_manifest(captions, "caption")
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
+    read_inputs(used, inputs)
     with output_directory(output, stage="annotate", params=used, inputs=inputs) as out:
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
@@ -68,7 +70,8 @@ def run(params: Params, captions: Path, output: Path) -> None:
         if statuses["ok"] == 0:
             raise AnnotationError(
                 f"None of {len(first)} pairs has a preference ({statuses['tie']} ties, "
-                f"{statuses['abstain']} abstained): there is nothing to learn. Lower the tie band or change goal and anti-goal (annotate.embedding)."
+                f"{statuses['abstain']} abstained): there is nothing to learn. "
+                "Lower the tie band or change goal and anti-goal (annotate.embedding)."
             )
         out.counts = {"pairs": len(first), "distinct_segments": len(segments), **statuses}
         if annotator.simulated:

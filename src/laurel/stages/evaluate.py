@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from laurel.params import Params
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
 
     from laurel.data.directory import Output
@@ -22,6 +24,8 @@ METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
     "report.html",
     "episodes.webp",
 )
+EPISODES = "episodes"
+"""Tables of the agents that were played already, while the others are."""
 MAIN_ARM = "preference"
 PACKAGES = ("laurel", "torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 
@@ -44,11 +48,13 @@ def run(
         output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
 
     Raises:
-        DataError: an input is missing or damaged.
+        DataError: an input is missing or damaged, or does not go with the others.
     """
+    import shutil
     import time
 
-    from laurel.data.directory import output_directory, read_json, read_manifest, write_json
+    from laurel.data.directory import output_directory, read_json, write_json
+    from laurel.data.lineage import PRODUCERS, read_inputs
     from laurel.envs import room_for
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.rewards.model import RewardModel
@@ -62,15 +68,16 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    stages = ("collect", "caption", "annotate", "train-reward", "train-agents")
-    manifests = {stage: read_manifest(path, stage) for stage, path in zip(stages, inputs.values(), strict=True)}
-    used = params.dump("seed", "env", "caption", "shaping", "agent", "evaluate")
+    manifests = read_inputs(params.dump(), inputs)  # the report says that these were its parameters
+    used = params.dump("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
+    used["agent"].pop("workers")
     with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
         model = RewardModel.load(reward)
-        played = _agents(params, agents)
-        results = _play(params, played, reward, out)
+        quality = read_json(reward / "quality.json")
+        played = _agents(params, agents, manifests["agents"])
         curves = _curves(played)
+        results = _play(params, played, reward, out)
         rank = rank_agreement(results)
         arms = summarise(
             results,
@@ -80,38 +87,51 @@ def run(
             resamples=params.evaluate.bootstrap,
             seed=params.seed,
         )
-        annotation = manifests["annotate"]["counts"]
-        quality = read_json(reward / "quality.json")
         metrics: dict[str, Any] = {
             "env": params.env.id,
             "annotator": params.annotate.annotator,
             "arms": arms,
-            "annotation": annotation,
+            "annotation": manifests["preferences"]["counts"],
             "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
-            "seconds": {stage: manifest["seconds"] for stage, manifest in manifests.items()},
+            "seconds": {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()},
         }
         out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
         animation = _animate(params, room, model, played, out)
         metrics["seconds"]["evaluate"] = round(time.monotonic() - started, 2)
         write_json(out.path / METRICS, metrics)
         _write_report(params, room, model, metrics, results, curves, rank, animation, out)
+        shutil.rmtree(out.path / EPISODES)
         out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
         with Tracker(params, "evaluate", inputs, out).stage_run() as tracked:
             if tracked:
                 _track(tracked, params, metrics, results, played, out.path)
 
 
-def _agents(params: Params, agents: Path) -> Agents:
-    """List what is played: every trained agent, and the random policy where it is an arm."""
-    from laurel.agents.arms import needs_training
+def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
+    """List what is played: every trained agent, and the random policy where it is an arm.
 
-    return [
-        (arm, seed, place if needs_training(arm) else None)
-        for arm in params.agent.arms
-        for seed in params.agent.seeds
-        for place in [agents / arm / f"seed-{seed}"]
-        if place.exists() or not needs_training(arm)
-    ]
+    Raises:
+        DataError: an agent was not trained, or there is nothing to play.
+    """
+    from laurel.agents.arms import needs_training
+    from laurel.errors import DataError
+
+    asked = manifest["params"]["agent"]
+    played: Agents = []
+    for arm in params.agent.arms:
+        trained = needs_training(arm)
+        if trained and arm in asked["arms"] and not (agents / arm).is_dir():
+            continue  # left out where it was to be trained; the manifest's notes say why
+        for seed in params.agent.seeds:
+            place = agents / arm / f"seed-{seed}"
+            if trained and not place.is_dir():
+                raise DataError(
+                    f"{agents}: holds no agent of the arm {arm} with seed {seed}. Run laurel train-agents again."
+                )
+            played.append((arm, seed, place if trained else None))
+    if not played:
+        raise DataError(f"{agents}: holds no agent of any arm of agent.arms, so there is nothing to evaluate.")
+    return played
 
 
 def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataFrame:
@@ -121,14 +141,13 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
     import pandas as pd
 
     from laurel.agents.pool import Job, run_jobs
-    from laurel.evaluation.play import play_agent
     from laurel.progress import progress
 
-    tables = out.path / "episodes"
+    tables = out.path / EPISODES
     tables.mkdir(exist_ok=True)
     places = [(tables / f"{arm}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
     jobs = [
-        Job(f"evaluation of {arm} seed {seed}", play_agent, (params, arm, seed, agent, reward, table))
+        Job(f"evaluation of {arm} seed {seed}", _play_one, (params, arm, seed, agent, reward, table))
         for table, arm, seed, agent in places
         if not table.exists()
     ]
@@ -136,23 +155,31 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
         run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.evaluation.play"])
     results = pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
     results.to_parquet(out.path / RESULTS, index=False)
-    for table, _, _, _ in places:
-        table.unlink()
-    tables.rmdir()
     return results
+
+
+def _play_one(
+    params: Params, arm: str, seed: int, agent: Path | None, reward: Path, table: Path, advance: Callable[[int], None]
+) -> None:
+    """Play an agent in a process of its own; its table appears whole or not at all."""
+    from laurel.evaluation.play import play_agent
+
+    partial = table.with_suffix(".partial")
+    play_agent(params, arm, seed, agent, reward, partial, advance)
+    partial.replace(table)
 
 
 def _curves(agents: Agents) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
     import pandas as pd
-    import pyarrow.parquet as pq
 
     from laurel.agents.training import CURVE, CURVE_SCHEMA
+    from laurel.data.parquet import read_table
 
     tables = []
     for arm, seed, agent in agents:
         if agent is not None:
-            table = pq.read_table(agent / CURVE, schema=CURVE_SCHEMA).to_pandas()
+            table = read_table(agent / CURVE, CURVE_SCHEMA, "train-agents").to_pandas()
             table.insert(0, "arm", arm)
             table.insert(1, "seed", seed)
             tables.append(table)

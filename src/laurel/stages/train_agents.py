@@ -29,22 +29,23 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     Raises:
         WorkerError: a training process died; what is finished is kept.
         ParamsError: an arm cannot be trained with these params.
+        DataError: an input is missing or damaged, or does not go with the others.
     """
     import os
 
     from laurel.agents.arms import needs_training, skipped_arms, task_of, train_arm
     from laurel.agents.pool import Job, run_jobs
     from laurel.agents.training import is_finished
-    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.directory import output_directory
+    from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.progress import progress
     from laurel.tracking import Tracker
 
-    for path, stage in ((captions, "caption"), (preferences, "annotate"), (reward, "train-reward")):
-        read_manifest(path, stage)
     used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     used["agent"].pop("workers")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
+    read_inputs(used, inputs)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
         skipped = skipped_arms(params, room)
@@ -64,6 +65,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         total = sum(task_of(params, arm, seed).total_steps for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
             run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.agents.arms", *_preload()])
+        _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         _note_unseen(out.notes, places)
         tracker = Tracker(params, "train-agents", inputs, out)
@@ -87,6 +89,14 @@ def _preload() -> list[str]:
 
     optimizer = ["torch._dynamo"]  # torch.optim imports it at the first step
     return [*optimizer, "envpool"] if importlib.util.find_spec("envpool") else optimizer
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what a killed process left beside agents: checkpoints half written, or not yet thrown away."""
+    import shutil
+
+    for leftover in path.glob("*/.*"):
+        shutil.rmtree(leftover)
 
 
 def _note_unseen(notes: list[str], places: Sequence[tuple[str, int, Path]]) -> None:

@@ -19,20 +19,20 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
 
     Raises:
         ParamsError: reward.input and caption.segment_length do not go together.
-        DataError: an input is missing or damaged.
+        DataError: an input is missing or damaged, or does not go with the others.
     """
     import torch
 
-    from laurel.data.directory import output_directory, read_manifest, write_json
+    from laurel.data.directory import output_directory, write_json
+    from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.rewards.training import train_reward_model
     from laurel.tracking import Tracker, flatten
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
-    for path, stage in ((trajectories, "collect"), (captions, "caption"), (preferences, "annotate")):
-        read_manifest(path, stage)
     used = params.dump("seed", "env", "caption", "reward")
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
+    read_inputs(used, inputs)
     with output_directory(output, stage="train-reward", params=used, inputs=inputs) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
         model, quality = train_reward_model(params, room, trajectories, captions, preferences)

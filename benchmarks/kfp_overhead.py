@@ -1,0 +1,104 @@
+"""What KFP's process runner adds to a step: a chain of three stages as a pipeline, and as plain commands.
+
+Both start a Python process for each stage, on the same parameters, and take turns. Knows nothing of images or
+clusters. Run it with: python benchmarks/kfp_overhead.py
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULT = Path(__file__).resolve().parent / "results" / "kfp_overhead.json"
+TARGET = 1.0
+REPEATS = 7
+STAGES = ("collect", "caption", "annotate")
+PARAMS: dict[str, Any] = {
+    "env": {"id": "FrozenLake-v1", "backend": "gymnasium"},
+    "collect": {"steps": 500, "n_envs": 4},
+    "annotate": {"annotator": "scripted", "n_pairs": 50},
+    "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+    "tracking": {"enabled": False},
+}
+
+
+def main() -> None:
+    """Measure both, print the result and write it."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        (folder / "params.yaml").write_text(json.dumps(PARAMS))  # JSON is YAML
+        os.chdir(folder)
+        run_pipeline = _pipeline(folder)
+        run_pipeline()  # what is read from disk for the first time counts for neither
+        _run_commands()
+        under_kfp, alone = [], []
+        for _ in range(REPEATS):
+            under_kfp.append(_timed(run_pipeline))
+            alone.append(_timed(_run_commands))
+    a_step, a_command = statistics.median(under_kfp) / len(STAGES), statistics.median(alone) / len(STAGES)
+    overhead = round(a_step - a_command, 3)
+    result = {
+        "benchmark": "kfp_overhead",
+        "value": overhead,
+        "unit": "seconds that a step takes longer than its stage called alone",
+        "target": f"<= {TARGET}",
+        "met": overhead <= TARGET,
+        "peer": "seconds of a stage called alone, as a command",
+        "peer_value": round(a_command, 3),
+        "command": "python benchmarks/kfp_overhead.py",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("kfp", "laurel")}},
+        "date": date.today().isoformat(),
+    }
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    sys.stdout.write(RESULT.read_text())
+
+
+def _timed(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _run_commands() -> None:
+    for stage in STAGES:
+        subprocess.run([sys.executable, "-m", "laurel", stage], check=True)  # noqa: S603
+
+
+def _pipeline(folder: Path) -> Callable[[], None]:
+    """Return a run of the stages by KFP, with the components of the whole pipeline."""
+    from contextlib import redirect_stdout
+
+    from kfp import dsl, local
+
+    from laurel.components.annotate import annotate
+    from laurel.components.caption import caption
+    from laurel.components.collect import collect
+
+    @dsl.pipeline(name="chain")
+    def chain(params: dict[str, Any], code_version: str) -> None:
+        trajectories = collect(params=params, code_version=code_version).outputs["trajectories"]
+        captions = caption(params=params, code_version=code_version, trajectories=trajectories).outputs["captions"]
+        annotate(params=params, code_version=code_version, captions=captions)
+
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "steps"))
+
+    def run() -> None:
+        with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+            chain(params=PARAMS, code_version="1")
+
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Whether the directories that a stage is given go together: made with the same parameters, each from the others.
+
+Reads manifests alone; knows nothing about what the files hold, nor what a parameter does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from laurel.data.directory import read_manifest
+from laurel.errors import DataError
+
+PRODUCERS = {
+    "trajectories": "collect",
+    "captions": "caption",
+    "preferences": "annotate",
+    "reward": "train-reward",
+    "agents": "train-agents",
+}
+"""What is handed from stage to stage -> the stage that writes it."""
+
+FREE = ("env.backend", "agent.arms", "agent.seeds", "agent.workers")
+"""Parameters that may differ: results do not depend on them, or each arm and seed stands for itself."""
+
+_UNSET = object()
+
+
+def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """Read the manifests of a stage's inputs.
+
+    Preferences name segments of captions by number, and agents know a task by the shape of its observations:
+    of other captions or another task they would be read without complaint, and mean nothing.
+
+    Args:
+        used: the params that the stage says it used; where an input names the same, they must agree.
+        inputs: names of PRODUCERS -> directories.
+
+    Raises:
+        DataError: an input is missing, damaged or another stage's, was made with other parameters, or from
+            another input than is given beside it.
+    """
+    manifests = {name: read_manifest(path, PRODUCERS[name]) for name, path in inputs.items()}
+    for name, manifest in manifests.items():
+        again = f"Run laurel {PRODUCERS[name]} again."
+        shared = {section: value for section, value in used.items() if section in manifest["params"]}
+        for key, then, now in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
+            if key not in FREE:
+                raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
+        for source, digest in manifest["inputs"].items():
+            if source in manifests and digest != manifests[source]["digest"]:
+                raise DataError(f"{inputs[name]}: was made from other {source} than {inputs[source]} holds. {again}")
+    return manifests
+
+
+def _differences(then: Any, now: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield dotted key, old and new value of what differs between two nested mappings."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys((*then, *now)):
+            below = f"{key}.{name}" if key else str(name)
+            yield from _differences(then.get(name, _UNSET), now.get(name, _UNSET), below)
+    elif then != now:
+        yield key, then, now
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is _UNSET else json.dumps(value)

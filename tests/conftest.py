@@ -1,0 +1,71 @@
+"""What tests of stages, the command line and whole pipelines share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tiny_project import REPOSITORY, Project
+
+
+@pytest.fixture(autouse=True)
+def _tracking_as_it_was() -> Iterator[None]:
+    """Take back that a command chose where MLflow logs."""
+    names = ("MLFLOW_TRACKING_URI", "MLFLOW_DISABLE_TELEMETRY")
+    before = {name: os.environ.pop(name, None) for name in names}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+@pytest.fixture(scope="session")
+def warm_workers() -> None:
+    """Import once what training and evaluation processes need, for all stages that run in this process."""
+    forkserver.set_forkserver_preload(
+        [
+            "laurel.agents.arms",
+            "laurel.evaluation.play",
+            "torch._dynamo",
+            "envpool",
+            "minigrid",
+            "pyarrow.pandas_compat",
+        ]
+    )
+    forkserver.ensure_running()
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project in which `dvc repro` has run once; only to be looked at. Processes of one test run share it."""
+    root = Path(os.environ.get("LAUREL_TMP") or tmp_path_factory.getbasetemp())
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    project = Project(root / "finished")
+    log = root / "finished.log"
+    with FileLock(root / "finished.lock"):
+        if not log.exists():
+            make_repository(project.path)
+            log.write_text(project.dvc("repro"))
+    return project
+
+
+def make_repository(path: Path) -> None:
+    """Make what a clone of the repository has, as far as the pipeline needs it, with tiny params."""
+    Project.create(path)
+    files = ("dvc.yaml", "pyproject.toml", ".gitignore", ".dvcignore")
+    for name in (*files, ".dvc/config", ".dvc/.gitignore", ".dvc/plots/arms.json"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, path / name)
+    shutil.copytree(REPOSITORY / "src", path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "--message", "tiny"]):
+        subprocess.run(["git", *command], cwd=path, check=True)

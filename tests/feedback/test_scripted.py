@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from laurel.envs import room_for
+from laurel.envs.base import Room
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.scripted import ScriptedAnnotator
+from laurel.params import EnvParams, ScriptedParams
+from laurel.seeding import generator
+
+GOOD, BAD = "You reach the goal.", "You turn."
+MANY = 4000
+
+
+def make(room: Room, seed: int = 0, **params: float) -> ScriptedAnnotator:
+    return ScriptedAnnotator(ScriptedParams(**params), room, seed)
+
+
+class Ladder(Room):
+    """Progress is the number that a caption ends with."""
+
+    env_id = "Ladder-v0"
+
+    def __init__(self) -> None:
+        pass
+
+    def oracle(self, caption: str) -> float:
+        return float(caption.rpartition(" ")[2] or 0)
+
+
+def questions(n: int = MANY) -> list[Question]:
+    """Different questions, the better text first in half of them."""
+    rng = np.random.default_rng(0)
+    better_first = rng.random(n) < 0.5
+    return [Question(f"{i} good 1", f"{i} bad 0") if b else Question(f"{i} bad 0", f"{i} good 1")
+            for i, b in enumerate(better_first)]  # fmt: skip
+
+
+def right(question: Question) -> float:
+    return float(question.first.endswith("1"))
+
+
+def check_rate(hits: int, trials: int, rate: float) -> None:
+    assert binomtest(hits, trials, rate).pvalue > 1e-4, (hits, trials, rate)
+
+
+def test_without_faults_it_is_the_oracle(door_key: Room) -> None:
+    forth, back, tie = make(door_key).annotate([Question(GOOD, BAD), Question(BAD, GOOD), Question(BAD, BAD)])
+    assert (forth, back) == (Judgement("ok", 1.0), Judgement("ok", 0.0))
+    assert tie == Judgement("tie", 0.5)
+    asked = questions(200)
+    assert [j.p_first for j in make(Ladder()).annotate(asked)] == [right(q) for q in asked]
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+def test_errors_at_the_chosen_rate(rate: float) -> None:
+    asked = questions()
+    judged = list(make(Ladder(), error_rate=rate).annotate(asked))
+    assert {j.status for j in judged} == {"ok"}
+    check_rate(sum(j.p_first != right(q) for j, q in zip(judged, asked, strict=True)), MANY, rate)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+def test_abstains_at_the_chosen_rate(rate: float) -> None:
+    asked = questions()
+    judged = list(make(Ladder(), abstain_rate=rate).annotate(asked))
+    silent = [j for j in judged if j.status == "abstain"]
+    assert {j.p_first for j in silent} == {None}
+    assert all(j.p_first == right(q) for j, q in zip(judged, asked, strict=True) if j.status != "abstain")
+    check_rate(len(silent), MANY, rate)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.8])
+def test_names_the_first_at_the_chosen_rate(rate: float) -> None:
+    asked = [q for q in questions(2 * MANY) if right(q) == 0]
+    judged = list(make(Ladder(), first_bias=rate).annotate(asked))
+    check_rate(sum(j.p_first == 1.0 for j in judged), len(asked), rate)
+    rightly_first = [q for q in questions(500) if right(q) == 1]
+    assert all(j.p_first == 1.0 for j in make(Ladder(), first_bias=rate).annotate(rightly_first))
+
+
+def test_faults_are_independent_of_each_other() -> None:
+    """Of those that it answers, errors are as frequent as ever; and an error is not a habit of a side."""
+    asked = questions(2 * MANY)
+    judged = list(make(Ladder(), error_rate=0.2, abstain_rate=0.4).annotate(asked))
+    answered = [(j, q) for j, q in zip(judged, asked, strict=True) if j.status == "ok"]
+    check_rate(len(answered), len(asked), 0.6)
+    for side in (0.0, 1.0):
+        of_side = [j.p_first != right(q) for j, q in answered if right(q) == side]
+        check_rate(sum(of_side), len(of_side), 0.2)
+
+
+def test_errors_are_as_frequent_among_those_that_were_not_just_named_first() -> None:
+    asked = [q for q in questions(2 * MANY) if right(q) == 1]
+    judged = list(make(Ladder(), error_rate=0.3, first_bias=0.3).annotate(asked))
+    check_rate(sum(j.p_first == 0.0 for j in judged), len(asked), 0.7 * 0.3)
+
+
+@pytest.mark.parametrize("side", ["first", "second"])
+def test_faults_are_of_a_question_not_of_a_text(side: str) -> None:
+    """One text against a thousand others is misjudged as often as any."""
+    others = [f"{i} bad 0" for i in range(1000)]
+    asked = [Question("good 1", other) if side == "first" else Question(other, "good 1") for other in others]
+    judged = list(make(Ladder(), error_rate=0.3).annotate(asked))
+    check_rate(sum(j.p_first != right(q) for j, q in zip(judged, asked, strict=True)), 1000, 0.3)
+
+
+@pytest.mark.parametrize(("band", "status"), [(0.0, "ok"), (0.99, "ok"), (1.0, "tie"), (5.0, "tie")])
+def test_tie_band(band: float, status: str) -> None:
+    assert {j.status for j in make(Ladder(), tie_band=band).annotate(questions(50))} == {status}
+
+
+def test_the_same_question_has_the_same_answer_whenever_it_is_asked() -> None:
+    asked = questions(300)
+    faults = {"error_rate": 0.3, "abstain_rate": 0.2, "first_bias": 0.1}
+    annotator = make(Ladder(), **faults)
+    answers = dict(zip(asked, annotator.annotate(asked), strict=True))
+    assert dict(zip(asked[::-1], make(Ladder(), **faults).annotate(asked[::-1]), strict=True)) == answers
+    assert list(annotator.annotate(asked)) == list(answers.values())
+    assert list(make(Ladder(), seed=1, **faults).annotate(asked)) != list(answers.values())
+
+
+def test_the_same_in_another_process() -> None:
+    """Python's own hash differs from process to process; faults must not depend on it."""
+    code = "from laurel.seeding import generator; print(generator(3, 'a', 'b').random(3).tolist())"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == str(generator(3, "a", "b").random(3).tolist())
+
+
+def test_it_says_that_it_is_simulated_and_with_what_faults() -> None:
+    annotator = make(Ladder(), error_rate=0.25, abstain_rate=0.125, first_bias=0.5, tie_band=2.0)
+    assert annotator.simulated
+    assert "simulated" in annotator.name
+    assert all(rate in annotator.name for rate in ("0.25", "0.125", "0.5", "2"))
+
+
+def test_without_an_oracle_there_is_nothing_to_judge_by() -> None:
+    room = room_for(EnvParams(id="Pendulum-v1"))
+    with pytest.raises(AnnotationError, match=r"annotate\.annotator: scripted .* Pendulum-v1 has none\. Use the embed"):
+        make(room)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from laurel.errors import AnnotationError
+from laurel.llm import encoder as encoder_module
+from laurel.llm.encoder import PACKAGED, SentenceEncoder, load_encoder
+
+torch.set_num_threads(1)
+TEXTS = [
+    "You turn.",
+    "You bump into a wall.",
+    "You unlock the yellow door with the key.",
+    "",
+    "The cart stands a little to the left, " * 20,
+    "日本語のテキスト 🎉 naïve café \u200b\u0301",
+    "key " * 2500,
+    "x" * 10_000,
+]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> SentenceEncoder:
+    return load_encoder(PACKAGED)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say that there is none, and make sure that nobody tries."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("something was to be fetched")
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # read when it was imported
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+# -- the packaged encoder ---------------------------------------------------------------------------------------
+def test_vectors_have_unit_norm(encoder: SentenceEncoder) -> None:
+    vectors = encoder.encode(TEXTS)
+    assert vectors.shape == (len(TEXTS), 384)
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert encoder.encode([]).shape == (0, 384)
+
+
+def test_a_vector_does_not_depend_on_what_is_encoded_with_it(
+    encoder: SentenceEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = encoder.encode(TEXTS)
+    np.testing.assert_allclose(encoder.encode(TEXTS[::-1])[::-1], together, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([encoder.encode([text]) for text in TEXTS]), together, atol=1e-5)
+    monkeypatch.setattr(encoder_module, "BATCH", 3)
+    np.testing.assert_allclose(encoder.encode(TEXTS), together, atol=1e-5)
+
+
+def test_a_vector_is_the_normalised_mean_of_its_tokens(encoder: SentenceEncoder) -> None:
+    """Pooled by hand, a text at a time, so that there is no padding to leave out."""
+    text = TEXTS[2]
+    tokens = encoder._tokenizer(text, return_tensors="pt")
+    assert tokens["attention_mask"].all()
+    with torch.no_grad():
+        hidden = encoder._model(**tokens).last_hidden_state[0].numpy().astype(np.float64)
+    mean = sum(hidden) / len(hidden)
+    by_hand = mean / np.sqrt((mean**2).sum())
+    vectors = encoder.encode(["You turn.", text, "A much longer text, " * 10])
+    np.testing.assert_allclose(vectors[1], by_hand, atol=1e-5)
+
+
+def test_meaning_not_spelling(encoder: SentenceEncoder) -> None:
+    goal, near, far = encoder.encode(
+        ["Use the key to open the door.", "You unlock the yellow door with the key.", "You bump into a wall."]
+    )
+    assert goal @ near > goal @ far + 0.2
+
+
+def test_long_texts_are_cut_where_the_model_ends(encoder: SentenceEncoder) -> None:
+    one, other = encoder.encode(["key " * 2000 + "door", "key " * 2000 + "wall"])
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+# -- others -----------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT with random weights, saved as transformers does; its tokenizer does not say how long a text may be."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    path = tmp_path_factory.mktemp("tiny") / "bert"
+    path.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "you", "turn", ".", "go", "##al"]
+    (path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=32,
+    )
+    BertModel(config).save_pretrained(path)
+    BertTokenizer(str(path / "vocab.txt")).save_pretrained(path)
+    return path
+
+
+def test_a_model_in_a_directory(tiny: Path) -> None:
+    encoder = load_encoder(str(tiny))
+    assert encoder.name == str(tiny)
+    vectors = encoder.encode(["You turn.", "goal", "you turn . " * 100])
+    assert vectors.shape == (3, 16)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert not np.allclose(vectors[0], vectors[1], atol=1e-3)
+    np.testing.assert_array_equal(load_encoder(str(tiny)).encode(["goal"]), encoder.encode(["goal"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("nobody/has-this-model", "couldn't find"),
+        ("", "Repo id must"),
+        ("a//b", "Repo id must"),
+        ("/no/such/directory", "there is no such directory"),
+        ("./no/such/directory", "there is no such directory"),
+    ],
+)
+def test_an_unknown_name(name: str, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AnnotationError) as caught:
+        load_encoder(name)
+    sentence = str(caught.value)
+    assert sentence.startswith(f'Sentence encoder "{name}" cannot be loaded: ')
+    assert reason in sentence
+    assert sentence.endswith(
+        f'. Give a directory with a transformers model, a name on the Hugging Face hub, or "{PACKAGED}".'
+    )
+    assert "\n" not in sentence
+    assert ".." not in sentence.replace(name, "")
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    assert capfd.readouterr().out == ""
+
+
+DAMAGE = [
+    ("model.safetensors", None),
+    ("model.safetensors", b""),
+    ("model.safetensors", b"\xff" * 100),
+    ("config.json", None),
+    ("config.json", b""),
+    ("config.json", b"{}"),
+    ("config.json", b"[]"),
+    ("tokenizer.json", b""),
+    ("tokenizer.json", b"{}"),
+    ("tokenizer.json", b"[]"),
+    ("tokenizer_config.json", b"["),
+    ("tokenizer_config.json", b"[]"),
+]
+
+
+@pytest.mark.parametrize(("file", "content"), DAMAGE)
+def test_a_damaged_directory(tiny: Path, tmp_path: Path, file: str, content: bytes | None) -> None:
+    shutil.copytree(tiny, tmp_path / "bert")
+    if content is None:
+        (tmp_path / "bert" / file).unlink()
+    else:
+        (tmp_path / "bert" / file).write_bytes(content)
+    with pytest.raises(AnnotationError, match="cannot be loaded: ") as caught:
+        load_encoder(str(tmp_path / "bert"))
+    assert "\n" not in str(caught.value)
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_a_model_of_another_size_than_its_weights(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "bert")
+    config = json.loads((tmp_path / "bert" / "config.json").read_text())
+    (tmp_path / "bert" / "config.json").write_text(json.dumps({**config, "vocab_size": 99}))
+    with pytest.raises(AnnotationError, match="cannot be loaded: "):
+        load_encoder(str(tmp_path / "bert"))
+
+
+def test_a_model_that_is_no_sentence_encoder(tiny: Path, tmp_path: Path) -> None:
+    """A language model of the GPT kind has no padding token."""
+    shutil.copytree(tiny, tmp_path / "bert")
+    file = tmp_path / "bert" / "tokenizer_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token": None}))
+    with pytest.raises(AnnotationError, match="its tokenizer has no padding"):
+        load_encoder(str(tmp_path / "bert"))

@@ -1,0 +1,79 @@
+"""The pipeline as `dvc repro` runs it."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tiny_project import UNTRACKED, Project, read_json
+
+STAGES = ["collect", "caption", "annotate", "train-reward", "train-agents", "evaluate"]
+
+
+def ran(log: str) -> list[str]:
+    return re.findall(r"^Running stage '([a-z-]+)'", log, flags=re.MULTILINE)
+
+
+def test_a_first_repro_runs_every_stage_once(finished: Project) -> None:
+    log = (finished.path.parent / "finished.log").read_text()
+    assert ran(log) == STAGES
+
+
+def test_a_second_repro_runs_nothing(finished: Project) -> None:
+    assert ran(finished.dvc("repro")) == []
+    assert "up to date" in finished.dvc("status")
+
+
+def test_a_change_reruns_what_it_touches_alone(finished: Project, tmp_path: Path) -> None:
+    project = finished.copy(tmp_path / "p", UNTRACKED)
+    assert would_run(project) == [], "where runs are logged changes no result"
+    for key, value, first in (
+        ("seed", 1, "collect"),
+        ("collect.steps", 2000, "collect"),
+        ("caption.segment_length", 2, "caption"),
+        ("annotate.n_pairs", 100, "annotate"),
+        ("reward.hidden", [8], "train-reward"),
+        ("agent.steps", 4096, "train-agents"),
+        ("shaping.beta", 1.0, "train-agents"),
+        ("evaluate.episodes", 5, "evaluate"),
+    ):
+        changed = finished.copy(tmp_path / key, {key: value})
+        assert would_run(changed)[0] == first
+        assert set(would_run(changed)) <= set(STAGES[STAGES.index(first) :])
+    assert would_run(Project(tmp_path / "shaping.beta")) == ["train-agents", "evaluate"]
+
+    project.change({"evaluate.episodes": 5, "evaluate.animation_steps": 0})
+    assert ran(project.dvc("repro")) == ["evaluate"]
+    assert {arm["episodes"] for arm in read_json(project.path / "reports/metrics.json")["arms"].values()} == {10}
+    assert would_run(project) == []
+
+
+@pytest.mark.slow
+def test_another_shaping_trains_and_evaluates_again(finished: Project, tmp_path: Path) -> None:
+    project = finished.copy(tmp_path / "p", {**UNTRACKED, "shaping.beta": 1.0})
+    assert ran(project.dvc("repro")) == ["train-agents", "evaluate"]
+    assert ran(project.dvc("repro")) == []
+
+
+def would_run(project: Project) -> list[str]:
+    return ran(project.dvc("repro", "--dry"))
+
+
+def test_metrics_and_plots(finished: Project, tmp_path: Path) -> None:
+    project = finished.copy(tmp_path / "p")
+    shown = project.dvc("metrics", "show", "--md")
+    assert "arms.preference.return.iqm" in shown
+    assert "reward.heldout_accuracy" in shown
+    project.dvc("plots", "show")
+    page = (project.path / "dvc_plots/index.html").read_text()
+    specs = [json.loads(spec) for spec in re.findall(r"var spec = (\{.*?\});\n", page)]
+    assert [spec["title"]["text"] for spec in specs] == ["Return while training", "Success while training"]
+    with (project.path / "reports/curves.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 2048 // 128
+    for spec in specs:
+        plotted = [{key: row[key] for key in rows[0]} for row in spec["data"]["values"]]
+        assert plotted == rows
+        assert "DVC_METRIC" not in json.dumps(spec)

@@ -1,0 +1,127 @@
+"""The whole chain on other environments by their id alone, and under the params that change its course."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.trajectories import read_metadata
+from laurel.rewards.model import RewardModel
+from tiny_project import UNTRACKED, Project, read_json
+
+SMALL: dict[str, Any] = {
+    **UNTRACKED,
+    "collect.steps": 400,
+    "collect.n_envs": 4,
+    "reward.max_epochs": 3,
+    "reward.ensemble": 2,
+    "agent.arms": ["preference", "random_policy"],
+    "agent.seeds": [0],
+    "agent.steps": 128,
+    "agent.ppo.n_envs": 2,
+    "evaluate.episodes": 2,
+    "evaluate.n_envs": 2,
+    "evaluate.bootstrap": 20,
+    "evaluate.animation_steps": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, warm_workers: None) -> None:
+    """Figures are drawn once, for the report."""
+    monkeypatch.setattr("laurel.evaluation.plots.save", lambda *_: None)
+
+
+def report(project: Project) -> tuple[dict[str, Any], str]:
+    """Return metrics and report of a finished project, after checks that hold for every one."""
+    text = (project.path / "reports/metrics.json").read_text()
+    metrics = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in metrics.json"))
+    assert metrics["env"] == project.params.env.id
+    for entry in metrics["arms"].values():
+        assert math.isfinite(entry["return"]["iqm"])
+    page = (project.path / "reports/report.html").read_text()
+    assert ">nan<" not in page.lower()
+    return metrics, page
+
+
+@pytest.mark.parametrize(
+    ("env_id", "has_success"),
+    [
+        ("Acrobot-v1", True),
+        ("Blackjack-v1", True),
+        ("CartPole-v1", True),
+        ("CliffWalking-v1", True),
+        ("FrozenLake-v1", True),
+        ("LunarLander-v3", True),
+        ("MiniGrid-UnlockPickup-v0", True),
+        ("MountainCar-v0", True),
+        ("Pendulum-v1", False),
+        ("Taxi-v3", True),
+    ],
+)
+def test_an_environment_by_its_id_alone(tmp_path: Path, env_id: str, has_success: bool) -> None:
+    project = Project.create(tmp_path / "p", {**SMALL, "env.id": env_id})
+    project.run()
+    metrics, page = report(project)
+    for entry in metrics["arms"].values():
+        assert (entry["success"] is not None) == has_success
+    notes = read_json(project.path / "reports/manifest.json")["notes"]
+    generic = [note for note in notes if "has no room of its own" in note]
+    assert bool(generic) == (env_id == "Pendulum-v1")
+    assert all(note.replace("'", "&#39;") in page for note in generic)
+
+
+def test_doorkey_by_gymnasium_with_all_arms_and_a_scripted_teacher(tmp_path: Path) -> None:
+    changes = {
+        "env.id": "MiniGrid-DoorKey-5x5-v0",
+        "env.backend": "gymnasium",
+        "agent.arms": "full",
+        "annotate.annotator": "scripted",
+        "caption.with_action": True,
+    }
+    project = Project.create(tmp_path / "p", {**SMALL, **changes})
+    project.run()
+    metrics, page = report(project)
+    assert set(metrics["arms"]) == {
+        "extrinsic", "preference", "intrinsic_only", "random_reward",
+        "shuffled_labels", "similarity", "oracle", "random_policy",
+    }  # fmt: skip
+    assert metrics["annotator"] == "scripted"
+    assert "simulated teacher" in page
+    assert "The labels are simulated, not a language model" in page
+    assert read_metadata(project.output("collect"))["backend"] == "gymnasium"
+    said = [text for text in read_vocabulary(project.output("caption")).texts if text.startswith("You try to")]
+    assert said
+
+
+def test_segments_of_three_steps(tmp_path: Path) -> None:
+    changes = {"env.id": "FrozenLake-v1", "caption.segment_length": 3, "caption.with_action": True}
+    project = Project.create(tmp_path / "p", {**SMALL, **changes})
+    project.run()
+    metrics, _ = report(project)
+    segments = read_segments(project.output("caption"))
+    assert segments.members.shape[1] == 3
+    assert metrics["annotation"]["distinct_segments"] == len(segments)
+    vocabulary = read_vocabulary(project.output("caption"))
+    assert RewardModel.load(project.output("train-reward")).texts == tuple(vocabulary.texts), (
+        "captions are paid, not segments"
+    )
+
+
+def test_a_reward_of_observations_from_a_mixture_of_policies(tmp_path: Path, finished: Project) -> None:
+    agent = str(finished.output("train-agents") / "preference" / "seed-0")
+    policies = [
+        {"kind": "random"},
+        {"kind": "checkpoint", "path": agent, "share": 2.0},
+        {"kind": "epsilon_random", "path": agent, "epsilon": 0.3},
+    ]
+    project = Project.create(tmp_path / "p", {**SMALL, "collect.policies": policies, "reward.input": "observation"})
+    project.run()
+    report(project)
+    assert RewardModel.load(project.output("train-reward")).input == "observation"
+    recorded = read_metadata(project.output("collect"))["policies"]
+    assert [policy["n_envs"] for policy in recorded] == [1, 2, 1]
+    assert [bool(policy["digest"]) for policy in recorded] == [False, True, True]

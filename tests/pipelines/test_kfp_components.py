@@ -1,0 +1,117 @@
+"""Components as plain functions, as they are called in a step's process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kfp import dsl
+
+from laurel.components.caption import caption
+from laurel.components.collect import collect
+from laurel.components.plan import plan
+from laurel.components.step import step
+from laurel.data.directory import read_manifest
+
+CONTENT: dict[str, Any] = {
+    "seed": 3.0,  # whole numbers come as floats
+    "env": {"id": "FrozenLake-v1", "backend": "gymnasium"},
+    "collect": {"steps": 300.0, "n_envs": 4.0, "policies": [{"kind": "random", "share": 1.0}]},
+    "agent": {"arms": ["preference", "random_policy"], "seeds": [0.0, 1.0], "steps": 64.0},
+}
+
+
+def test_two_components_in_a_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    trajectories = dsl.Dataset(uri=str(tmp_path / "collect" / "trajectories"))
+    captions = dsl.Dataset(uri=str(tmp_path / "caption" / "captions"))
+    collect.python_func(CONTENT, "1", trajectories)
+    caption.python_func(CONTENT, "1", trajectories, captions)
+    manifest = read_manifest(Path(captions.path), "caption")
+    assert manifest["counts"]["transitions"] == 300
+    assert captions.metadata == {**manifest["counts"], "digest": manifest["digest"]}
+    assert read_manifest(Path(trajectories.path))["params"]["seed"] == 3
+    assert manifest["mlflow_run_id"] is None
+    lines = capfd.readouterr().err
+    assert "laurel step collect: not tracked (MLFLOW_TRACKING_URI is not set)" in lines
+    assert re.search(r"laurel step caption: done \(\d+\.\d s\)\n", lines)
+
+
+def test_tracking_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with step("x", CONTENT) as params:
+        assert not params.tracking.enabled
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    with step("x", CONTENT) as params:
+        assert params.tracking.enabled
+    with step("x", {**CONTENT, "tracking": {"enabled": False}}) as params:
+        assert not params.tracking.enabled
+
+
+def test_the_plan() -> None:
+    assert plan.python_func(CONTENT, "1") == ["preference"]
+
+
+def test_what_the_user_can_mend_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = dsl.Dataset(uri=str(tmp_path / "trajectories"))
+    with pytest.raises(SystemExit) as end:
+        collect.python_func({**CONTENT, "env": {"id": "Nowhere-v0"}, "sed": 1}, "1", made)
+    assert end.value.code == 2
+    (_, failed) = capfd.readouterr().err.splitlines()
+    assert failed.startswith("laurel step collect: failed (params: sed is unknown.")
+    with pytest.raises(SystemExit):
+        collect.python_func({**CONTENT, "env": {"id": "Nowhere-v0"}}, "1", made)
+    assert "Nowhere-v0" in capfd.readouterr().err
+    assert not (tmp_path / "trajectories").exists()
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError), step("x", CONTENT):
+        raise ZeroDivisionError
+
+
+def test_help_is_quick(tmp_path: Path) -> None:
+    code = (
+        "import sys, json\nfrom laurel.cli import main\n"
+        "try:\n    main(['pipeline', 'run', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "--runner {process}" in done.stdout
+    assert not {"kfp", "numpy", "torch", "mlflow", "pydantic"} & set(json.loads(done.stderr))
+
+
+def test_steps_import_neither_the_sdk_nor_its_dependencies(tmp_path: Path) -> None:
+    """An image has kfp without its dependencies."""
+    code = (
+        "import sys, json\nimport laurel.components.step\nfrom kfp.dsl import executor_main\n"
+        "print(json.dumps(sorted({name for name in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "_KFP_RUNTIME": "true"},
+    )
+    loaded = json.loads(done.stdout)
+    assert "kfp.dsl.executor" in loaded
+    assert not {"google.protobuf", "kubernetes", "docker", "kfp.pipeline_spec", "kfp.compiler"} & set(loaded)
+
+
+def test_every_package_is_installed() -> None:
+    import tomllib
+
+    from tiny_project import REPOSITORY
+
+    setup = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = {
+        ".".join(file.parent.relative_to(REPOSITORY / "src").parts)
+        for file in (REPOSITORY / "src").rglob("__init__.py")
+    }
+    assert set(setup["packages"]) == found | {"laurel.components", "laurel.pipelines"}

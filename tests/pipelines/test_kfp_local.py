@@ -1,0 +1,298 @@
+"""The pipeline run by KFP's process runner, and its stages called one after the other: the same result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from laurel.cli import main
+from laurel.data.directory import VOLATILE, digest_directory, read_json, read_manifest, write_json
+from laurel.errors import DataError
+from laurel.params import Params
+from laurel.stages import merge_agents
+from laurel.stages.merge_agents import arms_to_train, narrow
+from tiny_project import Project
+
+SMALL = {
+    "tracking.enabled": False,
+    "env.id": "CartPole-v1",
+    "env.backend": "gymnasium",
+    "collect.steps": 600,
+    "collect.n_envs": 4,
+    "collect.shard_steps": 250,
+    "annotate.annotator": "scripted",
+    "annotate.n_pairs": 60,
+    "reward.input": "observation",
+    "reward.ensemble": 2,
+    "reward.max_epochs": 3,
+    "agent.arms": ["preference", "random_policy", "extrinsic"],
+    "agent.steps": 256,
+    "evaluate.animation_steps": 2,
+    "evaluate.bootstrap": 20,
+}
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Project:
+    """Make a project that is only looked at; the processes of one test run share it."""
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    done = root / f"{name}.done"
+    with FileLock(root / f"{name}.lock"):
+        if not done.exists():
+            make(root / name)
+            done.touch()
+    return Project(root / name)
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Project:
+    """Every stage called in turn, all arms at once."""
+    return made_once(tmp_path_factory, "kfp-direct", lambda path: Project.create(path, SMALL).run())
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """`laurel pipeline run` in a folder of its own."""
+
+    def make(path: Path) -> None:
+        project = Project.create(path, SMALL)
+        done = project.laurel("pipeline", "run", "--output", "out")
+        assert done.returncode == 0, done.stderr
+        (path / "stdout").write_text(done.stdout)
+        (path / "stderr").write_text(done.stderr)
+
+    return made_once(tmp_path_factory, "kfp-ran", make)
+
+
+def figures(reports: Path) -> dict[str, Any]:
+    metrics = read_json(reports / "metrics.json")
+    metrics.pop("seconds")
+    return metrics
+
+
+def test_the_same_metrics(direct: Project, ran: Project) -> None:
+    assert figures(ran.path / "out" / "reports") == figures(direct.output("evaluate"))
+
+
+def test_the_same_agents(direct: Project, ran: Project) -> None:
+    (merged,) = (ran.path / "out" / "steps").glob("*/merge-agents/agents")
+    whole = direct.output("train-agents")
+    assert lasting(merged).keys() == lasting(whole).keys()
+    assert read_manifest(merged)["params"] == read_manifest(whole)["params"]
+    weights = sorted(file.relative_to(whole) for file in whole.rglob("*.safetensors"))
+    assert weights
+    for file in weights:
+        assert (merged / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_what_a_user_sees(ran: Project) -> None:
+    out = ran.path / "out"
+    stdout = (ran.path / "stdout").read_text()
+    assert stdout.startswith("arm ")
+    assert stdout.endswith(f"report:  {out}/reports/report.html\nmetrics: {out}/reports/metrics.json\n")
+    stderr = (ran.path / "stderr").read_text()
+    assert "train-agents preference: done (" in stderr
+    assert "KFP" not in stderr
+    assert "KFP Executor" in (out / "pipeline.log").read_text()
+    read_manifest(out / "reports", "evaluate")
+
+
+def test_what_kfp_shows(ran: Project) -> None:
+    (evaluation,) = (ran.path / "out" / "steps").glob("*/evaluate")
+    reports = evaluation / "reports"
+    assert (evaluation / "report").read_bytes() == (reports / "report.html").read_bytes()
+    assert (evaluation / "metrics").read_bytes() == (reports / "metrics.json").read_bytes()
+    assert (evaluation / "table").read_text().startswith("| arm |")
+    shown = read_json(evaluation / "executor_output.json")["artifacts"]["metrics"]["artifacts"][0]["metadata"]
+    arms = read_json(reports / "metrics.json")["arms"]
+    assert shown["preference.return_iqm"] == arms["preference"]["return"]["iqm"]
+    assert {name.partition(".")[0] for name in shown} == set(arms)
+
+
+def lasting(path: Path) -> dict[str, Any]:
+    return {key: value for key, value in read_manifest(path).items() if key not in VOLATILE}
+
+
+def shards_of(whole: Path, params: Params, place: Path) -> list[Path]:
+    """Take what all arms' training wrote apart, into what training each arm alone writes."""
+    manifest = read_manifest(whole)
+    made = []
+    for arm in arms_to_train(params):
+        path = place / arm
+        path.mkdir(parents=True)
+        trained = (whole / arm).is_dir()
+        if trained:
+            shutil.copytree(whole / arm, path / arm)
+        write_json(
+            path / "manifest.json",
+            {
+                **manifest,
+                "params": {**manifest["params"], "agent": {**manifest["params"]["agent"], "arms": [arm]}},
+                "digest": digest_directory(path),
+                "counts": {**manifest["counts"], "arms": int(trained)},
+                "notes": [note for note in manifest["notes"] if f"arm {arm} " in note],
+            },
+        )
+        made.append(path)
+    return made
+
+
+def merge(direct: Project, shards: list[Path], output: Path, params: Params | None = None) -> None:
+    merge_agents.run(params or direct.params, **direct.inputs("train-agents"), shards=shards, output=output)
+
+
+def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path) -> None:
+    whole = direct.output("train-agents")
+    shards = shards_of(whole, direct.params, tmp_path / "shards")
+    merge(direct, shards[::-1], tmp_path / "merged")
+    assert lasting(tmp_path / "merged") == lasting(whole)
+    assert digest_directory(tmp_path / "merged") == read_manifest(whole)["digest"]
+
+
+def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
+    from laurel.agents.arms import skipped_arms
+    from laurel.envs import room_for
+
+    arms = ("shuffled_labels", *direct.params.agent.arms, "oracle")  # of which the first and the last are left out
+    agent = direct.params.agent.model_copy(update={"arms": arms})
+    params = direct.params.model_copy(update={"agent": agent})
+    no_oracle = room_for(params.env.model_copy(update={"id": "Pendulum-v1"}))
+    notes = list(skipped_arms(params, no_oracle).values())
+    assert len(notes) == 2
+    whole = shutil.copytree(direct.output("train-agents"), tmp_path / "whole")
+    manifest = read_manifest(whole)
+    write_json(whole / "manifest.json", {**manifest, "notes": notes})
+    merge(direct, shards_of(whole, params, tmp_path / "shards"), tmp_path / "merged", params)
+    assert read_manifest(tmp_path / "merged")["notes"] == notes
+
+
+def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
+    params = direct.params
+    shards = shards_of(direct.output("train-agents"), params, tmp_path / "shards")
+    output = tmp_path / "merged"
+    with pytest.raises(DataError, match=r"No shard holds the agents of preference, extrinsic\."):
+        merge(direct, [path for path in shards if path.name not in ("preference", "extrinsic")], output)
+    twice = shutil.copytree(tmp_path / "shards" / "extrinsic", tmp_path / "again")
+    with pytest.raises(DataError, match=r"again: holds agents of extrinsic, as .*shards/extrinsic does"):
+        merge(direct, [*shards, twice], output)
+    with pytest.raises(DataError, match="agents of preference, random_policy, extrinsic"):
+        merge(direct, [direct.output("train-agents")], output)
+    with pytest.raises(DataError, match=r"holds agents of preference with seeds \[0, 1\], but one of"):
+        merge(
+            direct, shards, output, params.model_copy(update={"agent": params.agent.model_copy(update={"seeds": (1,)})})
+        )
+    longer = params.model_copy(update={"agent": params.agent.model_copy(update={"steps": 512})})
+    with pytest.raises(DataError, match=r"was made with agent\.steps 256, but it is 512"):
+        merge(direct, shards, output, longer)
+    assert not output.exists()
+
+
+def test_lineage_goes_through_the_merger(direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
+    for path in shards:
+        write_json(path / "manifest.json", {**read_manifest(path), "mlflow_run_id": f"run of {path.name}"})
+    tracking = direct.params.tracking.model_copy(update={"enabled": True})
+    merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
+    tags = MlflowClient(uri).get_run(read_manifest(tmp_path / "merged")["mlflow_run_id"]).data.tags
+    assert tags["stage"] == "merge-agents"
+    assert (tags["upstream.preference"], tags["upstream.extrinsic"]) == ("run of preference", "run of extrinsic")
+
+
+def test_narrowed_to_an_arm(direct: Project) -> None:
+    narrowed = narrow(direct.params, "extrinsic")
+    assert narrowed.agent.arms == ("extrinsic",)
+    assert narrowed.agent.seeds == direct.params.agent.seeds
+
+
+def test_a_step_that_fails(tmp_path: Path) -> None:
+    project = Project.create(
+        tmp_path / "p", {**SMALL, "annotate.scripted": {"abstain_rate": 1.0}, "tracking.enabled": True}
+    )
+    done = project.laurel("pipeline", "run", "--output", "out")
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("laurel: step annotate failed: None of ")
+    assert "Traceback" not in done.stderr
+    assert "Traceback" not in (tmp_path / "p" / "out" / "pipeline.log").read_text()
+    assert not list((tmp_path / "p").rglob("preferences"))
+    assert not (tmp_path / "p" / "out" / "reports").exists()
+    assert "train-reward" not in done.stderr
+    (logged,) = (tmp_path / "p").rglob("mlflow.db")  # as `laurel caption` does: beside params.yaml
+    assert logged.parent == tmp_path / "p"
+    (captions,) = (tmp_path / "p").rglob("captions")
+    assert read_manifest(captions)["mlflow_run_id"]
+
+    project.change({"tracking.enabled": False})
+    again = project.laurel("pipeline", "run", "--output", "out", "--debug")
+    assert again.returncode == 1
+    assert "PipelineError" in again.stderr
+    assert "KFP Executor" in again.stderr
+
+
+def test_a_step_that_is_killed(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "p", SMALL)
+    running = project.start("pipeline", "run", "--output", "out")
+    try:
+        victim = wait_for(project, "train_reward")
+        os.kill(victim, signal.SIGKILL)
+        _, stderr = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 2
+    last = stderr.splitlines()[-1]
+    assert last.startswith(
+        "laurel: step train-reward failed without a reason of its own: it was killed, or has a defect"
+    )
+    assert last.endswith(f"{tmp_path / 'p' / 'out' / 'pipeline.log'}.")
+    (steps,) = (tmp_path / "p" / "out" / "steps").iterdir()
+    assert (steps / "annotate" / "preferences" / "manifest.json").exists()
+    assert not (steps / "train-reward" / "reward").exists()
+    assert not (tmp_path / "p" / "out" / "reports").exists()
+
+
+def wait_for(project: Project, function: str) -> int:
+    """Return the process of a component, once it has begun its work."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for pid in project.pids():
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"kfp.dsl.executor_main" in command and command[-2] == function.encode():
+                return pid
+        time.sleep(0.02)
+    raise AssertionError(f"{function} has not begun")
+
+
+def test_foreign_reports_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = Project.create(tmp_path / "p", SMALL)
+    (tmp_path / "out" / "reports").mkdir(parents=True)
+    (tmp_path / "out" / "reports" / "thesis.tex").write_text("")
+    arguments = ["pipeline", "run", "--params", str(project.path / "params.yaml"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "out/reports: holds files that are not Laurel's" in capsys.readouterr().err
+    assert json.dumps([file.name for file in (tmp_path / "out").iterdir()]) == '["reports"]'
+
+
+def test_without_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    project = Project.create(tmp_path / "p", SMALL)
+    for name in [name for name in sys.modules if name.startswith("laurel.pipelines")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kfp", None)
+    params = ["--params", str(project.path / "params.yaml")]
+    for action in (["compile", "-o", str(tmp_path / "p.yaml")], ["run", "--output", str(tmp_path / "out")]):
+        assert main(["pipeline", *action, *params]) == 2
+        assert capsys.readouterr().err.endswith("not installed: pip install 'laurel[cloud]'\n")

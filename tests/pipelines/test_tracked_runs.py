@@ -1,0 +1,98 @@
+"""What MLflow knows of a whole run, and that it is optional."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_project import BY_NAME, PLACES_OF, UNTRACKED, Project, read_json
+
+STORE = ("mlflow.db", "mlruns", "mlartifacts", ".mlflow.db.lock")
+
+
+@pytest.fixture(scope="module")
+def client(finished: Project) -> Any:
+    from mlflow import MlflowClient
+
+    return MlflowClient(f"sqlite:///{finished.path}/mlflow.db")
+
+
+@pytest.fixture(scope="module")
+def runs(client: Any) -> list[Any]:
+    experiment = client.get_experiment_by_name("laurel")
+    return client.search_runs([experiment.experiment_id])
+
+
+def test_one_run_a_stage_and_one_an_agent(runs: list[Any]) -> None:
+    stages = [run for run in runs if "arm" not in run.data.tags]
+    assert sorted(run.data.tags["stage"] for run in stages) == sorted(BY_NAME)
+    agents = [run for run in runs if "arm" in run.data.tags]
+    assert sorted((run.data.tags["arm"], run.data.tags["seed"]) for run in agents) == [
+        (arm, seed) for arm in ("extrinsic", "preference") for seed in ("0", "1")
+    ]
+    (parent,) = [run for run in stages if run.data.tags["stage"] == "train-agents"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in agents} == {parent.info.run_id}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    for run in runs:
+        assert run.data.tags["env"] == "MiniGrid-Empty-5x5-v0"
+        assert run.data.tags["annotator"] == "embedding"
+        assert run.data.tags["git_sha"]
+        assert run.data.tags["laurel_version"]
+
+
+def test_runs_lead_to_what_they_were_made_from(finished: Project, runs: list[Any]) -> None:
+    by_id = {run.info.run_id: run for run in runs}
+    for stage in BY_NAME.values():
+        run = by_id[read_json(finished.output(stage.name) / "manifest.json")["mlflow_run_id"]]
+        assert run.data.tags["stage"] == stage.name
+        assert run.data.params["agent.steps"] == "2048"
+        for name in stage.inputs:
+            assert by_id[run.data.tags[f"upstream.{name}"]].data.tags["stage"] == PLACES_OF[name]
+        digests = {entry.dataset.name: entry.dataset.digest for entry in run.inputs.dataset_inputs}
+        assert digests == {
+            name: read_json(place / "manifest.json")["digest"][:32]
+            for name, place in finished.inputs(stage.name).items()
+        }
+
+
+def test_numbers_and_models(finished: Project, client: Any, runs: list[Any]) -> None:
+    metrics = read_json(finished.path / "reports/metrics.json")
+    (evaluation,) = [run for run in runs if run.data.tags["stage"] == "evaluate"]
+    logged = evaluation.data.metrics
+    assert logged["arms.preference.return.iqm"] == metrics["arms"]["preference"]["return"]["iqm"]
+    assert {file.path for file in client.list_artifacts(evaluation.info.run_id)} >= {"report.html", "metrics.json"}
+    agent = next(run for run in runs if run.data.tags.get("arm") == "preference")
+    curve = client.get_metric_history(agent.info.run_id, "return_mean")
+    assert curve
+    assert max(point.step for point in curve) <= 2048
+    names = {model.name for model in client.search_registered_models()}
+    assert names == {"agent.MiniGrid-Empty-5x5-v0", "reward.MiniGrid-Empty-5x5-v0"}
+    best = client.get_model_version_by_alias("agent.MiniGrid-Empty-5x5-v0", "best")
+    assert best.tags["arm"] in ("extrinsic", "preference")
+
+
+def test_nothing_is_written_where_tracking_is_off(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 60, "env.backend": "gymnasium"})
+    assert project.laurel("collect").returncode == 0
+    assert not any((project.path / name).exists() for name in STORE)
+    assert read_json(project.output("collect") / "manifest.json")["mlflow_run_id"] is None
+
+
+def test_the_tracking_uri_is_respected(tmp_path: Path, finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    from laurel.cli import main
+
+    elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
+    (tmp_path / "elsewhere.db").write_bytes((finished.path / "mlflow.db").read_bytes())  # saves its making
+    changes = {"collect.steps": 60, "env.backend": "gymnasium", "tracking.experiment": "mine"}
+    project = Project.create(tmp_path / "p", changes)
+    monkeypatch.chdir(project.path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", elsewhere)
+    assert main(["collect"]) == 0
+    assert os.environ["MLFLOW_TRACKING_URI"] == elsewhere
+    assert not any((project.path / name).exists() for name in STORE)
+    client = MlflowClient(elsewhere)
+    (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert run.info.run_id == read_json(project.output("collect") / "manifest.json")["mlflow_run_id"]

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from laurel.envs import room_for
+from laurel.envs.base import Room, Transitions
+from laurel.errors import ParamsError
+from laurel.params import EmbeddingParams, EnvParams, RewardParams
+from laurel.rewards import functions
+from laurel.rewards.bradley_terry import Comparisons, Ensemble
+from laurel.rewards.functions import CaptionReward, learned, oracle, random_reward, shuffled_labels, similarity
+from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
+
+torch.set_num_threads(1)
+TEXTS = tuple(f"Caption {i}." for i in range(9))
+
+
+@pytest.fixture(scope="module")
+def room() -> Room:
+    return room_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+
+
+def nowhere(n: int) -> Transitions:
+    """Transitions that a function of captions does not look at."""
+    flags = np.zeros(n, np.bool_)
+    return Transitions(np.zeros((n, 1)), np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros((n, 1)), flags, flags)
+
+
+def rewards_of(function: Any, texts: list[str]) -> list[float]:
+    """Ask a function about captions, each once, with ids of their own."""
+    return function(nowhere(len(texts)), np.arange(len(texts)), texts).tolist()
+
+
+def make_model(*, observation: bool = False, n_features: int = 4) -> RewardModel:
+    ensemble = Ensemble(n_features, (6,), size=3, seed=0).eval()
+    embeddings = np.random.default_rng(0).standard_normal((len(TEXTS), n_features)).astype(np.float32)
+    raw = raw_rewards(ensemble, embeddings).mean(axis=0)
+    normalizer = Normalizer.of(raw)
+    return RewardModel(
+        ensemble, normalizer, "observation" if observation else "caption", "fake", 5, TEXTS,
+        normalizer(raw), np.zeros_like(raw), np.ones(len(TEXTS), np.int64), embeddings,
+    )  # fmt: skip
+
+
+class FakeEncoder:
+    """A vector for each text, and a list of what it was asked for."""
+
+    name = "fake"
+    loaded = 0
+
+    def __init__(self) -> None:
+        FakeEncoder.loaded += 1
+        self.asked: list[str] = []
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        self.asked += texts
+        rows = [np.random.default_rng(list(text.encode())).standard_normal(4) for text in texts]
+        return np.array(rows, dtype=np.float32).reshape(-1, 4)
+
+
+@pytest.fixture
+def encoder(monkeypatch: pytest.MonkeyPatch) -> FakeEncoder:
+    fake = FakeEncoder()
+    monkeypatch.setattr("laurel.llm.encoder.load_encoder", lambda name: fake)
+    return fake
+
+
+# -- CaptionReward ----------------------------------------------------------------------------------------------
+def by_length(calls: list[list[str]]) -> Callable[[list[str]], np.ndarray]:
+    def score(texts: list[str]) -> np.ndarray:
+        calls.append(texts)
+        return np.array([len(text) for text in texts], dtype=np.float32)
+
+    return score
+
+
+def test_rewards_are_looked_up_by_id() -> None:
+    function = CaptionReward({"a": 1.5, "b": -2.0}, 0.0, by_length([]))
+    rewards = function(nowhere(5), np.array([1, -1, 0, 0, -1]), ["a", "b"])
+    assert rewards.dtype == np.float32
+    assert rewards.tolist() == [-2.0, -np.inf, 1.5, 1.5, -np.inf]
+    assert function(nowhere(2), np.array([-1, -1]), []).tolist() == [-np.inf] * 2
+
+
+def test_ids_mean_what_the_texts_say_not_the_order_of_the_table() -> None:
+    function = CaptionReward({"a": 1.0, "b": 2.0}, 0.0, by_length([]))
+    assert rewards_of(function, ["b", "a"]) == [2.0, 1.0]
+
+
+def test_captions_that_are_not_known_are_scored_once_when_they_are_met() -> None:
+    calls: list[list[str]] = []
+    function = CaptionReward({"a": 0.5}, 0.0, by_length(calls))
+    texts = ["a"]
+    assert rewards_of(function, texts) == [0.5]
+    assert (calls, function.unseen) == ([], 0)
+    texts += ["long", "a longer one"]
+    ids = np.array([2, 1, 0, -1])
+    assert function(nowhere(4), ids, texts).tolist() == [12.0, 4.0, 0.5, -np.inf]
+    assert function(nowhere(4), ids, texts).tolist() == [12.0, 4.0, 0.5, -np.inf]
+    texts += ["xy"]
+    assert function(nowhere(1), np.array([3]), texts).tolist() == [2.0]
+    assert calls == [["long", "a longer one"], ["xy"]]
+    assert function.unseen == 3
+
+
+def test_a_function_that_needs_no_table_has_met_nothing_unforeseen() -> None:
+    function = CaptionReward({}, 0.0, by_length([]))
+    assert rewards_of(function, ["ab", "c"]) == [2.0, 1.0]
+    assert function.unseen == 0
+
+
+# -- what the arms pay ------------------------------------------------------------------------------------------
+def test_learned_is_the_table_of_the_model_and_its_score_of_the_rest(encoder: FakeEncoder, room: Room) -> None:
+    model = make_model()
+    function = learned(model, room, 0.25)
+    assert function.threshold == model.normalizer.threshold(0.25)
+    assert rewards_of(function, list(TEXTS)) == pytest.approx(model.rewards.tolist())
+    assert encoder.asked == [], "no encoder is needed for what is known"
+    texts = [*TEXTS, "Something new."]
+    expected = model.score(FakeEncoder().encode(["Something new."]))
+    assert rewards_of(function, texts)[-1] == pytest.approx(float(expected[0]))
+    assert encoder.asked == ["Something new."]
+    assert function.unseen == 1
+
+
+def test_on_observations_the_model_reads_what_is_before_and_after(room: Room) -> None:
+    rng = np.random.default_rng(0)
+    before, after = rng.integers(0, 3, (2, 6, room.observation_size), dtype=np.uint8)
+    flags = np.zeros(6, np.bool_)
+    transitions = Transitions(before, np.zeros(6, np.int64), np.zeros(6, np.float32), after, flags, flags)
+    model = make_model(observation=True, n_features=2 * 147)
+    function = learned(model, room, 0.5)
+    ids = np.array([0, -1, 0, 1, 1, -1])
+    rewards = function(transitions, ids, ["a", "b"])
+    features = np.concatenate([room.features(before), room.features(after)], axis=1)
+    expected = np.where(ids >= 0, model.score(features), -np.inf)
+    np.testing.assert_allclose(rewards, expected, atol=1e-6)
+    assert rewards.dtype == np.float32
+    assert function.threshold == model.normalizer.threshold(0.5)
+    assert len(set(rewards[ids >= 0].tolist())) == 4, "it is not the caption that is rewarded"
+    turned = Transitions(after, transitions.action, transitions.reward, before, flags, flags)
+    assert not np.allclose(function(turned, ids, ["a", "b"])[ids >= 0], rewards[ids >= 0])
+
+
+def test_a_random_reward_is_the_captions_own_whenever_and_wherever_it_is_met() -> None:
+    known, new = list(TEXTS), ["Never met 1.", "Never met 2."]
+    function = random_reward(TEXTS, 0.5, seed=3)
+    rewards = dict(zip(known + new, rewards_of(function, known + new), strict=True))
+    shuffled = [new[1], *known[::-1], new[0]]
+    again = dict(zip(shuffled, rewards_of(random_reward(TEXTS, 0.5, seed=3), shuffled), strict=True))
+    assert again == rewards
+    assert function.unseen == 2
+    assert np.mean([rewards[text] for text in known]) == pytest.approx(0, abs=1e-6)
+    assert np.std([rewards[text] for text in known]) == pytest.approx(1, abs=1e-5)
+    other = rewards_of(random_reward(TEXTS, 0.5, seed=4), known)
+    assert not np.allclose(other, [rewards[text] for text in known], atol=0.1)
+
+
+def test_a_random_reward_is_the_same_in_another_process() -> None:
+    code = (
+        "import numpy as np; from laurel.rewards.functions import random_reward;"
+        "f = random_reward(('a', 'b', 'c'), 0.5, 1); print(f.known, f.threshold, f.score(['d']).tolist())"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    here: Any = random_reward(("a", "b", "c"), 0.5, 1)
+    assert out == f"{here.known} {here.threshold} {here.score(['d']).tolist()}"
+
+
+def test_random_rewards_of_new_captions_are_in_the_same_units() -> None:
+    """Which captions were known only moves and scales all of them together."""
+    some, all_of_them = random_reward(TEXTS[:3], 0.5, 0), random_reward(TEXTS, 0.5, 0)
+    a, b = (np.array(rewards_of(function, list(TEXTS))) for function in (some, all_of_them))
+    assert not np.allclose(a, b, atol=0.1)
+    assert np.corrcoef(a, b)[0, 1] == pytest.approx(1, abs=1e-5)
+
+
+def test_random_rewards_are_normal() -> None:
+    rewards = rewards_of(random_reward(("x", "y"), 0.5, 0), [f"text {i}" for i in range(2000)])
+    z = (np.array(rewards) - np.mean(rewards)) / np.std(rewards)
+    assert [np.mean(z < edge) for edge in (-1, 0, 1)] == pytest.approx([0.159, 0.5, 0.841], abs=0.04)
+
+
+def compared(n_pairs: int = 400) -> Comparisons:
+    """Captions with a smaller number are better."""
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, len(TEXTS), (2, n_pairs))
+    n = np.arange(len(TEXTS))
+    return Comparisons(n[:, None], n, first, second, np.where(first == second, 0.5, first < second))
+
+
+def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+    trained_on: list[Any] = []
+    original = functions.fit
+
+    def spy(features: Any, comparisons: Comparisons, params: Any, epochs: int, seed: int) -> Any:
+        trained_on.append((features, comparisons, epochs, seed))
+        return original(features, comparisons, params, epochs, seed)
+
+    monkeypatch.setattr(functions, "fit", spy)
+    model, comparisons, params = make_model(), compared(), RewardParams(ensemble=3, hidden=(8,))
+    for seed in (0, 0, 1):
+        shuffled_labels(model, comparisons, params, 0.5, room, seed)
+    features, shuffled, epochs, _ = trained_on[0]
+    assert features is model.embeddings
+    assert epochs == model.epochs, "as long as the model that it is compared with"
+    assert np.array_equal(shuffled.first, comparisons.first)
+    assert np.array_equal(shuffled.second, comparisons.second)
+    assert sorted(shuffled.p_first) == sorted(comparisons.p_first)
+    agreement = (shuffled.p_first == comparisons.p_first).mean()
+    assert 0.35 < agreement < 0.65
+    assert np.array_equal(trained_on[1][1].p_first, shuffled.p_first)
+    assert not np.array_equal(trained_on[2][1].p_first, shuffled.p_first)
+
+
+def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, room: Room) -> None:
+    model = make_model()
+    params = RewardParams(ensemble=3, hidden=(8,))
+    function = shuffled_labels(model, compared(), params, 0.5, room, 0)
+    rewards = np.array(rewards_of(function, list(TEXTS)))
+    assert rewards.mean() == pytest.approx(0, abs=1e-5)
+    assert rewards.std() == pytest.approx(1, abs=1e-4)
+    assert (rewards > function.threshold).sum() == len(TEXTS) // 2
+    assert abs(np.corrcoef(rewards, model.rewards)[0, 1]) < 0.999, "not the model's own"
+    rewards_of(function, [*TEXTS, "New."])
+    assert (encoder.asked, function.unseen) == (["New."], 1)
+
+
+def test_shuffled_labels_need_captions(room: Room) -> None:
+    with pytest.raises(ParamsError, match=r'"shuffled_labels" needs reward\.input "caption"'):
+        shuffled_labels(make_model(observation=True), compared(), RewardParams(), 0.5, room, 0)
+
+
+def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+    utility = np.linspace(0.3, -0.2, len(TEXTS)).astype(np.float32)
+    asked: list[tuple[str, ...]] = []
+
+    def utilities(texts: tuple[str, ...], params: Any, room: Room) -> np.ndarray:
+        asked.append(texts)
+        return np.full(len(texts), 0.8, dtype=np.float32)
+
+    monkeypatch.setattr(functions, "utilities", utilities)
+    function = similarity(TEXTS, utility, EmbeddingParams(), 0.5, room)
+    normalised = (utility - utility.mean()) / utility.std()
+    assert rewards_of(function, [*TEXTS, "New."]) == pytest.approx(
+        [*normalised, (0.8 - utility.mean()) / utility.std()], abs=1e-4
+    )
+    assert asked == [("New.",)]
+    assert function.unseen == 1
+    assert function.threshold == pytest.approx(0, abs=1e-5), "the median of evenly spread ones"
+
+
+def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+    fake = FakeEncoder()
+    monkeypatch.setattr("laurel.feedback.embedding.load_encoder", lambda name: fake)
+    utility = functions.utilities(("You turn.", room.goal), EmbeddingParams(), room)
+    turn, goal, anti_goal = FakeEncoder().encode(["You turn.", room.goal, room.anti_goal])
+    np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)
+
+
+def test_the_oracle_pays_progress_as_it_is(room: Room) -> None:
+    function = oracle(room)
+    assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
+    assert function.threshold == 0.0
+    assert function.unseen == 0

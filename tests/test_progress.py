@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+
+from laurel import progress as module
+from laurel.progress import progress
+
+Clock = Callable[[float], None]
+
+
+@pytest.fixture
+def wait(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Let time pass at a word."""
+    now = [1000.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    return wait
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    captured = capsys.readouterr()
+    assert captured.out == "", "standard output is for results"
+    return captured.err.splitlines()
+
+
+def test_work_under_a_second_says_nothing(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(1000, "collect", "steps") as advance:
+        for _ in range(10):
+            wait(0.09)
+            advance(100)
+    assert lines(capsys) == []
+
+
+def test_a_line_at_the_end_says_how_fast_it_was(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(20_000, "collect", "steps") as advance:
+        wait(4)
+        advance(20_000)
+    assert lines(capsys) == ["collect: 20,000/20,000 steps (5,000/s, 4 s)"]
+
+
+def test_a_line_now_and_then(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(3000, "train-agents", "steps") as advance:
+        for _ in range(6):
+            wait(5)
+            advance(500)
+    assert lines(capsys) == [
+        "train-agents: 1,000/3,000 steps (100/s, 20 s left)",
+        "train-agents: 2,000/3,000 steps (100/s, 10 s left)",
+        "train-agents: 3,000/3,000 steps (100/s, 30 s)",
+    ]
+
+
+def test_time_goes_by_before_anything_is_done(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(50, "evaluate", "episodes") as advance:
+        wait(11)
+        advance(0)
+        wait(11)
+        advance(25)
+    assert lines(capsys) == [
+        "evaluate: 0/50 episodes (0/s, just begun)",
+        "evaluate: 25/50 episodes (1/s, 22 s left)",
+        "evaluate: 25/50 episodes (1/s, 22 s left)",
+    ]
+
+
+def test_no_end_is_claimed_of_work_that_failed(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        with progress(10, "collect", "steps") as advance:
+            wait(5)
+            advance(10)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert lines(capsys) == []
+
+
+def test_a_bar_on_a_terminal() -> None:
+    code = (
+        "from laurel.progress import progress\n"
+        "with progress(2000, 'collect', 'steps') as advance:\n"
+        "    [advance(1000) for _ in range(2)]\n"
+    )
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    done = subprocess.run([sys.executable, "-c", code], stderr=child, stdout=subprocess.PIPE, timeout=60, check=True)
+    os.close(child)
+    said = ""
+    with suppress(OSError), os.fdopen(parent) as stream:  # the end of a terminal is an error
+        while character := stream.read(1):
+            said += character
+    assert done.stdout == b""
+    assert "collect" in said
+    assert "100%" in said
+    assert "2.00k/2.00k" in said
+    assert "steps" in said

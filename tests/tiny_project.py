@@ -1,0 +1,192 @@
+"""A project small enough that a test can run the whole pipeline in it: a folder with params.yaml and data."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from laurel.cli import PLACES, STAGES, Stage
+from laurel.data.directory import VOLATILE
+from laurel.params import Params, load_params
+
+REPOSITORY = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+
+TINY: dict[str, Any] = {
+    "seed": 0,
+    "env": {"id": "MiniGrid-Empty-5x5-v0"},
+    "collect": {"steps": 3000, "n_envs": 8, "shard_steps": 1000},
+    "caption": {},
+    "annotate": {"n_pairs": 200},
+    "reward": {"ensemble": 3, "hidden": [16], "max_epochs": 30, "patience": 5},
+    "shaping": {},
+    "agent": {
+        "arms": ["extrinsic", "preference", "random_policy"],
+        "seeds": [0, 1],
+        "steps": 2048,
+        "checkpoint_steps": 512,
+        "ppo": {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [16]},
+    },
+    "evaluate": {"episodes": 4, "n_envs": 4, "bootstrap": 100, "animation_steps": 10},
+    "tracking": {},
+}
+UNTRACKED = {"tracking.enabled": False}
+BY_NAME = {stage.name: stage for stage in STAGES}
+PLACES_OF = {name: stage.name for stage in STAGES for name, place in PLACES.items() if place == stage.output}
+"""What is handed on -> the stage that writes it."""
+
+Changes = Mapping[str, Any]
+"""Dotted key -> value, as in {"shaping.beta": 1.0}."""
+SAME: Changes = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Project:
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, changes: Changes = SAME) -> Project:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "params.yaml").write_text(yaml.safe_dump(TINY, sort_keys=False))
+        project = cls(path)
+        project.change(changes)
+        return project
+
+    def change(self, changes: Changes) -> None:
+        """Set keys of params.yaml."""
+        file = self.path / "params.yaml"
+        content = yaml.safe_load(file.read_text())
+        for key, value in changes.items():
+            *sections, last = key.split(".")
+            place = content
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[last] = value
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def copy(self, path: Path, changes: Changes = SAME, *, without: Sequence[str] = ()) -> Project:
+        """Copy everything but the outputs of the stages that are named."""
+        shutil.copytree(self.path, path, symlinks=True, dirs_exist_ok=True)
+        project = Project(path)
+        for stage in without:
+            shutil.rmtree(project.output(stage))
+        project.change(changes)
+        return project
+
+    @property
+    def params(self) -> Params:
+        return load_params(self.path / "params.yaml")
+
+    def output(self, stage: str) -> Path:
+        return self.path / BY_NAME[stage].output
+
+    def inputs(self, stage: str) -> dict[str, Path]:
+        return {name: self.path / PLACES[name] for name in BY_NAME[stage].inputs}
+
+    def run(self, *stages: str) -> None:
+        """Run stages (all if none is named) in this process."""
+        for name in stages or BY_NAME:
+            stage: Stage = BY_NAME[name]
+            module = importlib.import_module(stage.module)
+            module.run(self.params, **self.inputs(name), output=self.output(name))
+
+    def laurel(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run the command line in a process of its own."""
+        return self._run([sys.executable, "-m", "laurel", *arguments], **options)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start the command line in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "laurel", *arguments],
+            cwd=self.path,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def dvc(self, *arguments: str) -> str:
+        """Run DVC, which must succeed; return what it said."""
+        done = self._run([str(BIN / "dvc"), *arguments])
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def _run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        options = {"capture_output": True, "text": True, "timeout": 300, **options}
+        return subprocess.run(command, cwd=self.path, env=self.environment(), check=False, **options)
+
+    def environment(self) -> dict[str, str]:
+        """Return what a user's shell would have, and nothing of the machine's own settings."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "DVC_", "GIT_"))}
+        return {
+            **kept,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "DVC_NO_ANALYTICS": "1",
+            "DVC_SITE_CACHE_DIR": str(self.path.parent / "dvc-site-cache"),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+        }
+
+    def pids(self) -> list[int]:
+        """List the processes that work in this folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if (entry / "cwd").readlink() == self.path and "State:\tZ" not in (entry / "status").read_text():
+                        found.append(int(entry.name))
+                except OSError:  # it has ended meanwhile
+                    continue
+        return found
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def lasting_content(output: Path) -> dict[str, Any]:
+    """Return file -> content of a stage's output, without what two equal runs may differ in: times and run ids.
+
+    Digests of agents count as times, since agents hold the seconds that they were trained for.
+    """
+    content: dict[str, Any] = {}
+    for file in sorted(path for path in output.rglob("*") if path.is_file()):
+        name = file.relative_to(output).as_posix()
+        match file.name:
+            case "manifest.json":
+                content[name] = _lasting_manifest(read_json(file))
+            case "state.json" | "metrics.json":
+                content[name] = {key: value for key, value in read_json(file).items() if key != "seconds"}
+            case "curve.parquet":
+                content[name] = pq.read_table(file).drop_columns("seconds").to_pylist()
+            case "curves.csv":
+                with file.open() as stream:
+                    content[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(stream)]
+            case "report.html":
+                timeless = re.sub(r"<h2>Time</h2>.*?</section>", "", file.read_text(), flags=re.DOTALL)
+                content[name] = re.sub(r"tracking:\n  enabled: (true|false)", "", timeless)
+            case _:
+                content[name] = file.read_bytes()
+    return content
+
+
+def _lasting_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in manifest.items() if key not in VOLATILE}
+    if manifest["stage"] in ("train-agents", "evaluate"):
+        kept.pop("digest")
+    kept["inputs"] = {name: digest for name, digest in manifest["inputs"].items() if name != "agents"}
+    return kept
