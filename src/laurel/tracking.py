@@ -247,7 +247,7 @@ def _failures() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, SQLAlchemyError, OSError, ImportError
+    return MlflowException, OSError, ImportError
 
 
 def _without_secrets(text: str) -> str:
