@@ -46,7 +46,7 @@ def warm_workers() -> None:
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project in which `dvc repro` has run once; only to be looked at. Processes of one test run share it."""
-    root = Path(os.environ.get("LAUREL_TMP") or tmp_path_factory.getbasetemp())
+    root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
     project = Project(root / "finished")

@@ -229,6 +229,17 @@ def test_many_and_long_parameters(database: str, tmp_path: Path) -> None:
     assert set(logged_params) == set(flatten(params.dump()))
 
 
+def test_an_input_that_was_not_tracked_has_no_run_to_refer_to(database: str, tmp_path: Path) -> None:
+    with output_directory(tmp_path / "trajectories", stage="collect", params={}):
+        pass
+    output, inputs = Output(tmp_path), {"trajectories": tmp_path / "trajectories"}
+    with Tracker(make_params(), "caption", inputs, output).stage_run() as run:
+        assert run is not None
+    found = MlflowClient(database).get_run(run.id)
+    assert not any(tag.startswith("upstream.") for tag in found.data.tags)
+    assert [entry.dataset.name for entry in found.inputs.dataset_inputs] == ["trajectories"]
+
+
 # -- where runs are logged --------------------------------------------------------------------------------------
 def test_the_environment_variable_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://somewhere")

@@ -247,7 +247,7 @@ def _failures() -> tuple[type[Exception], ...]:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    return MlflowException, OSError, ImportError
+    return MlflowException, SQLAlchemyError, OSError, ImportError
 
 
 def _without_secrets(text: str) -> str:

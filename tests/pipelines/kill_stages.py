@@ -13,16 +13,17 @@ from pathlib import Path
 
 from killer import done, killed_at
 
-from tiny_project import BY_NAME, Project, lasting_content
+from laurel.envs import room_for
+from laurel.llm.encoder import load_encoder
+from tiny_project import Project, lasting_content
 
 
 def main(folder: str, stage: str, every: str) -> None:
     project = Project(Path(folder))
-    importlib.import_module(BY_NAME[stage].module)
-    for module in ("annotator", "embedding"):
-        importlib.import_module(f"laurel.feedback.{module}")
-    for module in ("laurel.rewards.training", "laurel.llm.encoder", "laurel.envs.vector", "laurel.data.captions"):
-        importlib.import_module(module)
+    for module in ("laurel.rewards.training", "laurel.feedback.embedding", "laurel.envs.vector", "laurel.data.tally"):
+        importlib.import_module(module)  # once, not in every process
+    room_for(project.params.env)
+    load_encoder(project.params.reward.encoder)
     place = project.output(stage)
     kept = project.path / "kept"
     shutil.copytree(place, kept)
@@ -47,7 +48,7 @@ def main(folder: str, stage: str, every: str) -> None:
         assert beside == [f".{place.name}.lock"], f"{beside} after a kill before step {n}"
         n += int(every)
     assert old in seen
-    print(f"killed up to step {n}")
+    sys.stdout.write(f"killed up to step {n}\n")
 
 
 if __name__ == "__main__":

@@ -31,18 +31,17 @@ def test_a_change_reruns_what_it_touches_alone(finished: Project, tmp_path: Path
     assert would_run(project) == [], "where runs are logged changes no result"
     for key, value, first in (
         ("seed", 1, "collect"),
-        ("collect.steps", 2000, "collect"),
         ("caption.segment_length", 2, "caption"),
         ("annotate.n_pairs", 100, "annotate"),
         ("reward.hidden", [8], "train-reward"),
-        ("agent.steps", 4096, "train-agents"),
         ("shaping.beta", 1.0, "train-agents"),
         ("evaluate.episodes", 5, "evaluate"),
     ):
-        changed = finished.copy(tmp_path / key, {key: value})
-        assert would_run(changed)[0] == first
-        assert set(would_run(changed)) <= set(STAGES[STAGES.index(first) :])
-    assert would_run(Project(tmp_path / "shaping.beta")) == ["train-agents", "evaluate"]
+        rerun = would_run(finished.copy(tmp_path / key, {key: value}))
+        assert rerun[0] == first
+        assert set(rerun) <= set(STAGES[STAGES.index(first) :])
+        if key == "shaping.beta":
+            assert rerun == ["train-agents", "evaluate"]
 
     project.change({"evaluate.episodes": 5, "evaluate.animation_steps": 0})
     assert ran(project.dvc("repro")) == ["evaluate"]

@@ -14,7 +14,8 @@ from tiny_project import UNTRACKED, Project, read_json
 
 SMALL: dict[str, Any] = {
     **UNTRACKED,
-    "collect.steps": 400,
+    "collect.steps": 240,
+    "annotate.n_pairs": 60,
     "collect.n_envs": 4,
     "reward.max_epochs": 3,
     "reward.ensemble": 2,
@@ -50,16 +51,16 @@ def report(project: Project) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize(
     ("env_id", "has_success"),
     [
-        ("Acrobot-v1", True),
-        ("Blackjack-v1", True),
+        pytest.param("Acrobot-v1", True, marks=pytest.mark.slow),
+        pytest.param("Blackjack-v1", True, marks=pytest.mark.slow),
         ("CartPole-v1", True),
-        ("CliffWalking-v1", True),
-        ("FrozenLake-v1", True),
-        ("LunarLander-v3", True),
-        ("MiniGrid-UnlockPickup-v0", True),
-        ("MountainCar-v0", True),
+        pytest.param("CliffWalking-v1", True, marks=pytest.mark.slow),
+        pytest.param("FrozenLake-v1", True, marks=pytest.mark.slow),
+        pytest.param("LunarLander-v3", True, marks=pytest.mark.slow),
+        pytest.param("MiniGrid-UnlockPickup-v0", True, marks=pytest.mark.slow),
+        pytest.param("MountainCar-v0", True, marks=pytest.mark.slow),
         ("Pendulum-v1", False),
-        ("Taxi-v3", True),
+        pytest.param("Taxi-v3", True, marks=pytest.mark.slow),
     ],
 )
 def test_an_environment_by_its_id_alone(tmp_path: Path, env_id: str, has_success: bool) -> None:

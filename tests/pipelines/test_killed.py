@@ -1,12 +1,19 @@
 """A stage that is killed leaves nothing half-written, no process, and no trace in what is done afterwards."""
 
+import os
+import random
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tiny_project import UNTRACKED, Changes, Project
+from tiny_project import UNTRACKED, Changes, Project, lasting_content
 
 HERE = Path(__file__).parent
 
@@ -14,10 +21,10 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize(
     ("stage", "changes", "every"),
     [
-        ("collect", {"collect.steps": 700, "collect.shard_steps": 400}, 2),
-        ("caption", {"caption.with_action": True}, 1),
-        pytest.param("annotate", {"annotate.n_pairs": 7}, 3, marks=pytest.mark.slow),
-        pytest.param("train-reward", {"reward.max_epochs": 2}, 3, marks=pytest.mark.slow),
+        ("caption", {"caption.with_action": True}, 5),
+        pytest.param("collect", {"collect.steps": 700, "collect.shard_steps": 400}, 4, marks=pytest.mark.slow),
+        pytest.param("annotate", {"annotate.n_pairs": 7}, 5, marks=pytest.mark.slow),
+        pytest.param("train-reward", {"reward.max_epochs": 2}, 5, marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_its_steps(finished: Project, tmp_path: Path, stage: str, changes: Changes, every: int) -> None:
@@ -32,3 +39,108 @@ def test_killed_at_its_steps(finished: Project, tmp_path: Path, stage: str, chan
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("killed up to step")
+
+
+# -- the command line, at moments that nobody chose ------------------------------------------------
+def kill(project: Project, stage: str, begun: Callable[[], bool], within: float, *, group: bool = True) -> float:
+    """Start a stage, kill it within some seconds of its beginning; return after how many."""
+    process = project.start(stage)
+    deadline = time.monotonic() + 60
+    while not begun() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    delay = random.random() * within
+    time.sleep(delay)
+    if group:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while project.pids() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert project.pids() == [], "the processes of a killed command end by themselves"
+    return delay
+
+
+def partial(project: Project, stage: str) -> list[Path]:
+    place = project.output(stage)
+    return list(place.parent.glob(f".{place.name}.*.partial"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["collect", "caption", "annotate", "train-reward"])
+def test_a_killed_command_leaves_the_old_output(finished: Project, tmp_path: Path, stage: str) -> None:
+    project = finished.copy(tmp_path / "p", UNTRACKED)
+    before = lasting_content(project.output(stage))
+    delay = kill(project, stage, lambda: bool(partial(project, stage)), 0.5)
+    assert lasting_content(project.output(stage)) == before, delay
+    project.run(stage)
+    assert lasting_content(project.output(stage)) == before, delay
+    assert partial(project, stage) == []
+
+
+def trained_for(place: Path) -> dict[str, list[float]]:
+    """Return agent -> the seconds after which each update of its last checkpoint was done."""
+    found = {}
+    for file in sorted(place.glob("*/*/curve.parquet")):  # .seed-0.previous comes first, and counts if it is alone
+        arm, seed = file.parent.parent.name, file.parent.name.removeprefix(".").removesuffix(".previous")
+        if not seed.endswith(".writing"):
+            found[f"{arm}/{seed}"] = pq.read_table(file)["seconds"].to_pylist()
+    return found
+
+
+def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path, warm_workers: None) -> None:
+    changes = {**UNTRACKED, "agent.steps": 6144, "agent.workers": 2}
+    project = finished.copy(tmp_path / "p", changes)
+    undisturbed = project.copy(tmp_path / "q")
+    undisturbed.run("train-agents")
+    place = project.output("train-agents")
+    old = lasting_content(place)
+    known: dict[str, list[float]] = {}
+    killed = time.time_ns()
+    for group in (True, False):
+
+        def further(since: int = killed) -> bool:
+            states = [file for path in partial(project, "train-agents") for file in path.glob("*/seed-*/state.json")]
+            with suppress(FileNotFoundError):  # just replaced
+                return any(file.stat().st_mtime_ns > since for file in states)
+            return False
+
+        delay = kill(project, "train-agents", further, 0.5, group=group)
+        killed = time.time_ns()
+        assert lasting_content(place) == old, delay
+        now = trained_for(partial(project, "train-agents")[0])
+        assert now != known, "there is something to go on from"
+        for agent, seconds in known.items():
+            assert now[agent][: len(seconds)] == seconds, f"{agent} was trained anew ({delay})"
+        known = now
+    project.run("train-agents")
+    final = trained_for(place)
+    for agent, seconds in known.items():
+        assert final[agent][: len(seconds)] == seconds, f"{agent} was trained anew"
+    assert lasting_content(place) == lasting_content(undisturbed.output("train-agents"))
+    assert partial(project, "train-agents") == []
+
+
+def test_a_killed_evaluation_goes_on(finished: Project, tmp_path: Path, warm_workers: None) -> None:
+    project = finished.copy(tmp_path / "p", {**UNTRACKED, "evaluate.episodes": 8})
+    undisturbed = project.copy(tmp_path / "q")
+    undisturbed.run("evaluate")
+    old = lasting_content(project.output("evaluate"))
+    played: dict[Path, int] = {}
+    for _ in range(2):
+        so_far = len(played)
+
+        def further(so_far: int = so_far) -> bool:
+            return any(len(list(place.glob("episodes/*.parquet"))) > so_far for place in partial(project, "evaluate"))
+
+        delay = kill(project, "evaluate", further, 1.0)
+        assert lasting_content(project.output("evaluate")) == old, delay
+        (place,) = partial(project, "evaluate")
+        tables = {table: table.stat().st_mtime_ns for table in place.glob("episodes/*.parquet")}
+        assert tables
+        assert {table: tables[table] for table in played} == played, "what was played is not played again"
+        played = tables
+    project.run("evaluate")
+    assert lasting_content(project.output("evaluate")) == lasting_content(undisturbed.output("evaluate"))
+    assert partial(project, "evaluate") == []

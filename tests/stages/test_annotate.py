@@ -69,9 +69,7 @@ def judged_by(monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
 @pytest.mark.parametrize("failure", ["parse_failed", "api_failed"])
 def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     judged_by(monkeypatch, "ok", "ok", failure)
-    with pytest.raises(
-        AnnotationError, match=r"3\d% of \d+ pairs have no label .*at most 5% .*max_failure_rate"
-    ):
+    with pytest.raises(AnnotationError, match=r"3\d% of \d+ pairs have no label .*at most 5% .*max_failure_rate"):
         project.run("annotate")
     assert not project.output("annotate").exists()
     project.change({"annotate.max_failure_rate": 0.5})

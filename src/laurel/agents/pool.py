@@ -1,26 +1,29 @@
 """Jobs over the cores, a process each: one that dies takes nothing with it but its own work.
 
 Processes are forked from a server that has imported what they need, so that a job starts in milliseconds.
-Knows nothing about what the jobs do.
+Each tells its parent through a pipe how far it is and, if so, why it failed; the pipe's end is the process's
+end, for either side. Knows nothing about what the jobs do.
 """
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
 
 from laurel.errors import LaurelError, WorkerError
 
 Advance = Callable[[int], None]
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,15 @@ class Job:
     name: str
     work: Callable[..., None]
     args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A job that runs, and the end of the pipe by which it is heard."""
+
+    job: Job
+    process: Any
+    receiver: Connection
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, advance: Advance, preload: Sequence[str] = ()) -> None:
@@ -49,68 +61,91 @@ def run_jobs(jobs: Sequence[Job], workers: int, advance: Advance, preload: Seque
     context: Any = multiprocessing.get_context(method)
     if method == "forkserver":
         context.set_forkserver_preload(["laurel.agents.pool", *preload])
-    done = context.Value(ctypes.c_int64, 0)
+        with _deaf_to_ctrl_c():
+            forkserver.ensure_running()
     waiting = list(reversed(jobs))
-    running: list[tuple[Job, Any, Connection]] = []
-    reported = 0
+    running: list[_Worker] = []
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                job = waiting.pop()
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=_main, args=(job, done, sender, os.getpid()), name=job.name, daemon=True
-                )
-                process.start()
-                sender.close()
-                running.append((job, process, receiver))
-            time.sleep(0.05)
-            for entry in [entry for entry in running if not entry[1].is_alive()]:
-                running.remove(entry)
-                _check(*entry)
-            total = done.value
-            advance(total - reported)
-            reported = total
+                running.append(_start(context, waiting.pop()))
+            time.sleep(POLL_SECONDS)
+            advance(sum(_hear(worker) for worker in running))
+            running = [worker for worker in running if not worker.receiver.closed]
     finally:
-        for _, process, _ in running:
-            process.terminate()
-        for _, process, _ in running:
-            process.join()
+        for worker in running:
+            worker.process.terminate()
+        for worker in running:
+            worker.process.join()
 
 
-def _check(job: Job, process: Any, receiver: Connection) -> None:
-    """Raise what a finished process failed with."""
-    process.join()
-    with suppress(EOFError):  # nothing was sent
-        raise LaurelError(receiver.recv())
-    if process.exitcode != 0:
-        code = process.exitcode
+def _start(context: Any, job: Job) -> _Worker:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(job, sender), name=job.name, daemon=True)
+    process.start()
+    sender.close()
+    return _Worker(job, process, receiver)
+
+
+def _hear(worker: _Worker) -> int:
+    """Return how many more units a worker has done; close its pipe when it is over.
+
+    Raises:
+        LaurelError: the job raised it.
+        WorkerError: its process died.
+    """
+    done, ended = 0, False
+    try:
+        while worker.receiver.poll():
+            message = worker.receiver.recv()
+            if isinstance(message, str):
+                raise LaurelError(message)
+            done += message
+    except (EOFError, OSError):  # the process is over, be it amid a message
+        ended = True
+    if ended:
+        worker.receiver.close()
+        worker.process.join()
+        _check_exit(worker)
+    return done
+
+
+def _check_exit(worker: _Worker) -> None:
+    code = worker.process.exitcode
+    if code != 0:
         how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"exit code {code}, see its traceback above"
         raise WorkerError(
-            f"{job.name}: its process died ({how}). What was finished is kept: run the same command again to go on."
+            f"{worker.job.name}: its process died ({how}). What was finished is kept: run the same command again "
+            "to go on."
         )
 
 
-def _main(job: Job, done: Any, sender: Connection, parent: int) -> None:
+def _main(job: Job, sender: Connection) -> None:
     """Do a job in a child process: quiet on Ctrl-C, gone when the parent is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def advance(n: int) -> None:
-        with done.get_lock():
-            done.value += n
-        if not _alive(parent):
+    def tell(message: int | str) -> None:
+        try:
+            sender.send(message)
+        except BrokenPipeError:  # nobody waits for this work any more
             os._exit(1)
 
+    tell(0)
     try:
-        job.work(*job.args, advance)
+        job.work(*job.args, tell)
     except LaurelError as error:
-        sender.send(str(error))
+        tell(str(error))
         sys.exit(2)
 
 
-def _alive(pid: int) -> bool:
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Let a process that is started here ignore Ctrl-C from its first moment: ending it is its parent's business."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may say what signals do
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -1,0 +1,319 @@
+"""Jobs in processes of their own: what they do, how they fail, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.agents.pool import Job, run_jobs
+from laurel.errors import DataError, LaurelError, WorkerError
+
+Advance = Callable[[int], None]
+
+
+# -- jobs, which other processes import from here ---------------------------------------------------------------
+def count(path: Path, steps: list[int], pause: float, advance: Advance) -> None:
+    """Report steps one by one, and leave behind when it was at work."""
+    begin = time.monotonic()
+    for step in steps:
+        time.sleep(pause)
+        advance(step)
+    path.write_text(f"{begin} {time.monotonic()} {os.getpid()}")
+
+
+def fail(error: Exception, advance: Advance) -> None:
+    advance(1)
+    raise error
+
+
+def exit_at_once(code: int, advance: Advance) -> None:
+    os._exit(code)
+
+
+def die(number: int, advance: Advance) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def linger(path: Path, advance: Advance) -> None:
+    """Work for a minute, in steps."""
+    path.write_text(str(os.getpid()))
+    for _ in range(6000):
+        time.sleep(0.01)
+        advance(1)
+
+
+def sleep(path: Path, advance: Advance) -> None:
+    """Say nothing for a minute."""
+    path.write_text(str(os.getpid()))
+    time.sleep(60)
+
+
+def read_pids(files: list[Path]) -> list[int]:
+    """Wait until jobs have said which process they are."""
+    deadline = time.monotonic() + 60
+    while not all(file.exists() and file.read_text() for file in files):
+        assert time.monotonic() < deadline, "the jobs did not begin"
+        time.sleep(0.02)
+    return [int(file.read_text()) for file in files]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return "State:\tZ" not in state
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a process is left"
+        time.sleep(0.02)
+
+
+def ignore(_: int) -> None:
+    """Nobody looks at the progress."""
+
+
+# -- work -------------------------------------------------------------------------------------------------------
+def test_all_jobs_are_done_and_their_progress_adds_up(tmp_path: Path) -> None:
+    steps = [[1, 2, 3], [], [10], [100] * 5]
+    jobs = [Job(f"job {i}", count, (tmp_path / str(i), of_job, 0.0)) for i, of_job in enumerate(steps)]
+    reported: list[int] = []
+    run_jobs(jobs, 2, reported.append)
+    assert sum(reported) == sum(map(sum, steps))
+    assert all((tmp_path / str(i)).exists() for i in range(4))
+    pids = {(tmp_path / str(i)).read_text().split()[2] for i in range(4)}
+    assert len(pids) == 4, "a process each"
+    assert str(os.getpid()) not in pids
+
+
+def test_no_jobs() -> None:
+    run_jobs([], 2, ignore)
+
+
+def test_progress_is_told_while_it_is_made(tmp_path: Path) -> None:
+    told: list[tuple[float, int]] = []
+    run_jobs([Job("slow", count, (tmp_path / "times", [1] * 10, 0.1))], 1, lambda n: told.append((time.monotonic(), n)))
+    _, end, _ = map(float, (tmp_path / "times").read_text().split())
+    assert sum(n for moment, n in told if moment < end - 0.3) >= 3
+
+
+@pytest.mark.parametrize("workers", [1, 2, 9])
+def test_as_many_at_a_time_as_there_are_workers_and_in_order(workers: int, tmp_path: Path) -> None:
+    jobs = [Job(f"job {i}", count, (tmp_path / str(i), [1], 0.3)) for i in range(4)]
+    run_jobs(jobs, workers, ignore)
+    times = [tuple(map(float, (tmp_path / str(i)).read_text().split()[:2])) for i in range(4)]
+    at_once = [sum(begin <= moment < end for begin, end in times) for moment, _ in times]
+    assert max(at_once) == min(workers, 4)
+    if workers == 1:
+        assert times == sorted(times)
+
+
+def test_a_job_may_report_more_than_a_pipe_holds(tmp_path: Path) -> None:
+    reported: list[int] = []
+    run_jobs([Job("chatty", count, (tmp_path / "done", [1] * 30_000, 0.0))], 1, reported.append)
+    assert sum(reported) == 30_000
+
+
+# -- failure ----------------------------------------------------------------------------------------------------
+def test_an_error_that_can_be_mended_says_its_sentence_and_stops_the_others(tmp_path: Path) -> None:
+    jobs = [Job("long", linger, (tmp_path / "pid",)), Job("bad", fail, (DataError("x.parquet: cannot be read."),))]
+    started = time.monotonic()
+    with pytest.raises(LaurelError, match=r"^x\.parquet: cannot be read\.$"):
+        run_jobs(jobs, 2, ignore)
+    assert time.monotonic() - started < 30
+    if (tmp_path / "pid").exists():
+        wait_until_gone(read_pids([tmp_path / "pid"]), 2)
+
+
+def test_a_sentence_of_any_length() -> None:
+    sentence = "It is a long story. " * 50_000  # more than a pipe holds
+    with pytest.raises(LaurelError) as caught:
+        run_jobs([Job("bad", fail, (DataError(sentence),))], 1, ignore)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("work", "argument", "how"),
+    [
+        (exit_at_once, 3, r"exit code 3, see its traceback above"),
+        (die, signal.SIGKILL, r"killed by signal 9 \(out of memory\?\)"),
+        (die, signal.SIGSEGV, r"killed by signal 11"),
+    ],
+)
+def test_a_process_that_dies_is_named(work: Any, argument: int, how: str, tmp_path: Path) -> None:
+    jobs = [Job("job 1", count, (tmp_path / "done", [1], 0.0)), Job("job 2", work, (argument,))]
+    with pytest.raises(WorkerError, match=rf"^job 2: its process died \({how}.*run the same command again") as caught:
+        run_jobs(jobs, 1, ignore)
+    assert (tmp_path / "done").exists(), "what was finished is kept"
+    assert caught.value.__context__ is None
+
+
+FAILING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from laurel.agents.pool import Job, run_jobs
+from laurel.errors import DataError, LaurelError
+from test_pool import fail
+
+if __name__ == "__main__":
+    error = {"defect": ZeroDivisionError("by naught"), "data": DataError("x.parquet: cannot be read.")}[sys.argv[2]]
+    try:
+        run_jobs([Job("job 7", fail, (error,))], 1, lambda n: None)
+    except LaurelError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["defect", "data"])
+def test_a_defect_keeps_its_traceback_and_what_can_be_mended_has_none(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(FAILING)
+    command = [sys.executable, "failing.py", str(Path(__file__).parent), kind]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    if kind == "data":
+        assert (done.stdout, done.stderr) == ("x.parquet: cannot be read.\n", "")
+    else:
+        assert done.stdout.startswith("job 7: its process died (exit code 1, see its traceback above)")
+        assert "Traceback" in done.stderr
+        assert "ZeroDivisionError: by naught" in done.stderr
+
+
+def test_a_job_that_exits_of_itself_without_an_error_is_done() -> None:
+    run_jobs([Job("quiet", exit_at_once, (0,))], 1, ignore)
+
+
+def test_progress_before_a_failure_is_told() -> None:
+    """A job may tell how far it came and fail right after."""
+    told: list[int] = []
+    jobs = [Job("good", count, (Path(os.devnull), [5], 0.0)), Job("bad", exit_at_once, (3,))]
+    with pytest.raises(WorkerError):
+        run_jobs(jobs, 1, told.append)
+    assert sum(told) == 5
+
+
+def test_an_error_of_the_caller_stops_the_jobs(tmp_path: Path) -> None:
+    """As when the progress bar cannot be drawn."""
+
+    def broken(n: int) -> None:
+        if n:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_jobs([Job("long", linger, (tmp_path / "pid",))], 1, broken)
+    wait_until_gone(read_pids([tmp_path / "pid"]), 2)
+
+
+# -- the end of the parent --------------------------------------------------------------------------------------
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from laurel.agents.pool import Job, run_jobs
+from test_pool import linger, sleep
+
+if __name__ == "__main__":
+    work = {"linger": linger, "sleep": sleep}[sys.argv[2]]
+    jobs = [Job(f"job {i}", work, (Path(f"pid-{i}"),)) for i in range(3)]
+    try:
+        run_jobs(jobs, 2, lambda n: None)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+class Parent:
+    """A process of its own, with jobs."""
+
+    def __init__(self, path: Path, work: str) -> None:
+        (path / "parent.py").write_text(SCRIPT)
+        here = str(Path(__file__).parent)
+        self.process = subprocess.Popen(
+            [sys.executable, "parent.py", here, work],
+            cwd=path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.files = [path / "pid-0", path / "pid-1"]
+
+    def all_pids(self) -> list[int]:
+        """The jobs, the server that they are forked from, and whatever else works in this session."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(entry.name)) == self.process.pid and is_alive(int(entry.name)):
+                        found.append(int(entry.name))
+        return found
+
+
+@pytest.mark.parametrize("work", ["linger", "sleep"])
+@pytest.mark.parametrize("whole_group", [True, False])
+def test_ctrl_c_ends_everything_quietly(work: str, whole_group: bool, tmp_path: Path) -> None:
+    """A terminal sends it to the whole group of processes; `kill -INT` to one."""
+    parent = Parent(tmp_path, work)
+    read_pids(parent.files)
+    pids = parent.all_pids()
+    assert len(pids) >= 4, "parent, server and two jobs"
+    started = time.monotonic()
+    if whole_group:
+        os.killpg(parent.process.pid, signal.SIGINT)
+    else:
+        parent.process.send_signal(signal.SIGINT)
+    assert parent.process.wait(timeout=30) == 130
+    assert time.monotonic() - started < 2
+    wait_until_gone(pids, 2)
+    assert parent.process.communicate() == ("", "")
+    assert not (tmp_path / "pid-2").exists(), "no other job is begun"
+
+
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.5])
+def test_ctrl_c_at_any_time_is_quiet(after: float, tmp_path: Path) -> None:
+    """While the parent imports, Python itself says where it was; from then on nobody does."""
+    parent = Parent(tmp_path, "linger")
+    deadline = time.monotonic() + 60
+    while len(parent.all_pids()) < 3 and time.monotonic() < deadline:  # parent, resource tracker, server
+        time.sleep(0.005)
+    time.sleep(after)
+    os.killpg(parent.process.pid, signal.SIGINT)
+    out, err = parent.process.communicate(timeout=60)
+    assert (parent.process.returncode, out, err) == (130, "", "")
+    wait_until_gone(parent.all_pids(), 5)
+
+
+def test_jobs_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    parent = Parent(tmp_path, "linger")
+    read_pids(parent.files)
+    pids = parent.all_pids()
+    parent.process.kill()
+    wait_until_gone([pid for pid in pids if pid != parent.process.pid], 5)  # not waited for: a zombie is dead, too
+    _, err = parent.process.communicate()
+    assert err == ""
+
+
+def test_what_is_preloaded_is_there(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys\n"
+        "from laurel.agents.pool import Job, run_jobs\n"
+        "def work(advance):\n"
+        "    advance(int('wave' in sys.modules))\n"
+        "if __name__ == '__main__':\n"
+        "    told = []\n"
+        "    run_jobs([Job('job', work, ())], 1, told.append, ['wave'])\n"
+        "    print(sum(told), 'wave' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]
