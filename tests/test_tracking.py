@@ -349,6 +349,7 @@ def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv(URI, f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+        monkeypatch.setenv("MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR", "0")
         monkeypatch.delenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", raising=False)
         output = Output(tmp_path)
         started = time.monotonic()

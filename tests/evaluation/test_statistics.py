@@ -54,17 +54,17 @@ def test_probability_of_improvement_counts_pairs(x, y):
     assert rliable_metrics.probability_of_improvement(x[:, None], y[:, None]) == pytest.approx(wins)
 
 
-@given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 1)), min_size=1, max_size=30), st.booleans())
+@given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 1)), min_size=1, max_size=30), st.integers(0, 100))
 @settings(deadline=None)
-def test_trailing_mean_is_that_of_the_last_hundred_episodes(updates, full_window):
+def test_trailing_mean_is_that_of_the_last_hundred_episodes(updates, at_least):
     run = pd.DataFrame({"episodes": [n for n, _ in updates], "success_rate": [m if n else np.nan for n, m in updates]})
     finished: list[float] = []
     expected = []
     for n, mean in updates:
         finished += [mean] * n
-        enough = len(finished) >= (100 if full_window else 1)
+        enough = len(finished) >= max(at_least, 1)
         expected.append(float(np.mean(finished[-100:])) if enough else math.nan)
-    found = trailing_mean(run, "success_rate", full_window=full_window)
+    found = trailing_mean(run, "success_rate", at_least=at_least)
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -211,8 +211,10 @@ def test_curve_band_holds_the_planted_curve(tables):
     _, curves = tables({"preference": 0.8})
     noise = np.random.default_rng(0).normal(0, 0.05, len(curves))
     band = statistics.curve_band(curves.assign(success_rate=0.5 + noise), "success_rate", resamples=200, seed=0)
-    assert (band["low"] <= band["iqm"]).all()
-    assert (band["iqm"] <= band["high"]).all()
+    shown = ~np.isnan(band["iqm"])
+    assert shown[-1]
+    assert (band["low"] <= band["iqm"])[shown].all()
+    assert (band["iqm"] <= band["high"])[shown].all()
     assert band["iqm"][-1] == pytest.approx(0.5, abs=0.03)
     assert band["env_steps"][-1] == 50_000
     constant = curves.assign(success_rate=curves["seed"].astype(float))
@@ -222,6 +224,20 @@ def test_curve_band_holds_the_planted_curve(tables):
     assert [wide["low"][-1], wide["high"][-1]] == pytest.approx(by_rliable["ci95"], abs=0.35)
     single = statistics.curve_band(curves[curves["seed"] == 0], "success_rate", resamples=200, seed=0)
     assert np.isnan(single["low"]).all()
+
+
+def test_a_curve_begins_when_half_a_window_has_finished():
+    run = pd.DataFrame(
+        {"seed": 0, "env_steps": [1, 2, 3, 4], "episodes": [3, 46, 1, 50], "success_rate": [1, 0, 0, 0.5]}
+    )
+    assert np.isnan(statistics.curve_band(run, "success_rate", resamples=10, seed=0)["iqm"]).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    short = statistics.curve_band(run[:2], "success_rate", resamples=10, seed=0)["iqm"]
+    assert np.isnan(short).tolist() == [True, False]
 
 
 def test_long_curves_are_thinned_to_their_ends():

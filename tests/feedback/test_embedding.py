@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.envs.base import Room
@@ -87,6 +87,7 @@ def test_loading_takes_the_aims_of_the_room_unless_others_are_given(door_key: Ro
 ANGLES = st.floats(-3, 3)
 
 
+@settings(deadline=None)
 @given(ANGLES, ANGLES, st.floats(1e-6, 10), st.floats(0, 0.5))
 def test_judgements_are_the_formula_and_symmetric(a: float, b: float, temperature: float, band: float) -> None:
     annotator = make(FakeEncoder({**AIMS, "a": a, "b": b}), temperature=temperature, tie_band=band)

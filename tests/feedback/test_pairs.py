@@ -29,6 +29,7 @@ def check(first: np.ndarray, second: np.ndarray, size: int, n_pairs: int) -> Non
     assert {i for pair in pairs for i in pair} <= set(range(size))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 10**6), max_size=30), st.integers(1, 300), st.sampled_from(SAMPLERS), st.integers(0, 99))
 def test_distinct_pairs_of_distinct_segments(counts: list[int], n_pairs: int, sampler: str, seed: int) -> None:
     first, second = draw(counts, n_pairs, sampler, seed)
@@ -38,7 +39,7 @@ def test_distinct_pairs_of_distinct_segments(counts: list[int], n_pairs: int, sa
     assert np.array_equal(second, again[1])
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(700, 3000), st.integers(1, 500), st.sampled_from(SAMPLERS), st.floats(0.0, 3.0), st.integers(0, 99))
 def test_the_same_holds_where_pairs_are_too_many_to_list(
     size: int, n_pairs: int, sampler: str, skew: float, seed: int

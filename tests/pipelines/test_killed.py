@@ -16,27 +16,24 @@ import pytest
 from tiny_project import UNTRACKED, Changes, Project, lasting_content
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.slow  # kills and runs again, minutes in all
 
 
 @pytest.mark.parametrize(
     ("stage", "changes", "every"),
     [
         ("caption", {"caption.with_action": True}, 5),
-        pytest.param("collect", {"collect.steps": 700, "collect.shard_steps": 400}, 4, marks=pytest.mark.slow),
-        pytest.param("annotate", {"annotate.n_pairs": 7}, 5, marks=pytest.mark.slow),
-        pytest.param("train-reward", {"reward.max_epochs": 2}, 5, marks=pytest.mark.slow),
+        pytest.param("collect", {"collect.steps": 700, "collect.shard_steps": 400}, 4),
+        pytest.param("annotate", {"annotate.n_pairs": 7}, 5),
+        pytest.param("train-reward", {"reward.max_epochs": 2}, 5),
     ],
 )
 def test_killed_at_its_steps(finished: Project, tmp_path: Path, stage: str, changes: Changes, every: int) -> None:
     project = finished.copy(tmp_path / "p", {**UNTRACKED, **changes})
     script = [sys.executable, str(HERE / "kill_stages.py"), str(project.path), stage, str(every)]
-    done = subprocess.run(
-        script,
-        env={**project.environment(), "PYTHONPATH": str(HERE.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**project.environment(), "PYTHONPATH": path}
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("killed up to step")
 

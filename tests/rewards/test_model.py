@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -44,6 +44,7 @@ def make(n_features: int = 4, *, observation: bool = False) -> RewardModel:
 
 
 # -- the normaliser ---------------------------------------------------------------------------------------------
+@settings(deadline=None)
 @given(RAW)
 def test_normalised_rewards_have_mean_zero_and_deviation_one(raw: np.ndarray) -> None:
     normalizer = Normalizer.of(raw)
@@ -57,6 +58,7 @@ def test_normalised_rewards_have_mean_zero_and_deviation_one(raw: np.ndarray) ->
     assert (np.diff(normalised[order]) >= 0).all(), "the order is kept"
 
 
+@settings(deadline=None)
 @given(RAW, st.sampled_from(np.linspace(0, 0.99, 100).round(2).tolist()))
 def test_the_threshold_is_the_quantile(raw: np.ndarray, quantile: float) -> None:
     normalizer = Normalizer.of(raw)
@@ -64,6 +66,7 @@ def test_the_threshold_is_the_quantile(raw: np.ndarray, quantile: float) -> None
     assert normalizer.threshold(quantile) == pytest.approx(expected, abs=1e-4)
 
 
+@settings(deadline=None)
 @given(st.integers(2, 60), st.integers(0, 99))
 def test_as_many_captions_are_paid_as_lie_above_the_quantile(n: int, percent: int) -> None:
     """Of N different rewards those at place (N - 1) q and below, counted from 0, are paid nothing."""

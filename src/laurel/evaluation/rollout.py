@@ -101,7 +101,7 @@ class _Meter:
     def episode(self, i: int) -> dict[str, float | None]:
         if self._learned is None:
             return {"raw_reward": None, "shaped_reward": None}
-        return {"raw_reward": self._raw[i] / max(self._said[i], 1), "shaped_reward": float(self._shaped[i])}
+        return {"raw_reward": float(self._raw[i] / max(self._said[i], 1)), "shaped_reward": float(self._shaped[i])}
 
     def begin(self, ended: Array) -> None:
         self._raw[ended] = self._shaped[ended] = 0

@@ -138,7 +138,7 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
     """
     per_seed: list[int | None] = []
     for _, run in runs.sort_values("env_steps").groupby("seed", sort=True):
-        solved = trailing_mean(run, column, full_window=True) >= threshold  # NaN is not
+        solved = trailing_mean(run, column, at_least=WINDOW) >= threshold  # NaN is not
         per_seed.append(int(run["env_steps"].to_numpy()[solved.argmax()]) if solved.any() else None)
     median = float(np.median([math.inf if steps is None else steps for steps in per_seed]))
     return {
@@ -149,7 +149,7 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
     }
 
 
-def trailing_mean(run: pd.DataFrame, column: str, *, full_window: bool) -> Floats:
+def trailing_mean(run: pd.DataFrame, column: str, *, at_least: int) -> Floats:
     """Return the mean of `column` over the last WINDOW finished episodes, at each update of one training run.
 
     An update that lies across the window's edge counts with the share of its episodes that lie within.
@@ -157,7 +157,7 @@ def trailing_mean(run: pd.DataFrame, column: str, *, full_window: bool) -> Float
     Args:
         run: rows of one run in order; `episodes` finished in each update, and their mean in `column`.
         column: `success_rate` or `return_mean`.
-        full_window: NaN until WINDOW episodes have finished; otherwise until one has.
+        at_least: NaN until so many episodes have finished: the first to finish are the short ones.
     """
     finished = run["episodes"].to_numpy(dtype=np.float64)
     means = run[column].to_numpy(dtype=np.float64)
@@ -165,9 +165,14 @@ def trailing_mean(run: pd.DataFrame, column: str, *, full_window: bool) -> Float
     total = np.concatenate([[0.0], np.cumsum(np.where(finished > 0, finished * means, 0.0))])
     begin = np.maximum(episodes[1:] - WINDOW, 0.0)
     width = episodes[1:] - begin
-    enough = width >= WINDOW if full_window else width > 0
+    enough = width >= max(at_least, 1)
     sums = total[1:] - np.interp(begin, episodes, total)
     return np.where(enough, sums / np.maximum(width, 1.0), np.nan)
+
+
+def _enough_to_show(run: pd.DataFrame) -> int:
+    """Return how many finished episodes a point of a curve needs: half a window, or all of a shorter run."""
+    return min(WINDOW // 2, int(run["episodes"].sum()))
 
 
 def curve_band(runs: pd.DataFrame, column: str, *, resamples: int, seed: int) -> dict[str, Floats]:
@@ -182,7 +187,7 @@ def curve_band(runs: pd.DataFrame, column: str, *, resamples: int, seed: int) ->
     by_seed = [run for _, run in ordered.groupby("seed", sort=True)]
     length = min(len(run) for run in by_seed)
     points = np.unique(np.linspace(0, length - 1, min(length, 200)).astype(np.int64))
-    values = np.stack([trailing_mean(run, column, full_window=False)[points] for run in by_seed])
+    values = np.stack([trailing_mean(run, column, at_least=_enough_to_show(run))[points] for run in by_seed])
     low = high = np.full(len(points), np.nan)
     if len(values) > 1:
         drawn = generator(seed, "curve_band", column).integers(len(values), size=(resamples, len(values)))

@@ -1,0 +1,229 @@
+"""Evaluation episodes against a plain loop over single environments, one step and one caption at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from laurel.envs import make_reference, room_for
+from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs.captioner import Captioner
+from laurel.evaluation import rollout
+from laurel.evaluation.rollout import LearnedReward, roll_out
+from laurel.params import EnvParams
+from laurel.rewards.functions import CaptionReward
+
+Row = dict[str, Any]
+THRESHOLD = 1.5
+
+
+class Policy:
+    """Acts by the features alone, but in a way that leads everywhere."""
+
+    def __init__(self, room: Room) -> None:
+        self.n = int(room.action_space.n) if isinstance(room.action_space, gym.spaces.Discrete) else 0
+
+    def __call__(self, features: FloatArray) -> Array:
+        weights = np.sin(np.arange(features.shape[1]) * 12.9898) * 43.758
+        mixed = np.abs(features.astype(np.float64) @ weights + 0.5)
+        if self.n:
+            return (mixed * 7919).astype(np.int64) % self.n
+        return (np.sin(mixed * 7919)[:, None]).astype(np.float32)
+
+
+def score(texts: list[str]) -> FloatArray:
+    return np.array([len(text) % 7 - 2 for text in texts], dtype=np.float32)
+
+
+def learned(beta: float = 1.0) -> LearnedReward:
+    return LearnedReward(CaptionReward({}, THRESHOLD, score), beta)
+
+
+def plain_loop(env: EnvParams, room: Room, shares: list[int], seed: int, beta: float) -> list[Row]:
+    rows = []
+    for number, share in enumerate(shares):
+        single = make_reference(env)
+        for episode in range(share):
+            raw, _ = single.reset(seed=seed + number) if episode == 0 else single.reset()
+            rows.append(_plain_episode(single, room, room.pack_one(raw), beta))
+        single.close()
+    return rows
+
+
+def _plain_episode(single: Any, room: Room, observation: Array, beta: float) -> Row:
+    captioner = Captioner(room)
+    total, length, paid = 0.0, 0, 0.0
+    raw_rewards: list[float] = []
+    met: Counter[str] = Counter()
+    while True:
+        action = Policy(room)(room.features(observation[None]))
+        raw, reward, terminated, truncated, _ = single.step(action[0])
+        after = room.pack_one(raw)
+        total += float(reward)
+        length += 1
+        one = Transitions(
+            observation[None],
+            action,
+            np.float32([reward]),
+            after[None],
+            np.array([terminated]),
+            np.array([truncated and not terminated]),
+        )
+        caption = captioner.ids(one)[0]
+        if caption >= 0:
+            text = captioner.texts[caption]
+            value = float(score([text])[0])
+            met[text] += 1
+            raw_rewards.append(value)
+            paid += value / met[text] ** beta if value > THRESHOLD else 0.0
+        observation = after
+        if terminated or truncated:
+            return {
+                "return": total,
+                "length": length,
+                "terminated": bool(terminated),
+                "raw_reward": float(np.mean(raw_rewards)) if raw_rewards else 0.0,
+                "shaped_reward": paid,
+            }
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("env", "limit"),
+    [
+        ("FrozenLake-v1", 20),
+        ("MiniGrid-Empty-Random-5x5-v0", 15),
+        ("Acrobot-v1", 30),
+        ("Pendulum-v1", 12),
+        ("MountainCar-v0", 25),
+    ],
+)
+def test_episodes_are_those_of_a_plain_loop(env: str, limit: int, beta: float) -> None:
+    params = EnvParams(id=env, max_episode_steps=limit)
+    room = room_for(params)
+    found = roll_out(params, room, Policy(room), n_envs=3, episodes=7, seed=11, learned=learned(beta))
+    expected = plain_loop(params, room, [3, 2, 2], 11, beta)
+    assert len(found) == 7
+    for row, wanted in zip(found, expected, strict=True):
+        assert {key: row[key] for key in wanted} == pytest.approx(wanted, abs=1e-4)
+    if env == "FrozenLake-v1":
+        assert len({row["length"] for row in found}) > 2, "short and long ones"
+        assert any(row["terminated"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "n_envs", "shares"),
+    [(7, 3, [3, 2, 2]), (2, 5, [1, 1]), (6, 3, [2, 2, 2]), (5, 1, [5]), (4, 4, [1, 1, 1, 1])],
+)
+def test_each_environment_plays_its_share(episodes: int, n_envs: int, shares: list[int]) -> None:
+    """However long its episodes are: which of them are short must not decide how many count."""
+    params = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
+    room = room_for(params)
+    found = roll_out(params, room, Policy(room), n_envs=n_envs, episodes=episodes, seed=0, learned=None)
+    expected = plain_loop(params, room, shares, 0, 0.0)
+    assert [(row["return"], row["length"]) for row in found] == [(row["return"], row["length"]) for row in expected]
+
+
+def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CartPole pays 1 a step: return and length are the same, and the sum of all lengths is what was stepped."""
+    valid = 0
+    original = rollout._Meter.update
+
+    def noted(self: Any, transitions: Transitions, steps: Any, ended: Any) -> None:
+        nonlocal valid
+        valid += int(steps.sum())
+        original(self, transitions, steps, ended)
+
+    monkeypatch.setattr(rollout._Meter, "update", noted)
+    params = EnvParams(id="CartPole-v1")
+    room = room_for(params)
+    ones = LearnedReward(CaptionReward({}, -1.0, lambda texts: np.ones(len(texts), np.float32)), 0.0)
+    found = roll_out(params, room, Policy(room), n_envs=1, episodes=12, seed=0, learned=ones)
+    assert [row["return"] for row in found] == [row["length"] for row in found]
+    assert [row["shaped_reward"] for row in found] == [row["length"] for row in found]
+    assert [row["raw_reward"] for row in found] == [1.0] * 12
+    assert sum(row["length"] for row in found) == valid
+    assert min(row["length"] for row in found) >= 8, "no pole falls in less"
+
+
+def test_success_is_what_the_room_calls_it() -> None:
+    params = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
+    room = room_for(params)
+    way = {0: 1, 4: 1, 8: 2, 9: 2, 10: 1, 14: 2}  # to the goal
+
+    def walk(features: FloatArray) -> Array:
+        return np.array([way.get(int(state), 0) for state in features.argmax(axis=1)])
+
+    found = roll_out(params, room, walk, n_envs=2, episodes=4, seed=0, learned=None)
+    assert (
+        found
+        == [
+            {
+                "return": 1.0,
+                "length": 6,
+                "terminated": True,
+                "success": True,
+                "raw_reward": None,
+                "shaped_reward": None,
+            }
+        ]
+        * 4
+    )
+    lost = roll_out(
+        params, room, lambda features: np.full(len(features), 1), n_envs=2, episodes=2, seed=0, learned=None
+    )
+    assert [row["success"] for row in lost] == [False, False]
+
+
+def test_without_a_notion_of_success() -> None:
+    params = EnvParams(id="Pendulum-v1", max_episode_steps=5)
+    room = room_for(params)
+    found = roll_out(params, room, Policy(room), n_envs=2, episodes=2, seed=0, learned=None)
+    assert [row["success"] for row in found] == [None, None]
+    assert [row["terminated"] for row in found] == [False, False]
+
+
+def test_the_seed_makes_the_episodes() -> None:
+    params = EnvParams(id="FrozenLake-v1")
+    room = room_for(params)
+    one, again, other = (
+        roll_out(params, room, Policy(room), n_envs=4, episodes=8, seed=seed, learned=learned()) for seed in (0, 0, 1)
+    )
+    assert one == again
+    assert one != other
+
+
+def test_rows_hold_plain_values() -> None:
+    params = EnvParams(id="FrozenLake-v1", max_episode_steps=5)
+    room = room_for(params)
+    (row,) = roll_out(params, room, Policy(room), n_envs=1, episodes=1, seed=0, learned=learned())
+    assert {key: type(value) for key, value in row.items()} == {
+        "return": float,
+        "length": int,
+        "terminated": bool,
+        "success": bool,
+        "raw_reward": float,
+        "shaped_reward": float,
+    }
+
+
+def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
+    params = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
+    room = room_for(params)
+    both = [
+        roll_out(
+            params.model_copy(update={"backend": backend}),
+            room,
+            Policy(room),
+            n_envs=2,
+            episodes=4,
+            seed=0,
+            learned=None,
+        )
+        for backend in ("auto", "gymnasium")
+    ]
+    assert both[0] == both[1]
