@@ -203,6 +203,7 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import NotRendered, record, side_by_side
     from laurel.evaluation.play import agent_act
+    from laurel.rewards.functions import learned
     from laurel.seeding import derive_seed, generator
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
@@ -212,17 +213,10 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     episode = derive_seed(params.seed, "animation")
     untrained = initial_network(room, params.agent.ppo.hidden, params.seed, seed)
     rng = generator(episode, "actions")
-    known = dict(zip(model.texts, model.rewards.tolist(), strict=True))
+    captioner = Captioner(room)
+    reward = learned(model, room, params.shaping.quantile) if arm == MAIN_ARM else None
     recordings = [
-        record(
-            params.env,
-            room,
-            act,
-            Captioner(room),
-            params.evaluate.animation_steps,
-            episode,
-            (lambda texts: [known.get(text, 0.0) for text in texts]) if arm == MAIN_ARM else None,
-        )
+        record(params.env, room, act, captioner, params.evaluate.animation_steps, episode, reward)
         for act in (
             lambda features: untrained.act(features, rng)[0],
             agent_act(room, place, episode, greedy=params.evaluate.greedy),
