@@ -136,8 +136,6 @@ def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
 
 def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
-    import os
-
     import pandas as pd
 
     from laurel.agents.pool import Job, run_jobs
@@ -152,7 +150,7 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
         if not table.exists()
     ]
     with progress(len(jobs) * params.evaluate.episodes, "evaluate", "episodes") as advance:
-        run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.evaluation.play"])
+        run_jobs(jobs, params.agent.workers, advance, ["laurel.evaluation.play"])
     results = pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
     results.to_parquet(out.path / RESULTS, index=False)
     return results
