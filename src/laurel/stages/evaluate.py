@@ -51,7 +51,6 @@ def run(
         DataError: an input is missing or damaged, or does not go with the others.
     """
     import shutil
-    import time
 
     from laurel.data.directory import output_directory, read_json, write_json
     from laurel.data.lineage import PRODUCERS, read_inputs
@@ -60,7 +59,6 @@ def run(
     from laurel.rewards.model import RewardModel
     from laurel.tracking import Tracker
 
-    started = time.monotonic()
     inputs = {
         "trajectories": trajectories,
         "captions": captions,
@@ -97,7 +95,7 @@ def run(
         }
         out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
         animation = _animate(params, room, model, played, out)
-        metrics["seconds"]["evaluate"] = round(time.monotonic() - started, 2)
+        metrics["seconds"]["evaluate"] = out.seconds
         write_json(out.path / METRICS, metrics)
         _write_report(params, room, model, metrics, results, curves, rank, animation, out)
         shutil.rmtree(out.path / EPISODES)
