@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tiny_project import REPOSITORY, Project
+from tiny_project import REPOSITORY, UNTRACKED, Project
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         if not log.exists():
             make_repository(project.path)
             log.write_text(project.dvc("repro"))
+    return project
+
+
+@pytest.fixture(scope="session")
+def rewarded(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project on the frozen lake with a reward model, but no agents; only to be looked at."""
+    changes = {**UNTRACKED, "env.id": "FrozenLake-v1", "collect.steps": 600, "reward.max_epochs": 5}
+    project = Project.create(tmp_path_factory.mktemp("rewarded") / "p", changes)
+    project.run("collect", "caption", "annotate", "train-reward")
     return project
 
 
