@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -25,6 +26,18 @@ def _tracking_as_it_was() -> Iterator[None]:
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
+
+
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    """Take back what training and playing set for their process, in tests that call them in this one."""
+    import torch
+
+    logger, threads = logging.getLogger("laurel.envs"), torch.get_num_threads()
+    level = logger.level
+    yield
+    logger.setLevel(level)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

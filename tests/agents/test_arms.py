@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from laurel.agents.arms import needs_training, reward_of, skipped_arms, task_of, train_arm
 from laurel.agents.checkpoint import load_policy
@@ -20,8 +17,9 @@ from laurel.envs.base import FloatArray, Room, Transitions
 from laurel.params import ARMS, Params
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.model import RewardModel
-from tiny_project import Project
+from tiny_project import Project, changed
 
+pytestmark = pytest.mark.usefixtures("own_process")
 HAVE_A_REWARD = [arm for arm in ARMS if arm not in ("extrinsic", "random_policy")]
 
 
@@ -33,22 +31,6 @@ def model(rewarded: Project) -> RewardModel:
 @pytest.fixture(scope="module")
 def room(rewarded: Project) -> Room:
     return room_for(rewarded.params.env)
-
-
-@pytest.fixture(autouse=True)
-def _as_in_a_process_of_its_own() -> Iterator[None]:
-    """Take back what training sets for its whole process."""
-    logger, threads = logging.getLogger("laurel.envs"), torch.get_num_threads()
-    level = logger.level
-    yield
-    logger.setLevel(level)
-    torch.set_num_threads(threads)
-
-
-def changed(params: Params, **sections: dict[str, Any]) -> Params:
-    """Return params with some fields of their sections replaced."""
-    update = {name: getattr(params, name).model_copy(update=fields) for name, fields in sections.items()}
-    return params.model_copy(update=update)
 
 
 def reward(
