@@ -5,18 +5,10 @@ set -eu
 torch_index=$1
 
 install() {
-    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --constraint requirements.lock "$@"
+    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --constraint requirements.lock "$@"
 }
 
 python3 -m venv --without-pip /opt/venv
-python3 - > requirements.txt <<'PYTHON'
-import tomllib
-
-with open("pyproject.toml", "rb") as file:
-    project = tomllib.load(file)["project"]
-print("\n".join(project["dependencies"] + project["optional-dependencies"]["envpool"]))
-PYTHON
-
 if [ -n "$torch_index" ]; then
     install --no-deps --index-url "$torch_index" torch
 fi
@@ -30,3 +22,6 @@ find torch/bin -type f ! -name torch_shm_manager -delete
 
 # Robots of MuJoCo beyond Gymnasium's, which Laurel could not evaluate: EnvPool asks for their lists alone.
 find envpool_assets_mujoco_* -path '*/mujoco/*' -type f ! -name '*.json' -delete
+
+# A step could not write these files, and would compile what it imports each time.
+python3 -m compileall -q -j 0 . || true # some packages bring files for other versions of Python
