@@ -100,20 +100,13 @@ def _find(client: docker.DockerClient, image: str) -> Image:
             raise EngineError(f"There is no image {image}: `make image` builds it, --image takes another.") from None
     sys.stderr.write(f"pulling {image}\n")
     try:
-        return client.images.pull(*_repository_and_tag(image))
+        return client.images.pull(image)
     except docker.errors.APIError as error:
         reason = error.explanation or error
         raise EngineError(
             f"The image {image} is not here and cannot be pulled ({reason}). "
             "`make image` builds one, --image takes another."
         ) from None
-
-
-def _repository_and_tag(image: str) -> tuple[str, str]:
-    from docker.utils import parse_repository_tag
-
-    repository, tag = parse_repository_tag(image)
-    return repository, tag or "latest"
 
 
 def _name(found: Image, image: str) -> str:
