@@ -86,16 +86,17 @@ def _pipeline(folder: Path) -> Callable[[], None]:
     from laurel.components.collect import collect
 
     @dsl.pipeline(name="chain")
-    def chain(params: dict[str, Any], code_version: str) -> None:
-        trajectories = collect(params=params, code_version=code_version).outputs["trajectories"]
-        captions = caption(params=params, code_version=code_version, trajectories=trajectories).outputs["captions"]
-        annotate(params=params, code_version=code_version, captions=captions)
+    def chain() -> None:
+        every = {"env": PARAMS["env"], "tracking": PARAMS["tracking"], "code_version": "1"}
+        trajectories = collect(**every, seed=0, collect=PARAMS["collect"]).outputs["trajectories"]
+        captions = caption(**every, caption={}, trajectories=trajectories).outputs["captions"]
+        annotate(**every, seed=0, caption={}, annotate=PARAMS["annotate"], captions=captions)
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "steps"))
 
     def run() -> None:
         with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
-            chain(params=PARAMS, code_version="1")
+            chain()
 
     return run
 

@@ -9,25 +9,38 @@ from laurel.components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def annotate(
-    params: dict[str, Any],
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Output[dsl.Dataset],
+    shard: int = -1,
+    shards: int = 1,
 ) -> None:
     """Ask an annotator which of two captions is better.
 
     Args:
-        params: The content of params.yaml; sections seed, env, caption and annotate are used.
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
+        shard: Which share of the pairs to judge, from 0 on; -1 stands for all of them.
+        shards: How many shares there are.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
             there is no answer). Metadata: pairs and how many are ok, tie, abstain, parse_failed, api_failed.
     """
     from pathlib import Path
 
-    from laurel.components.step import describe, step
+    from laurel.components.step import step, written
     from laurel.stages import annotate as stage
 
-    with step("annotate", params) as checked:
-        stage.run(checked, Path(captions.path), output=Path(preferences.path))
-        describe(preferences)
+    name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
+    with step(name, **sections) as params, written(preferences) as output:
+        stage.run(params, Path(captions.path), output=output, shard=share)

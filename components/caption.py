@@ -9,7 +9,9 @@ from laurel.components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def caption(
-    params: dict[str, Any],
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    tracking: dict[str, Any],
     code_version: str,
     trajectories: dsl.Input[dsl.Dataset],
     captions: dsl.Output[dsl.Dataset],
@@ -17,7 +19,9 @@ def caption(
     """Say every transition in words and count the distinct captions.
 
     Args:
-        params: The content of params.yaml; sections env and caption are used.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         trajectories: Output of collect.
         captions: Parquet: a caption id for every environment step, the vocabulary, the segments that are judged.
@@ -25,9 +29,8 @@ def caption(
     """
     from pathlib import Path
 
-    from laurel.components.step import describe, step
+    from laurel.components.step import step, written
     from laurel.stages import caption as stage
 
-    with step("caption", params) as checked:
-        stage.run(checked, Path(trajectories.path), output=Path(captions.path))
-        describe(captions)
+    with step("caption", env=env, caption=caption, tracking=tracking) as params, written(captions) as output:
+        stage.run(params, Path(trajectories.path), output=output)

@@ -8,20 +8,31 @@ from laurel.components import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def collect(params: dict[str, Any], code_version: str, trajectories: dsl.Output[dsl.Dataset]) -> None:
+def collect(
+    seed: int,
+    env: dict[str, Any],
+    collect: dict[str, Any],
+    tracking: dict[str, Any],
+    code_version: str,
+    trajectories: dsl.Output[dsl.Dataset],
+    part: int = -1,
+) -> None:
     """Step many environments with policies and keep every transition.
 
     Args:
-        params: The content of params.yaml; sections seed, env and collect are used.
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        collect: Section collect.
+        tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
+        part: Which of collect.parts, from 0 on; -1 stands for all of them.
         trajectories: Parquet shards with a row for every environment step. Metadata: transitions, episodes and
             unfinished_episodes (counts), shards (files).
     """
-    from pathlib import Path
-
-    from laurel.components.step import describe, step
+    from laurel.components.step import step, written
     from laurel.stages import collect as stage
 
-    with step("collect", params) as checked:
-        stage.run(checked, output=Path(trajectories.path))
-        describe(trajectories)
+    name, alone = ("collect", None) if part < 0 else (f"collect {part}", part)
+    sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
+    with step(name, **sections) as params, written(trajectories) as output:
+        stage.run(params, output=output, part=alone)

@@ -9,12 +9,22 @@ from laurel.components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def evaluate(
-    params: dict[str, Any],
+    seed: int,
+    env: dict[str, Any],
+    collect: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    reward: dict[str, Any],
+    shaping: dict[str, Any],
+    agent: dict[str, Any],
+    evaluate: dict[str, Any],
+    tracking: dict[str, Any],
     code_version: str,
+    run: str,
     trajectories: dsl.Input[dsl.Dataset],
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Input[dsl.Dataset],
-    reward: dsl.Input[dsl.Model],
+    model: dsl.Input[dsl.Model],
     agents: dsl.Input[dsl.Model],
     reports: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
@@ -24,12 +34,22 @@ def evaluate(
     """Play fresh episodes with every agent, compare the arms, write the report.
 
     Args:
-        params: The content of params.yaml; all sections are shown, most are used.
-        code_version: Commit or version of the code; a cached result of another one is not used.
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        collect: Section collect; shown in the report.
+        caption: Section caption.
+        annotate: Section annotate.
+        reward: Section reward; shown in the report.
+        shaping: Section shaping.
+        agent: Section agent.
+        evaluate: Section evaluate.
+        tracking: Section tracking.
+        code_version: Commit or version of the code.
+        run: Name of this run of the pipeline.
         trajectories: Output of collect.
         captions: Output of caption.
         preferences: Output of annotate.
-        reward: Output of train-reward.
+        model: Output of train-reward.
         agents: Output of merge-agents.
         reports: The stage's whole output: metrics.json, results.parquet, report.html, figures and more. Metadata:
             arms, agents and episodes (counts).
@@ -42,27 +62,26 @@ def evaluate(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import describe, step
+    from laurel.components.step import step, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
+    from laurel.tracking_pipeline import adopt
 
-    with step("evaluate", params) as checked:
-        output = Path(reports.path)
-        stage.run(
-            checked,
-            Path(trajectories.path),
-            Path(captions.path),
-            Path(preferences.path),
-            Path(reward.path),
-            Path(agents.path),
-            output=output,
-        )
-        describe(reports)
-        content = json.loads((output / stage.METRICS).read_text(encoding="utf-8"))
+    sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
+    sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
+    given = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
+    given |= {"reward": model, "agents": agents}
+    inputs = {name: Path(artifact.path) for name, artifact in given.items()}
+    with step("evaluate", **sections) as params:
+        with written(reports) as output:
+            stage.run(params, **inputs, output=output)
+        made = Path(reports.path)
+        adopt(params, run, [made, *inputs.values()])
+        content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):
                 if results[measure]:
                     metrics.log_metric(f"{arm}.{measure}_iqm", results[measure]["iqm"])
-        shutil.copyfile(output / stage.METRICS, metrics.path)
-        shutil.copyfile(output / stage.REPORT, report.path)
+        shutil.copyfile(made / stage.METRICS, metrics.path)
+        shutil.copyfile(made / stage.REPORT, report.path)
         Path(table.path).write_text(markdown_table(content) + "\n", encoding="utf-8")

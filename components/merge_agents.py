@@ -1,4 +1,4 @@
-"""merge-agents: the agents of each arm → the agents of all arms, as a component."""
+"""merge-agents: the agents of each branch → the agents of all arms and seeds, as a component."""
 
 from typing import Any
 
@@ -9,38 +9,53 @@ from laurel.components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def merge_agents(
-    params: dict[str, Any],
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    reward: dict[str, Any],
+    shaping: dict[str, Any],
+    agent: dict[str, Any],
+    tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Input[dsl.Dataset],
-    reward: dsl.Input[dsl.Model],
+    model: dsl.Input[dsl.Model],
     shards: dsl.Input[list[dsl.Model]],
     agents: dsl.Output[dsl.Model],
 ) -> None:
-    """Join the agents that were trained apart, one arm each, into what training them together gives.
+    """Join the agents that were trained apart into what training them together gives.
 
     Args:
-        params: The content of params.yaml; sections seed, env, caption, annotate, reward, shaping and agent are used.
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        reward: Section reward.
+        shaping: Section shaping.
+        agent: Section agent.
+        tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the agents must come from it.
         preferences: Output of annotate; the agents must come from it.
-        reward: Output of train-reward; the agents must come from it.
-        shards: Outputs of train-agents, one an arm.
+        model: Output of train-reward; the agents must come from it.
+        shards: Outputs of train-agents, one a branch.
         agents: A directory for each arm and seed. Metadata: arms and seeds (counts), steps_each (environment steps
             of a training run).
     """
     from pathlib import Path
 
-    from laurel.components.step import describe, step
+    from laurel.components.step import step, written
     from laurel.stages import merge_agents as stage
 
-    with step("merge-agents", params) as checked:
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    with step("merge-agents", **sections) as params, written(agents) as output:
         stage.run(
-            checked,
+            params,
             Path(captions.path),
             Path(preferences.path),
-            Path(reward.path),
+            Path(model.path),
             [Path(shard.path) for shard in shards],
-            output=Path(agents.path),
+            output=output,
         )
-        describe(agents)

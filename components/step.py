@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.directory import MANIFEST
 from laurel.errors import LaurelError
 from laurel.params import Params, parse_params
 
@@ -22,10 +25,15 @@ if TYPE_CHECKING:
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 BEGUN, DONE, FAILED = "begun", "done", "failed"
+NOT_USED: Mapping[str, Any] = {
+    "collect": {"steps": 1},
+    "agent": {"arms": ["random_policy"], "seeds": [0], "steps": 1},
+}
+"""Stands for sections without defaults in a step that is not given them, because its stage does not read them."""
 
 
 @contextmanager
-def step(name: str, params: Mapping[str, Any]) -> Iterator[Params]:
+def step(name: str, **sections: Any) -> Iterator[Params]:
     """Yield the checked parameters; end the process with code 2 and one line where the user can mend a failure.
 
     Without MLFLOW_TRACKING_URI in the environment, tracking is turned off: a database in a container's working
@@ -33,12 +41,13 @@ def step(name: str, params: Mapping[str, Any]) -> Iterator[Params]:
 
     Args:
         name: of the step, as its lines show it, e.g. "caption" or "train-agents oracle".
-        params: the content of params.yaml. Whole numbers may come as floats, as KFP's backends send them.
+        sections: those of params.yaml that the stage reads. Whole numbers may come as floats, as KFP's backends
+            send them.
     """
     _say(name, BEGUN)
     started = time.monotonic()
     try:
-        checked = parse_params(_whole(params), "params")
+        checked = parse_params({**NOT_USED, **_whole(sections)}, "params")
         if checked.tracking.enabled and not os.environ.get(TRACKING_URI):
             _say(name, "not tracked", f"{TRACKING_URI} is not set")
             checked = checked.model_copy(update={"tracking": checked.tracking.model_copy(update={"enabled": False})})
@@ -49,9 +58,23 @@ def step(name: str, params: Mapping[str, Any]) -> Iterator[Params]:
     _say(name, DONE, f"{time.monotonic() - started:.1f} s")
 
 
-def describe(artifact: dsl.Artifact) -> None:
-    """Show what a stage's output holds beside it in KFP: counts and digest of its manifest."""
-    manifest = json.loads((Path(artifact.path) / "manifest.json").read_text(encoding="utf-8"))
+@contextmanager
+def written(artifact: dsl.Artifact) -> Iterator[Path]:
+    """Yield where a stage writes its output, and hand that to KFP: files, and counts and digest of its manifest.
+
+    An artifact's own place may be a bucket that is mounted as a folder, without locks and without a renaming
+    that is all or nothing. So the stage writes to this machine's disk; its files are then copied, the manifest last:
+    without one, no stage reads them.
+    """
+    place = Path(artifact.path)
+    with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:
+        output = Path(scratch) / place.name
+        yield output
+        if place.exists():  # of an attempt that failed
+            shutil.rmtree(place)
+        shutil.copytree(output, place, ignore=lambda folder, _: [MANIFEST] if Path(folder) == output else [])
+        shutil.copyfile(output / MANIFEST, place / MANIFEST)
+    manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
     artifact.metadata.update(manifest["counts"])
     artifact.metadata["digest"] = manifest["digest"]
 

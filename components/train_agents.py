@@ -1,4 +1,4 @@
-"""train-agents: reward model → the agents of one arm, as a component."""
+"""train-agents: reward model → the agents of one branch, as a component."""
 
 from typing import Any
 
@@ -9,38 +9,48 @@ from laurel.components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def train_agents(
-    params: dict[str, Any],
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    reward: dict[str, Any],
+    shaping: dict[str, Any],
+    agent: dict[str, Any],
+    tracking: dict[str, Any],
     code_version: str,
-    arm: str,
+    branch: dict[str, Any],
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Input[dsl.Dataset],
-    reward: dsl.Input[dsl.Model],
+    model: dsl.Input[dsl.Model],
     agents: dsl.Output[dsl.Model],
 ) -> None:
-    """Train the agents of one arm with every seed, in parallel over the machine's cores.
+    """Train the agents of one arm with some seeds, in parallel over the machine's cores.
 
     Args:
-        params: The content of params.yaml; sections seed, env, caption, annotate, reward, shaping and agent are used.
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        reward: Section reward.
+        shaping: Section shaping.
+        agent: Section agent.
+        tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
-        arm: Which reward to train on; one of agent.arms.
+        branch: The arm, one of agent.arms, and the seeds, some of agent.seeds.
         captions: Output of caption.
         preferences: Output of annotate.
-        reward: Output of train-reward.
+        model: Output of train-reward.
         agents: A directory for each seed: weights (safetensors), learning curve over environment steps. Metadata:
             arms and seeds (counts), steps_each (environment steps of a training run).
     """
     from pathlib import Path
 
-    from laurel.components.step import describe, step
+    from laurel.components.step import step, written
     from laurel.stages import train_agents as stage
-    from laurel.stages.merge_agents import narrow
+    from laurel.stages.merge_agents import Branch
 
-    with step(f"train-agents {arm}", params) as checked:
-        stage.run(
-            narrow(checked, arm),
-            Path(captions.path),
-            Path(preferences.path),
-            Path(reward.path),
-            output=Path(agents.path),
-        )
-        describe(agents)
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    mine = Branch.read(branch)
+    with step(f"train-agents {mine}", **sections) as params, written(agents) as output:
+        stage.run(mine.narrow(params), Path(captions.path), Path(preferences.path), Path(model.path), output=output)

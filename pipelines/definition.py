@@ -1,11 +1,12 @@
-"""The pipeline on KFP: the stages of dvc.yaml as a graph, with a branch for every arm.
+"""The pipeline on KFP: the stages of dvc.yaml as a graph, divided where work can be done side by side.
 
-    plan ─────────────────────────────┐ arms
-    collect → caption → annotate → train-reward → [train-agents, an arm each] → merge-agents → evaluate
+    plan ─────────────────────────────┐ branches
+    collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
-Knows which stage reads what; knows nothing about where it runs. All parameters are one argument of a run, so
-that a compiled pipeline serves every params.yaml. A branch trains all seeds of its arm: at most eight artifacts
-are collected, far from the hundred that Vertex AI allows.
+With several collect.parts or pipeline.annotate_shards, collect and annotate are loops with a merger, too.
+Whatever happens, `finish` closes the run in MLflow. Knows which stage reads what; knows nothing about where it
+runs. The sections of params.yaml are arguments of a run, each step takes those that its stage reads, as in
+dvc.yaml: so a change reruns what it touches, and the rest comes from KFP's cache.
 """
 
 import re
@@ -18,63 +19,70 @@ from kfp import compiler, dsl
 
 from laurel import __version__
 from laurel.components import IMAGE
-from laurel.components.annotate import annotate
-from laurel.components.caption import caption
-from laurel.components.collect import collect
-from laurel.components.evaluate import evaluate
-from laurel.components.merge_agents import merge_agents
-from laurel.components.plan import plan
-from laurel.components.train_agents import train_agents
-from laurel.components.train_reward import train_reward
-from laurel.errors import DataError, ParamsError, closest
-from laurel.params import Params
+from laurel.components.annotate import annotate as annotate_step
+from laurel.components.caption import caption as caption_step
+from laurel.components.collect import collect as collect_step
+from laurel.components.evaluate import evaluate as evaluate_step
+from laurel.components.finish import finish as finish_step
+from laurel.components.merge_agents import merge_agents as merge_agents_step
+from laurel.components.merge_preferences import merge_preferences as merge_preferences_step
+from laurel.components.merge_trajectories import merge_trajectories as merge_trajectories_step
+from laurel.components.plan import plan as plan_step
+from laurel.components.train_agents import train_agents as train_agents_step
+from laurel.components.train_reward import train_reward as train_reward_step
+from laurel.errors import DataError, ParamsError
+from laurel.params import Accelerator, Params
+from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
 
 NAME = "laurel"
-RETRIES = 2
-"""Further attempts at a step that failed, after 30 seconds and after 60."""
+BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
+"""When a step that failed is tried again: after half a minute, after a minute, and so on."""
 
 
 @dataclass(frozen=True)
 class Resources:
     """What a step's machine has."""
 
-    cpu: str | None = None
-    """Cores, e.g. "4" or "500m"; None leaves it to the backend."""
-    memory: str | None = None
+    cpu: float
+    """Cores."""
+    memory: str
     """E.g. "16G" or "512Mi"."""
-    accelerator: str | None = None
-    """Type, e.g. NVIDIA_TESLA_T4 on Vertex AI or nvidia.com/gpu on a cluster; None is a machine without one."""
+    accelerator: Accelerator | None = None
+    """Type; None is a machine without one."""
     accelerators: int = 0
     """How many."""
 
-    def __post_init__(self) -> None:
-        for name, value, form in (("cpu", self.cpu, r"\d+m?|\d*\.\d+"), ("memory", self.memory, r"\d+([EPTGMK]i?)?")):
-            if value is not None and not re.fullmatch(form, value):
-                example = "4 or 500m" if name == "cpu" else "16G or 512Mi"
-                raise ParamsError(f'{name} is "{value}", but must be a quantity such as {example}.')
-        if (self.accelerator is None) != (self.accelerators == 0) or self.accelerators < 0:
-            raise ParamsError(
-                f"{self.accelerators} accelerators of type {self.accelerator}: give a type and a count of at least 1, "
-                "or neither."
-            )
 
-
-RESOURCES: Mapping[str, Resources] = {
-    "plan": Resources("1", "2G"),
-    "collect": Resources("4", "8G"),
-    "caption": Resources("2", "8G"),
-    "annotate": Resources("4", "8G"),
-    "train-reward": Resources("4", "8G"),
-    "train-agents": Resources("8", "16G"),
-    "merge-agents": Resources("1", "2G"),
-    "evaluate": Resources("4", "8G"),
+DEFAULTS: Mapping[str, Resources] = {
+    "plan": Resources(1, "2G"),
+    "collect": Resources(4, "8G"),
+    "merge-trajectories": Resources(1, "4G"),
+    "caption": Resources(2, "8G"),
+    "annotate": Resources(4, "8G"),
+    "merge-preferences": Resources(1, "4G"),
+    "train-reward": Resources(4, "8G"),
+    "train-agents": Resources(8, "16G"),
+    "merge-agents": Resources(1, "4G"),
+    "evaluate": Resources(4, "8G"),
+    "finish": Resources(1, "2G"),
 }
-"""What each step gets unless told otherwise: no accelerator anywhere."""
+"""What each step has unless the parameters say otherwise: no accelerator anywhere."""
 
 
-def argument(params: Params) -> dict[str, Any]:
-    """Return parameters as the pipeline's argument: KFP passes no null, which stands for a default everywhere
-    but in the environment's own arguments.
+def resources(params: Params) -> dict[str, Resources]:
+    """Return step -> what its machine has."""
+    found = dict(DEFAULTS)
+    for step, wanted in params.pipeline.resources.items():
+        default = DEFAULTS[step]
+        count = (1 if wanted.accelerators is None else wanted.accelerators) if wanted.accelerator else 0
+        found[step] = Resources(wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.accelerator, count)
+    return found
+
+
+def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]:
+    """Return the arguments of a run: the sections of the parameters, and the version of the code.
+
+    KFP passes no null, which stands for a default everywhere but in the environment's own arguments.
 
     Raises:
         ParamsError: an argument of the environment is null.
@@ -84,7 +92,8 @@ def argument(params: Params) -> dict[str, Any]:
         raise ParamsError(
             "env.kwargs holds null, which KFP cannot pass on. Leave that argument out if it is a default."
         )
-    return _without_null(content)
+    content.pop("pipeline")  # the form of the graph, which is compiled
+    return {**_without_null(content), "code_version": code_version}
 
 
 def _holds_null(value: Any) -> bool:
@@ -102,80 +111,135 @@ def make_pipeline(
     params: Params,
     *,
     image: str = IMAGE,
-    resources: Mapping[str, Resources] = RESOURCES,
-    retries: int = RETRIES,
+    code_version: str = __version__,
+    environment: Mapping[str, str] | None = None,
+    cluster: bool = False,
+    on_this_machine: bool = False,
 ) -> Callable[..., Any]:
-    """Return the pipeline; its parameters are `params` and `code_version`.
+    """Return the pipeline; its parameters are the sections of params.yaml, and `code_version`.
 
     Args:
-        params: default of the pipeline's parameter of that name.
+        params: defaults of the pipeline's parameters. Section `pipeline`, and the number of parts and shards, are its
+            form.
         image: what the steps run in; its reference is part of what KFP caches by.
-        resources: step -> what its machine has; a step that is not named has what the backend gives.
-        retries: further attempts at a step that failed.
-
-    Raises:
-        ParamsError: resources of a step that does not exist.
+        code_version: default of the parameter of that name; part of what KFP caches by.
+        environment: variables that every step finds in its environment. They are stored in clear: no secrets.
+        cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
+        on_this_machine: without resources and retries, which KFP's local runners do not know.
     """
-    for name in resources:
-        if name not in RESOURCES:
-            raise ParamsError(f"{name} is no step.{closest(name, RESOURCES)} Steps: {', '.join(RESOURCES)}.")
-    default = argument(params)
+    default = arguments(params, code_version)
+    machines = resources(params)
 
     def place(task: dsl.PipelineTask, step: str) -> dsl.PipelineTask:
         """Say where a task runs and how often it is tried."""
         task.set_container_image(image)
-        if retries:
-            task.set_retry(retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="300s")
-        wanted = resources.get(step, Resources())
-        if wanted.cpu:
-            task.set_cpu_limit(wanted.cpu)
-        if wanted.memory:
-            task.set_memory_limit(wanted.memory)
-        if wanted.accelerator:
-            task.set_accelerator_type(wanted.accelerator).set_accelerator_limit(wanted.accelerators)
+        for name, value in (environment or {}).items():
+            task.set_env_variable(name, value)
+        if on_this_machine:
+            return task
+        if params.pipeline.retries:
+            task.set_retry(params.pipeline.retries, **BACKOFF)
+        machine = machines[step]
+        task.set_cpu_limit(f"{machine.cpu:g}").set_memory_limit(machine.memory)
+        if machine.accelerator:
+            kind = CLUSTER if cluster else ACCELERATORS[machine.accelerator].vertex
+            task.set_accelerator_type(kind).set_accelerator_limit(machine.accelerators)
         return task
+
+    parts, shards = params.collect.parts, params.pipeline.annotate_shards
 
     @dsl.pipeline(
         name=NAME,
         description="Language-model feedback as reward for reinforcement learning, from collection to report.",
     )
-    def laurel(params: dict[str, Any] = default, code_version: str = __version__) -> dsl.Artifact:
+    def laurel(
+        seed: int = default["seed"],
+        env: dict[str, Any] = default["env"],
+        collect: dict[str, Any] = default["collect"],
+        caption: dict[str, Any] = default["caption"],
+        annotate: dict[str, Any] = default["annotate"],
+        reward: dict[str, Any] = default["reward"],
+        shaping: dict[str, Any] = default["shaping"],
+        agent: dict[str, Any] = default["agent"],
+        evaluate: dict[str, Any] = default["evaluate"],
+        tracking: dict[str, Any] = default["tracking"],
+        code_version: str = default["code_version"],
+    ) -> None:
         """Learn a reward from a language model's preferences, train agents on it, and compare them.
 
         Args:
-            params: The content of params.yaml.
+            seed: All random numbers derive from it.
+            env: Section env of params.yaml: which environment.
+            collect: Section collect: environment steps, and who acts.
+            caption: Section caption: how transitions are said in words.
+            annotate: Section annotate: who judges how many pairs.
+            reward: Section reward: the reward model and its training.
+            shaping: Section shaping: from the learned reward to what the agent is paid.
+            agent: Section agent: arms, seeds and the training of agents.
+            evaluate: Section evaluate: fresh episodes, and what is shown.
+            tracking: Section tracking: what is logged to MLflow.
             code_version: Commit or version of the code in the image. Steps are cached by it, too: change it whenever
                 an image is built anew under an old name.
-
-        Returns:
-            The directory of report.html and metrics.json.
         """
-        both = {"params": params, "code_version": code_version}
-        arms = place(plan(**both), "plan").output
-        trajectories = place(collect(**both), "collect").outputs["trajectories"]
-        captions = place(caption(**both, trajectories=trajectories), "caption").outputs["captions"]
-        preferences = place(annotate(**both, captions=captions), "annotate").outputs["preferences"]
-        reward = place(
-            train_reward(**both, trajectories=trajectories, captions=captions, preferences=preferences), "train-reward"
-        ).outputs["reward"]
-        feedback = {"captions": captions, "preferences": preferences, "reward": reward}
-        with dsl.ParallelFor(items=arms, name="arms") as arm:
-            shard = place(train_agents(**both, arm=arm, **feedback), "train-agents").outputs["agents"]
-        agents = place(merge_agents(**both, **feedback, shards=dsl.Collected(shard)), "merge-agents").outputs["agents"]
-        evaluation = place(evaluate(**both, trajectories=trajectories, **feedback, agents=agents), "evaluate")
-        return evaluation.outputs["reports"]
+        every = {"env": env, "tracking": tracking, "code_version": code_version}
+        ending = place(finish_step(env=env, tracking=tracking, run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER), "finish")
+        with dsl.ExitHandler(ending, name="stages"):
+            planned = plan_step(
+                **every,
+                collect=collect,
+                agent=agent,
+                run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+                collect_parts=parts,
+                seeds_per_step=params.pipeline.seeds_per_step or 0,
+            )
+            branches = place(planned, "plan").set_caching_options(enable_caching=False).output
+
+            collecting = {**every, "seed": seed, "collect": collect}
+            if parts == 1:
+                trajectories = place(collect_step(**collecting), "collect").outputs["trajectories"]
+            else:
+                with dsl.ParallelFor(items=list(range(parts)), name="parts") as part:
+                    collected = place(collect_step(**collecting, part=part), "collect").outputs["trajectories"]
+                merging = merge_trajectories_step(**collecting, parts=dsl.Collected(collected))
+                trajectories = place(merging, "merge-trajectories").outputs["trajectories"]
+
+            captioning = {**every, "caption": caption}
+            captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
+
+            annotating = {**captioning, "seed": seed, "annotate": annotate, "captions": captions}
+            if shards == 1:
+                preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
+            else:
+                with dsl.ParallelFor(items=list(range(shards)), name="shards") as shard:
+                    judging = annotate_step(**annotating, shard=shard, shards=shards)
+                    judged = place(judging, "annotate").outputs["preferences"]
+                merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
+                preferences = place(merging, "merge-preferences").outputs["preferences"]
+
+            feedback = {**captioning, "seed": seed, "reward": reward, "captions": captions, "preferences": preferences}
+            fitting = train_reward_step(**feedback, trajectories=trajectories)
+            model = place(fitting, "train-reward").outputs["model"]
+
+            training = {**feedback, "annotate": annotate, "shaping": shaping, "agent": agent, "model": model}
+            with dsl.ParallelFor(items=branches, name="branches") as branch:
+                trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
+            merging = merge_agents_step(**training, shards=dsl.Collected(trained))
+            agents = place(merging, "merge-agents").outputs["agents"]
+
+            evaluating = evaluate_step(
+                **training,
+                collect=collect,
+                evaluate=evaluate,
+                trajectories=trajectories,
+                agents=agents,
+                run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+            )
+            place(evaluating, "evaluate").set_caching_options(enable_caching=False)
 
     return laurel
 
 
-def compile_pipeline(
-    output: Path,
-    params: Params,
-    *,
-    image: str = IMAGE,
-    resources: Mapping[str, Resources] = RESOURCES,
-    retries: int = RETRIES,
-) -> None:
+def compile_pipeline(output: Path, params: Params, **form: Any) -> None:
     """Write the pipeline as YAML that KFP and Vertex AI take; the other arguments are those of `make_pipeline`.
 
     Raises:
@@ -184,14 +248,14 @@ def compile_pipeline(
     """
     if output.suffix not in (".yaml", ".yml"):
         raise DataError(f"{output}: the pipeline is YAML. Choose a name that ends in .yaml.")
-    pipeline = make_pipeline(params, image=image, resources=resources, retries=retries)
+    pipeline = make_pipeline(params, **form)
     partial = output.with_name(f".{output.stem}.partial{output.suffix}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         compiler.Compiler().compile(pipeline, str(partial))
         text = partial.read_text(encoding="utf-8")
-        # KFP's comment on the defaults names their keys in another order each time
-        partial.write_text(re.sub(r"(?m)^(#\s+params: dict) \[Default: .*\]$", r"\1", text), encoding="utf-8")
+        # KFP's comments on the defaults name their keys in another order each time
+        partial.write_text(re.sub(r"(?m)^(#\s+\w+: dict) \[Default: .*\]$", r"\1", text), encoding="utf-8")
         partial.replace(output)
     except OSError as error:
         raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None

@@ -17,11 +17,14 @@ from typing import TextIO
 
 from kfp import local
 
+from laurel import __version__
 from laurel.components.step import BEGUN, DONE, FAILED
 from laurel.data.directory import replace_directory
 from laurel.errors import DataError, LaurelError
+from laurel.params import STEPS as STEP_NAMES
 from laurel.params import Params
-from laurel.pipelines.definition import RESOURCES, argument, make_pipeline
+from laurel.pipelines.definition import arguments, make_pipeline
+from laurel.tracking import git_sha
 
 REPORTS, STEPS, LOG = "reports", "steps", "pipeline.log"
 
@@ -55,14 +58,15 @@ def run_locally(params: Params, output: Path, *, debug: bool = False) -> Path:
         log = (output / LOG).open("w", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None
-    pipeline = make_pipeline(params, resources={}, retries=0)
+    pipeline = make_pipeline(params, on_this_machine=True)
+    earlier = set(_reports(output))
     with log, _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(output / STEPS))
         try:
-            task = pipeline(params=argument(params))
+            pipeline(**arguments(params, git_sha() or __version__))
         except RuntimeError as error:  # KFP raises it, without a cause, for any step that fails
             raise PipelineError(_explain(listener, str(error), output / LOG)) from error
-    made = Path(task.output.path)
+    (made,) = set(_reports(output)) - earlier
     partial = reports.with_name(f".{REPORTS}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -71,6 +75,11 @@ def run_locally(params: Params, output: Path, *, debug: bool = False) -> Path:
     except OSError as error:
         raise DataError(f"{reports}: cannot be written ({error}). The report is whole in {made}.") from None
     return reports
+
+
+def _reports(output: Path) -> list[Path]:
+    """List the reports of this run and earlier ones."""
+    return [manifest.parent for manifest in (output / STEPS).glob("*/evaluate/reports/manifest.json")]
 
 
 class _Listener(io.TextIOBase):
@@ -97,7 +106,7 @@ class _Listener(io.TextIOBase):
             self._screen.write(text)
         elif warning := re.fullmatch(r"\[KFP Executor .* WARNING\]: (.*)", line):
             self._show(f"WARNING: {warning[1]}")
-        elif any(line.startswith(f"{step}: ") for step in RESOURCES):  # a stage's progress
+        elif any(line.startswith(f"{step}: ") for step in STEP_NAMES):  # a stage's progress
             self._show(line)
         return len(text)
 

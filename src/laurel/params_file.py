@@ -124,6 +124,8 @@ _Loader.add_implicit_resolver(
 def _fields_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
     """Return the field names of the section that a location below a model leads to."""
     for part in path:
+        if isinstance(part, str) and part not in model.model_fields:
+            continue  # a key of a mapping, whose values are of this model
         annotation = model.model_fields[part].annotation if isinstance(part, str) else model
         args = [arg for arg in (annotation, *get_args(annotation)) if isinstance(arg, type)]
         model = next((arg for arg in args if issubclass(arg, BaseModel)), model)

@@ -107,11 +107,20 @@ class Run:
 class Tracker:
     """Opens runs for a stage; does nothing where tracking is off or its server cannot be reached."""
 
-    def __init__(self, params: Params, stage: str, inputs: Mapping[str, Path], output: Output) -> None:
+    def __init__(
+        self,
+        params: Params,
+        stage: str,
+        inputs: Mapping[str, Path],
+        output: Output,
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        """Args are as a stage has them; `known` are runs of inputs whose manifests name none: name -> run id."""
         self._params = params
         self._stage = stage
         self._inputs = inputs
         self._output = output
+        self._known = known or {}
 
     @contextmanager
     def stage_run(self) -> Iterator[Run | None]:
@@ -119,11 +128,11 @@ class Tracker:
         if not self._params.tracking.enabled:
             yield None
             return
-        failures = _failures()
+        fails_with = failures()
         run: Run | None = None
         try:
             run = self._open(*connect(self._params.tracking.experiment))
-        except failures as error:
+        except fails_with as error:
             self._note(error)
         if run is None:
             yield None
@@ -132,17 +141,15 @@ class Tracker:
         try:
             yield run
             run.client.set_terminated(run.id)
-        except failures as error:
+        except fails_with as error:
             self._note(error)
 
     def _note(self, error: Exception) -> None:
         """Say in the manifest and on standard error that MLflow does not know it all."""
-        uri = os.environ[URI]
-        where = _without_secrets(uri).partition("?")[0]
-        reason = _without_secrets(_first_line(error).replace(uri, where))
-        sentence = f"{self._stage}: nothing or only part was logged to MLflow at {where} ({reason.rstrip('.')})."
+        sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
         self._output.notes.append(sentence)
+        self._output.mlflow_run_id = None  # so that a later stage logs it all, from the files
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str]) -> Run:
         """Open a run below the stage's; the caller ends it with `finish`."""
@@ -158,7 +165,8 @@ class Tracker:
         from mlflow.entities import Param
 
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
-        upstream = {f"upstream.{name}": m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]}
+        runs = {name: m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]} | dict(self._known)
+        upstream = {f"upstream.{name}": run for name, run in runs.items() if name in self._inputs}
         created = client.create_run(
             experiment, tags={**self._tags(), **upstream}, run_name=f"{self._stage} {self._params.env.id}"
         )
@@ -242,7 +250,15 @@ def git_sha() -> str | None:
     return result.stdout.strip() or None
 
 
-def _failures() -> tuple[type[Exception], ...]:
+def explained(error: Exception) -> str:
+    """Say where MLflow is and what it answered, without user and password."""
+    uri = os.environ[URI]
+    where = without_secrets(uri).partition("?")[0]
+    reason = without_secrets(_first_line(error).replace(uri, where))
+    return f"at {where} ({reason.rstrip('.')})"
+
+
+def failures() -> tuple[type[Exception], ...]:
     """What MLflow fails with: a refusal, a database, network or disk that does not answer, a missing driver."""
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
@@ -250,7 +266,7 @@ def _failures() -> tuple[type[Exception], ...]:
     return MlflowException, SQLAlchemyError, OSError, ImportError
 
 
-def _without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
     """Leave user and password out of every URI in a text."""
     return re.sub(r"(?<=://)[^/\s]*@", "", text)
 

@@ -49,7 +49,7 @@ def test_every_input_is_an_output(dvc: dict[str, Any]) -> None:
 def test_params_are_those_of_the_manifest(dvc: dict[str, Any], finished: Project, name: str) -> None:
     used = read_json(finished.output(name) / "manifest.json")["params"]
     assert sorted(dvc["stages"][name]["params"]) == sorted(used)
-    assert set(used) <= set(TINY) - {"tracking"}
+    assert set(used) <= set(TINY) - {"tracking", "pipeline"}
 
 
 def imported(file: Path) -> Iterator[Path]:

@@ -17,24 +17,28 @@ from laurel.components.caption import caption
 from laurel.components.collect import collect
 from laurel.components.plan import plan
 from laurel.components.step import step
-from laurel.data.directory import read_manifest
+from laurel.data.directory import digest_directory, read_manifest
 
-CONTENT: dict[str, Any] = {
-    "seed": 3.0,  # whole numbers come as floats
-    "env": {"id": "FrozenLake-v1", "backend": "gymnasium"},
-    "collect": {"steps": 300.0, "n_envs": 4.0, "policies": [{"kind": "random", "share": 1.0}]},
-    "agent": {"arms": ["preference", "random_policy"], "seeds": [0.0, 1.0], "steps": 64.0},
+ENV = {"env": {"id": "FrozenLake-v1", "backend": "gymnasium"}, "tracking": {}}
+COLLECT: dict[str, Any] = {
+    **ENV,
+    "seed": 3,
+    "collect": {"steps": 300.0, "n_envs": 4.0, "policies": [{"kind": "random", "share": 1.0}]},  # numbers as KFP sends
+    "code_version": "1",
 }
+AGENT = {"arms": ["preference", "random_policy"], "seeds": [0.0, 1.0], "steps": 64.0}
+PLAN = {**ENV, "collect": COLLECT["collect"], "agent": AGENT, "code_version": "1", "run": "r", "collect_parts": 1}
 
 
 def test_two_components_in_a_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     trajectories = dsl.Dataset(uri=str(tmp_path / "collect" / "trajectories"))
     captions = dsl.Dataset(uri=str(tmp_path / "caption" / "captions"))
-    collect.python_func(CONTENT, "1", trajectories)
-    caption.python_func(CONTENT, "1", trajectories, captions)
+    collect.python_func(**COLLECT, trajectories=trajectories)
+    caption.python_func(**ENV, caption={}, code_version="1", trajectories=trajectories, captions=captions)
     manifest = read_manifest(Path(captions.path), "caption")
     assert manifest["counts"]["transitions"] == 300
     assert captions.metadata == {**manifest["counts"], "digest": manifest["digest"]}
+    assert digest_directory(Path(captions.path)) == manifest["digest"]
     assert read_manifest(Path(trajectories.path))["params"]["seed"] == 3
     assert manifest["mlflow_run_id"] is None
     lines = capfd.readouterr().err
@@ -42,35 +46,51 @@ def test_two_components_in_a_row(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert re.search(r"laurel step caption: done \(\d+\.\d s\)\n", lines)
 
 
+def test_what_an_earlier_attempt_left_is_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "trajectories"
+    place.mkdir()
+    (place / "shard-00099.parquet").write_text("half")
+    collect.python_func(**COLLECT, trajectories=dsl.Dataset(uri=str(place)))
+    assert digest_directory(place) == read_manifest(place)["digest"]
+
+
 def test_tracking_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with step("x", CONTENT) as params:
+    with step("x", **ENV) as params:
         assert not params.tracking.enabled
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    with step("x", CONTENT) as params:
+    with step("x", **ENV) as params:
         assert params.tracking.enabled
-    with step("x", {**CONTENT, "tracking": {"enabled": False}}) as params:
+    with step("x", **{**ENV, "tracking": {"enabled": False}}) as params:
         assert not params.tracking.enabled
 
 
-def test_the_plan() -> None:
-    assert plan.python_func(CONTENT, "1") == ["preference"]
+def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    assert plan.python_func(**PLAN, seeds_per_step=0) == [{"arm": "preference", "seeds": [0, 1]}]
+    assert plan.python_func(**PLAN, seeds_per_step=1) == [
+        {"arm": "preference", "seeds": [0]},
+        {"arm": "preference", "seeds": [1]},
+    ]
+    with pytest.raises(SystemExit) as end:
+        plan.python_func(**{**PLAN, "collect_parts": 2}, seeds_per_step=0)
+    assert end.value.code == 2
+    assert "collect.parts is 1, but the pipeline was compiled with 2. Compile it again." in capfd.readouterr().err
 
 
 def test_what_the_user_can_mend_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     made = dsl.Dataset(uri=str(tmp_path / "trajectories"))
     with pytest.raises(SystemExit) as end:
-        collect.python_func({**CONTENT, "env": {"id": "Nowhere-v0"}, "sed": 1}, "1", made)
+        collect.python_func(**{**COLLECT, "env": {"id": "Nowhere-v0", "idd": 1}}, trajectories=made)
     assert end.value.code == 2
     (_, failed) = capfd.readouterr().err.splitlines()
-    assert failed.startswith("laurel step collect: failed (params: sed is unknown.")
+    assert failed.startswith("laurel step collect: failed (params: env.idd is unknown.")
     with pytest.raises(SystemExit):
-        collect.python_func({**CONTENT, "env": {"id": "Nowhere-v0"}}, "1", made)
+        collect.python_func(**{**COLLECT, "env": {"id": "Nowhere-v0"}}, trajectories=made)
     assert "Nowhere-v0" in capfd.readouterr().err
     assert not (tmp_path / "trajectories").exists()
 
 
 def test_a_defect_keeps_its_traceback() -> None:
-    with pytest.raises(ZeroDivisionError), step("x", CONTENT):
+    with pytest.raises(ZeroDivisionError), step("x", **ENV):
         raise ZeroDivisionError
 
 

@@ -12,14 +12,16 @@ from kfp import components
 from laurel.cli import main
 from laurel.components import IMAGE
 from laurel.errors import DataError, ParamsError
-from laurel.params import Params, load_params, parse_params
-from laurel.pipelines.definition import RESOURCES, Resources, argument, compile_pipeline
-from laurel.stages.merge_agents import arms_to_train
+from laurel.params import STEPS, Params, load_params, parse_params
+from laurel.pipelines.accelerators import ACCELERATORS, check_count
+from laurel.pipelines.definition import DEFAULTS, Resources, arguments, compile_pipeline, resources
+from laurel.stages.merge_agents import branches
 from tiny_project import REPOSITORY
 
 GOLDEN = REPOSITORY / "pipelines" / "pipeline.yaml"
-BRANCHES = "train-agents"
-"""In dvc.yaml one stage; in KFP a loop over arms and their merger."""
+BESIDE = {"plan", "finish", "laurel"}
+"""Steps of KFP alone."""
+DIVIDED = {"pipeline": {"annotate_shards": 2}, "collect": {"parts": 3}}
 
 
 @pytest.fixture
@@ -27,9 +29,24 @@ def params() -> Params:
     return load_params(REPOSITORY / "params.yaml")
 
 
+def changed(params: Params, changes: dict[str, dict[str, Any]]) -> Params:
+    content = params.dump()
+    for section, values in changes.items():
+        content[section].update(values)
+    return parse_params(content, "test")
+
+
 def compiled(path: Path, params: Params, **options: Any) -> dict[str, Any]:
     compile_pipeline(path / "p.yaml", params, **options)
     return yaml.safe_load((path / "p.yaml").read_text())
+
+
+def tasks(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """All tasks by name, those of loops and of the exit handler too."""
+    found = dict(spec["root"]["dag"]["tasks"])
+    for component in spec["components"].values():
+        found |= component.get("dag", {}).get("tasks", {})
+    return found
 
 
 def containers(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -50,23 +67,30 @@ def test_kfp_and_vertex_can_load_it() -> None:
     assert len(list(yaml.safe_load_all(GOLDEN.read_text()))) == 1  # Vertex AI's client refuses two
     loaded = components.load_component_from_file(str(GOLDEN))
     assert loaded.name == "laurel"
-    assert set(loaded.component_spec.inputs) == {"params", "code_version"}
+    sections = set(load_params(REPOSITORY / "params.yaml").dump()) - {"pipeline"}
+    assert set(loaded.component_spec.inputs) == {*sections, "code_version"}
 
 
-def test_edges_are_those_of_dvc() -> None:
-    spec = yaml.safe_load(GOLDEN.read_text())
-    assert kfp_edges(spec) == dvc_edges()
+@pytest.mark.parametrize("changes", [{}, DIVIDED])
+def test_edges_are_those_of_dvc(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
+    assert kfp_edges(compiled(tmp_path, changed(params, changes))) == dvc_edges()
 
 
 def kfp_edges(spec: dict[str, Any]) -> set[tuple[str, str]]:
-    """(step, step that reads what it writes), with the loop and its merger as one step and without the plan."""
-    names = {"for-loop-1": BRANCHES, "merge-agents": BRANCHES}
-    edges = {
-        (names.get(source, source), names.get(task, task))
-        for task, content in spec["root"]["dag"]["tasks"].items()
-        for source in content.get("dependentTasks", [])
-        if source != "plan"
-    }
+    """(step, step that reads what it writes), with a loop and its merger as one stage and without the plan."""
+    stages: dict[str, str] = {}
+    edges = set()
+    everything = tasks(spec)
+    for name in everything:
+        inner = spec["components"][everything[name]["componentRef"]["name"]].get("dag", {}).get("tasks", {})
+        stages[name] = next(iter(inner)) if name.startswith("for-loop") else name
+        for merger, stage in (("trajectories", "collect"), ("preferences", "annotate"), ("agents", "train-agents")):
+            if name == f"merge-{merger}":
+                stages[name] = stage
+    for name, task in everything.items():
+        for source in task.get("dependentTasks", []):
+            if source not in BESIDE and not source.startswith("exit-handler"):
+                edges.add((stages[source], stages[name]))
     return {(source, task) for source, task in edges if source != task}
 
 
@@ -76,71 +100,124 @@ def dvc_edges() -> set[tuple[str, str]]:
     return {(made[dep], name) for name, stage in stages.items() for dep in stage["deps"] if dep in made}
 
 
+def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
+    """So KFP's cache serves what a change of the others does not touch."""
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    always = {"tracking", "env", "code_version"}
+    steps = tasks(yaml.safe_load(GOLDEN.read_text()))
+    for name, stage in stages.items():
+        found = {parameter.split("-")[0] for parameter in steps[name]["inputs"]["parameters"]}
+        if name == "evaluate":  # its report shows them all
+            assert found == {*load_params(REPOSITORY / "params.yaml").dump(), "code_version", "run"} - {"pipeline"}
+        else:
+            assert found - {"branch", "pipelinechannel", "shards"} == {*stage["params"], *always}, name
+
+
 def test_every_branch_reads_what_the_stage_reads() -> None:
-    spec = yaml.safe_load(GOLDEN.read_text())
-    loop = spec["components"]["comp-for-loop-1"]["dag"]["tasks"]
-    assert set(loop) == {"train-agents"}
-    assert set(loop["train-agents"]["inputs"]["artifacts"]) == {"captions", "preferences", "reward"}
-    assert spec["root"]["dag"]["tasks"]["for-loop-1"]["parameterIterator"]["items"] == {
-        "inputParameter": "pipelinechannel--plan-Output"
-    }
+    steps = tasks(yaml.safe_load(GOLDEN.read_text()))
+    assert set(steps["train-agents"]["inputs"]["artifacts"]) == {"captions", "preferences", "model"}
+    (loop,) = [task for name, task in steps.items() if name.startswith("for-loop")]
+    assert loop["parameterIterator"]["items"] == {"inputParameter": "pipelinechannel--plan-Output"}
 
 
-def test_image_and_retries(tmp_path: Path, params: Params) -> None:
-    spec = compiled(tmp_path, params, image="registry.example/python@sha256:0", retries=0)
-    assert {step["image"] for step in containers(spec).values()} == {"registry.example/python@sha256:0"}
-    assert not any("retryPolicy" in task for task in spec["root"]["dag"]["tasks"].values())
+def test_division(tmp_path: Path, params: Params) -> None:
+    steps = tasks(compiled(tmp_path, changed(params, DIVIDED)))
+    loops = [task["parameterIterator"]["items"] for name, task in steps.items() if name.startswith("for-loop")]
+    assert sorted(items["raw"] for items in loops if "raw" in items) == ["[0, 1, 2]", "[0, 1]"]
+    assert {"merge-trajectories", "merge-preferences"} <= set(steps)
+    assert {name for name in steps if not name.startswith(("for-loop", "exit-handler"))} == set(STEPS)
+
+
+def test_the_end_comes_whatever_happens(tmp_path: Path, params: Params) -> None:
+    root = yaml.safe_load(GOLDEN.read_text())["root"]["dag"]["tasks"]
+    (stages,) = [name for name in root if name.startswith("exit-handler")]
+    assert root["finish"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
+    assert root["finish"]["dependentTasks"] == [stages]
+
+
+def test_what_may_be_cached() -> None:
+    steps = tasks(yaml.safe_load(GOLDEN.read_text()))
+    uncached = {name for name, task in steps.items() if name in STEPS and not task["cachingOptions"]}
+    assert uncached == {"plan", "evaluate"}  # they know the run by name; and evaluate logs its summary anew
+    for name, task in steps.items():
+        run = [value for value in task["inputs"].get("parameters", {}).values() if "job_name" in str(value)]
+        assert bool(run) == (name in {*uncached, "finish"}), name
+
+
+def test_image_environment_and_retries(tmp_path: Path, params: Params) -> None:
+    once = changed(params, {"pipeline": {"retries": 0}})
+    image = "registry.example/python@sha256:0"
+    spec = compiled(tmp_path, once, image=image, environment={"MLFLOW_TRACKING_URI": "https://x"}, code_version="abc")
+    for container in containers(spec).values():
+        assert container["image"] == image
+        assert container["env"] == [{"name": "MLFLOW_TRACKING_URI", "value": "https://x"}]
+    assert not any("retryPolicy" in task for task in tasks(spec).values())
+    assert spec["root"]["inputDefinitions"]["parameters"]["code_version"]["defaultValue"] == "abc"
 
     golden = yaml.safe_load(GOLDEN.read_text())
     assert {step["image"] for step in containers(golden).values()} == {IMAGE}
-    assert set(containers(golden)) == set(RESOURCES)
-    tasks = {**golden["root"]["dag"]["tasks"], **golden["components"]["comp-for-loop-1"]["dag"]["tasks"]}
-    assert {name for name, task in tasks.items() if "retryPolicy" not in task} == {"for-loop-1"}
-    assert all("code_version" in task["inputs"]["parameters"] for name, task in tasks.items() if name != "for-loop-1")
+    for name, task in tasks(golden).items():
+        if name in STEPS:
+            assert task["retryPolicy"]["maxRetryCount"] == 2
+            assert ("code_version" in task["inputs"]["parameters"]) == (name != "finish")
+
+
+def test_on_this_machine_there_is_nothing_to_choose(tmp_path: Path, params: Params) -> None:
+    spec = compiled(tmp_path, params, on_this_machine=True)
+    assert not any("retryPolicy" in task for task in tasks(spec).values())
+    assert not any("resources" in container for container in containers(spec).values())
+
+
+WANTED = {
+    "pipeline": {
+        "resources": {"train-agents": {"cpu": 7.5, "accelerator": "T4", "accelerators": 2}, "collect": {"memory": "4G"}}
+    }
+}
 
 
 def test_resources(tmp_path: Path, params: Params) -> None:
-    wanted = {"train-agents": Resources("8", "30G", "NVIDIA_TESLA_T4", 2), "collect": Resources(memory="4G")}
-    found = {
-        name: step.get("resources", {})
-        for name, step in containers(compiled(tmp_path, params, resources=wanted)).items()
-    }
-    assert found["train-agents"]["resourceCpuLimit"] == "8"
-    assert found["train-agents"]["resourceMemoryLimit"] == "30G"
+    wanted = changed(params, WANTED)
+    assert resources(wanted)["train-agents"] == Resources(7.5, "16G", "T4", 2)
+    assert resources(wanted)["collect"] == Resources(4, "4G")
+    assert resources(wanted)["caption"] == DEFAULTS["caption"]
+    found = {name: step["resources"] for name, step in containers(compiled(tmp_path, wanted)).items()}
+    assert found["train-agents"]["resourceCpuLimit"] == "7.5"
+    assert found["train-agents"]["resourceMemoryLimit"] == "16G"
     assert found["train-agents"]["accelerator"]["resourceType"] == "NVIDIA_TESLA_T4"
     assert found["train-agents"]["accelerator"]["resourceCount"] == "2"
-    assert "resourceCpuLimit" not in found["collect"]
-    assert found["caption"] == {}
-    by_default = containers(yaml.safe_load(GOLDEN.read_text()))
-    assert not any("accelerator" in step["resources"] for step in by_default.values())
+    assert found["collect"]["resourceMemoryLimit"] == "4G"
+    assert not any("accelerator" in resources for name, resources in found.items() if name != "train-agents")
+    on_kubernetes = containers(compiled(tmp_path, wanted, cluster=True))["train-agents"]["resources"]["accelerator"]
+    assert on_kubernetes["resourceType"] == "nvidia.com/gpu"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "sentence"),
-    [
-        ({"cpu": "many"}, 'cpu is "many", but must be a quantity such as 4'),
-        ({"memory": "16 GB"}, 'memory is "16 GB", but must be a quantity such as 16G'),
-        ({"accelerators": 1}, "1 accelerators of type None"),
-        ({"accelerator": "NVIDIA_L4"}, "0 accelerators of type NVIDIA_L4"),
-        ({"accelerator": "NVIDIA_L4", "accelerators": -1}, "-1 accelerators"),
-    ],
-)
-def test_resources_that_make_no_sense(wanted: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ParamsError, match=sentence):
-        Resources(**wanted)
+def test_by_default_there_is_no_accelerator_and_params_yaml_shows_what_there_is(params: Params) -> None:
+    assert not any(machine.accelerator for machine in resources(params).values())
+    assert resources(params) == DEFAULTS
+    assert tuple(DEFAULTS) == STEPS
 
 
-def test_resources_of_no_step(tmp_path: Path, params: Params) -> None:
-    with pytest.raises(ParamsError, match=r'train-agent is no step. Did you mean "train-agents"\?'):
-        compile_pipeline(tmp_path / "p.yaml", params, resources={"train-agent": Resources()})
-    assert not list(tmp_path.iterdir())
+def test_accelerators() -> None:
+    from typing import get_args
+
+    from google.cloud.aiplatform_v1.types import AcceleratorType
+
+    from laurel.params import Accelerator
+
+    assert tuple(ACCELERATORS) == get_args(Accelerator)
+    assert {kind.vertex for kind in ACCELERATORS.values()} <= {kind.name for kind in AcceleratorType}
+    check_count("train-agents", "L4", 4)
+    with pytest.raises(ParamsError, match="asks for 3 accelerators of type L4, but a machine of Vertex AI has 1, 2"):
+        check_count("train-agents", "L4", 3)
 
 
-def test_the_argument_says_all_parameters(params: Params) -> None:
-    assert parse_params(argument(params), "argument") == params
-    changed = params.model_copy(update={"env": params.env.model_copy(update={"kwargs": {"desc": [None]}})})
+def test_the_arguments_say_all_parameters(params: Params) -> None:
+    said = arguments(params, "abc")
+    assert said.pop("code_version") == "abc"
+    assert parse_params(said, "arguments") == params.model_copy(update={"pipeline": type(params.pipeline)()})
+    nothing = params.model_copy(update={"env": params.env.model_copy(update={"kwargs": {"desc": [None]}})})
     with pytest.raises(ParamsError, match=r"env.kwargs holds null"):
-        argument(changed)
+        arguments(nothing)
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
@@ -151,12 +228,17 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
         compile_pipeline(tmp_path / "p.json", params)
 
 
-def test_arms_to_train(params: Params) -> None:
+def test_branches(params: Params) -> None:
     from laurel.agents.arms import needs_training
     from laurel.params import ARMS
 
-    content = params.dump()
-    content["agent"]["arms"] = "full"
-    assert arms_to_train(parse_params(content, "test")) == [arm for arm in ARMS if needs_training(arm)]
-    content["agent"]["arms"] = ["random_policy"]
-    assert arms_to_train(parse_params(content, "test")) == ["random_policy"]
+    full = changed(params, {"agent": {"arms": "full", "seeds": [0, 1, 2]}})
+    arms = [arm for arm in ARMS if needs_training(arm)]
+    assert [branch.arm for branch in branches(full, None)] == arms
+    assert [branch.seeds for branch in branches(full, 2)] == [(0, 1), (2,)] * len(arms)
+    (alone,) = branches(changed(params, {"agent": {"arms": ["random_policy"]}}), None)
+    assert alone.arm == "random_policy"
+    many = changed(params, {"agent": {"arms": "full", "seeds": list(range(20))}})
+    with pytest.raises(ParamsError, match=r"makes 140 branches of 7 arms and 20 seeds, but at most 100 .* Set it to 2"):
+        branches(many, 1)
+    assert len(branches(many, 2)) == 70

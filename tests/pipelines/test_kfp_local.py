@@ -20,7 +20,7 @@ from laurel.data.directory import VOLATILE, digest_directory, read_json, read_ma
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.stages import merge_agents
-from laurel.stages.merge_agents import arms_to_train, narrow
+from laurel.stages.merge_agents import Branch, branches
 from tiny_project import Project
 
 SMALL = {
@@ -75,6 +75,23 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made_once(tmp_path_factory, "kfp-ran", make)
 
 
+DIVIDED = {**SMALL, "collect.parts": 2, "collect.shard_steps": 100}
+
+
+@pytest.mark.slow
+def test_divided_work_gives_the_same(tmp_path: Path) -> None:
+    """Collection, pairs and seeds on several steps each, and every stage called once for all."""
+    project = Project.create(tmp_path / "p", {**DIVIDED, "pipeline.annotate_shards": 3, "pipeline.seeds_per_step": 1})
+    project.run()
+    done = project.laurel("pipeline", "run", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    (steps,) = (tmp_path / "p" / "out" / "steps").iterdir()
+    assert len(list(steps.glob("for-loop-*"))) == 2 + 3 + 4
+    assert figures(tmp_path / "p" / "out" / "reports") == figures(project.output("evaluate"))
+    for place, stage in (("merge-trajectories/trajectories", "collect"), ("merge-preferences/preferences", "annotate")):
+        assert lasting(steps / place) == lasting(project.output(stage))
+
+
 def figures(reports: Path) -> dict[str, Any]:
     metrics = read_json(reports / "metrics.json")
     metrics.pop("seconds")
@@ -102,7 +119,7 @@ def test_what_a_user_sees(ran: Project) -> None:
     assert stdout.startswith("arm ")
     assert stdout.endswith(f"report:  {out}/reports/report.html\nmetrics: {out}/reports/metrics.json\n")
     stderr = (ran.path / "stderr").read_text()
-    assert "train-agents preference: done (" in stderr
+    assert "train-agents preference 0,1: done (" in stderr
     assert "KFP" not in stderr
     assert "KFP Executor" in (out / "pipeline.log").read_text()
     read_manifest(out / "reports", "evaluate")
@@ -124,24 +141,26 @@ def lasting(path: Path) -> dict[str, Any]:
     return {key: value for key, value in read_manifest(path).items() if key not in VOLATILE}
 
 
-def shards_of(whole: Path, params: Params, place: Path) -> list[Path]:
-    """Take what all arms' training wrote apart, into what training each arm alone writes."""
+def shards_of(whole: Path, params: Params, place: Path, seeds_per_step: int | None = None) -> list[Path]:
+    """Take what all arms' training wrote apart, into what training each branch alone writes."""
     manifest = read_manifest(whole)
     made = []
-    for arm in arms_to_train(params):
-        path = place / arm
+    for branch in branches(params, seeds_per_step):
+        path = place / str(branch)
         path.mkdir(parents=True)
-        trained = (whole / arm).is_dir()
+        trained = (whole / branch.arm).is_dir()
         if trained:
-            shutil.copytree(whole / arm, path / arm)
+            for seed in branch.seeds:
+                shutil.copytree(whole / branch.arm / f"seed-{seed}", path / branch.arm / f"seed-{seed}")
+        agent = {**manifest["params"]["agent"], "arms": [branch.arm], "seeds": list(branch.seeds)}
         write_json(
             path / "manifest.json",
             {
                 **manifest,
-                "params": {**manifest["params"], "agent": {**manifest["params"]["agent"], "arms": [arm]}},
+                "params": {**manifest["params"], "agent": agent},
                 "digest": digest_directory(path),
-                "counts": {**manifest["counts"], "arms": int(trained)},
-                "notes": [note for note in manifest["notes"] if f"arm {arm} " in note],
+                "counts": {**manifest["counts"], "arms": int(trained), "seeds": len(branch.seeds)},
+                "notes": [note for note in manifest["notes"] if f"arm {branch.arm} " in note],
             },
         )
         made.append(path)
@@ -152,9 +171,10 @@ def merge(direct: Project, shards: list[Path], output: Path, params: Params | No
     merge_agents.run(params or direct.params, **direct.inputs("train-agents"), shards=shards, output=output)
 
 
-def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds_per_step", [None, 1])
+def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_step: int | None) -> None:
     whole = direct.output("train-agents")
-    shards = shards_of(whole, direct.params, tmp_path / "shards")
+    shards = shards_of(whole, direct.params, tmp_path / "shards", seeds_per_step)
     merge(direct, shards[::-1], tmp_path / "merged")
     assert lasting(tmp_path / "merged") == lasting(whole)
     assert digest_directory(tmp_path / "merged") == read_manifest(whole)["digest"]
@@ -181,17 +201,16 @@ def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
     params = direct.params
     shards = shards_of(direct.output("train-agents"), params, tmp_path / "shards")
     output = tmp_path / "merged"
-    with pytest.raises(DataError, match=r"No shard holds the agents of preference, extrinsic\."):
-        merge(direct, [path for path in shards if path.name not in ("preference", "extrinsic")], output)
-    twice = shutil.copytree(tmp_path / "shards" / "extrinsic", tmp_path / "again")
-    with pytest.raises(DataError, match=r"again: holds agents of extrinsic, as .*shards/extrinsic does"):
+    with pytest.raises(DataError, match=r"No shard holds the agents of preference \(seeds 0, 1\)\. Train them"):
+        merge(direct, [path for path in shards if "preference" not in path.name], output)
+    twice = shutil.copytree(tmp_path / "shards" / "extrinsic 0,1", tmp_path / "again")
+    with pytest.raises(DataError, match=r"again: holds agents of extrinsic, as .*shards/extrinsic 0,1 does"):
         merge(direct, [*shards, twice], output)
-    with pytest.raises(DataError, match="agents of preference, random_policy, extrinsic"):
+    with pytest.raises(DataError, match="agents of preference,random_policy,extrinsic"):
         merge(direct, [direct.output("train-agents")], output)
+    fewer = params.model_copy(update={"agent": params.agent.model_copy(update={"seeds": (1,)})})
     with pytest.raises(DataError, match=r"holds agents of preference with seeds \[0, 1\], but one of"):
-        merge(
-            direct, shards, output, params.model_copy(update={"agent": params.agent.model_copy(update={"seeds": (1,)})})
-        )
+        merge(direct, shards, output, fewer)
     longer = params.model_copy(update={"agent": params.agent.model_copy(update={"steps": 512})})
     with pytest.raises(DataError, match=r"was made with agent\.steps 256, but it is 512"):
         merge(direct, shards, output, longer)
@@ -210,13 +229,34 @@ def test_lineage_goes_through_the_merger(direct: Project, tmp_path: Path, monkey
     merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
     tags = MlflowClient(uri).get_run(read_manifest(tmp_path / "merged")["mlflow_run_id"]).data.tags
     assert tags["stage"] == "merge-agents"
-    assert (tags["upstream.preference"], tags["upstream.extrinsic"]) == ("run of preference", "run of extrinsic")
+    lineage = (tags["upstream.preference.0"], tags["upstream.extrinsic.0"])
+    assert lineage == ("run of preference 0,1", "run of extrinsic 0,1")
 
 
-def test_narrowed_to_an_arm(direct: Project) -> None:
-    narrowed = narrow(direct.params, "extrinsic")
-    assert narrowed.agent.arms == ("extrinsic",)
-    assert narrowed.agent.seeds == direct.params.agent.seeds
+def test_agents_that_could_not_be_logged_are_logged_by_the_merger(
+    direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
+    (logged,) = [path for path in shards if "extrinsic" in path.name]
+    write_json(logged / "manifest.json", {**read_manifest(logged), "mlflow_run_id": "there"})
+    tracking = direct.params.tracking.model_copy(update={"enabled": True})
+    merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
+    client = MlflowClient(uri)
+    parent = read_manifest(tmp_path / "merged")["mlflow_run_id"]
+    runs = client.search_runs([client.get_run(parent).info.experiment_id], f"tags.mlflow.parentRunId = '{parent}'")
+    assert sorted(run.info.run_name for run in runs) == ["preference seed 0", "preference seed 1"]
+
+
+def test_a_branch(direct: Project) -> None:
+    branch = Branch.read({"arm": "extrinsic", "seeds": [1.0]})
+    assert str(branch) == "extrinsic 1"
+    narrowed = branch.narrow(direct.params)
+    assert (narrowed.agent.arms, narrowed.agent.seeds) == (("extrinsic",), (1,))
+    assert Branch.read(branch.write()) == branch
 
 
 def test_a_step_that_fails(tmp_path: Path) -> None:
@@ -261,7 +301,9 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
     assert last.endswith(f"{tmp_path / 'p' / 'out' / 'pipeline.log'}.")
     (steps,) = (tmp_path / "p" / "out" / "steps").iterdir()
     assert (steps / "annotate" / "preferences" / "manifest.json").exists()
-    assert not (steps / "train-reward" / "reward").exists()
+    assert not (steps / "train-reward" / "model").exists()
+    assert (steps / "finish").is_dir()
+    assert "finish: done (" in stderr
     assert not (tmp_path / "p" / "out" / "reports").exists()
 
 

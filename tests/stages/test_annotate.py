@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,9 @@ class Faulty:
 
     def __init__(self, *statuses: str) -> None:
         self.statuses = statuses
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Nothing to get ready."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         for i, _ in enumerate(questions):

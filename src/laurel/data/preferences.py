@@ -5,7 +5,7 @@ Knows segments by number; knows nothing about who judged or how.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -77,6 +77,12 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.first)
 
+    @staticmethod
+    def concatenate(parts: Sequence[Pairs]) -> Pairs:
+        """Join shares of one draw, in order."""
+        first, second = (np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "second"))
+        return Pairs(first, second, parts[0].sampler, parts[0].seed)
+
 
 @dataclass(frozen=True)
 class Preferences:
@@ -120,6 +126,13 @@ class Preferences:
             annotator=annotator,
         )
 
+    @staticmethod
+    def concatenate(parts: Sequence[Preferences]) -> Preferences:
+        """Join what one annotator said about shares of the pairs, in order."""
+        columns = ("p_first", "status", "votes", "swap_consistent")
+        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
+        return Preferences(**joined, annotator=next((part.annotator for part in parts if len(part)), ""))
+
     @property
     def usable(self) -> BoolArray:
         """(P,) True where there is a label to learn from: ok and tie."""
@@ -146,13 +159,13 @@ def write_pairs(path: Path, pairs: Pairs) -> None:
     write_table(path / PAIRS, pa.table(columns, schema=PAIRS_SCHEMA))
 
 
-def read_pairs(path: Path) -> Pairs:
-    """Read the pairs of an annotate stage's output.
+def read_pairs(path: Path, stage: str = STAGE) -> Pairs:
+    """Read the pairs of an annotate stage's output, or of a share of it (`stage` is then another).
 
     Raises:
         DataError: the directory is another stage's, or the file is missing or damaged.
     """
-    table = _read(path, PAIRS, PAIRS_SCHEMA)
+    table = _read(path, PAIRS, PAIRS_SCHEMA, stage)
     return Pairs(
         first=table["first"].to_numpy().astype(np.int64),
         second=table["second"].to_numpy().astype(np.int64),
@@ -174,9 +187,9 @@ def write_preferences(path: Path, preferences: Preferences) -> None:
     write_table(path / PREFERENCES, pa.table(columns, schema=PREFERENCES_SCHEMA))
 
 
-def read_preferences(path: Path) -> Preferences:
+def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
     """Read the labels of an annotate stage's output; errors as `read_pairs`, or a label is not allowed."""
-    table = _read(path, PREFERENCES, PREFERENCES_SCHEMA)
+    table = _read(path, PREFERENCES, PREFERENCES_SCHEMA, stage)
     consistent = table["swap_consistent"].cast(pa.int8()).fill_null(-1)
     try:
         return Preferences(
@@ -190,8 +203,8 @@ def read_preferences(path: Path) -> Preferences:
         raise DataError(f"{path / PREFERENCES}: {error} Run laurel {STAGE} again.") from None
 
 
-def _read(path: Path, name: str, schema: pa.Schema) -> pa.Table:
-    read_manifest(path, STAGE)
+def _read(path: Path, name: str, schema: pa.Schema, stage: str) -> pa.Table:
+    read_manifest(path, stage)
     table = read_table(path / name, schema, STAGE)
     if not np.array_equal(table["pair"].to_numpy(), np.arange(len(table))):
         raise DataError(f"{path / name}: pairs are not 0, 1, 2 and so on. Run laurel {STAGE} again.")

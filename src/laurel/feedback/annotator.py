@@ -51,6 +51,13 @@ class Annotator(Protocol):
     simulated: bool
     """True where no language model judged; shown wherever the labels are."""
 
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Get ready for all questions of a run, of which others may be asked to judge a share.
+
+        What is answered to a question must not depend on who judges which share.
+        """
+        ...
+
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         """Yield a judgement for each question, in order."""
         ...

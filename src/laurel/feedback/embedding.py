@@ -9,7 +9,7 @@ It answers alike in either order, so there is no position bias to remove.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -48,12 +48,18 @@ class EmbeddingAnnotator:
         vectors = self.encoder.encode(texts)
         return vectors @ self._aims[0] - vectors @ self._aims[1]
 
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Encode the texts of all questions, always in the same batches: sums in another order would differ."""
+        for start in range(0, len(questions), STREAM):
+            chunk = questions[start : start + STREAM]
+            new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
+            self._utilities.update(zip(new, self.utility(new).tolist(), strict=True))
+
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         """Yield a soft judgement for each question; differences within the tie band are ties."""
         stream = iter(questions)
         while chunk := list(islice(stream, STREAM)):
-            new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
-            self._utilities.update(zip(new, self.utility(new).tolist(), strict=True))
+            self.prepare(chunk)
             for question in chunk:
                 difference = self._utilities[question.first] - self._utilities[question.second]
                 if abs(difference) <= self.params.tie_band:

@@ -6,7 +6,7 @@ that a question gets the same answer whenever and wherever it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
@@ -36,6 +36,9 @@ class ScriptedAnnotator:
         )
         self._room = room
         self._seed = seed
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Do nothing: each question is judged by itself."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         """Yield a hard judgement for each question."""

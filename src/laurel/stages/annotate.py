@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from laurel.errors import AnnotationError
 from laurel.params import Params
 
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.data.preferences import Pairs, Preferences
+    from laurel.tracking import Run
 
-def run(params: Params, captions: Path, output: Path) -> None:
+STAGE, SHARD = "annotate", "annotate-shard"
+
+
+def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | None = None) -> None:
     """Judge pairs of segments.
 
     Args:
-        params: sections env, caption and annotate are used.
+        params: sections seed, env, caption and annotate are used.
         captions: output of the caption stage.
         output: directory to write pairs.parquet and preferences.parquet into.
+        shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
 
     Raises:
         AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
@@ -26,17 +36,18 @@ def run(params: Params, captions: Path, output: Path) -> None:
     from laurel.data.lineage import read_inputs
     from laurel.data.preferences import Pairs, Preferences, write_pairs, write_preferences
     from laurel.envs import room_for
-    from laurel.errors import AnnotationError
     from laurel.feedback.annotator import Question, judge, make_annotator
     from laurel.feedback.pairs import sample_pairs
     from laurel.progress import progress
     from laurel.seeding import derive_seed
-    from laurel.tracking import Tracker
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
     read_inputs(used, inputs)
-    with output_directory(output, stage="annotate", params=used, inputs=inputs) as out:
+    stage = SHARD if shard else STAGE
+    with output_directory(
+        output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs
+    ) as out:
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
         first, second = sample_pairs(
@@ -50,6 +61,10 @@ def run(params: Params, captions: Path, output: Path) -> None:
         room = room_for(params.env, with_action=params.caption.with_action)
         annotator = make_annotator(params.annotate, room, seed)
         questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
+        annotator.prepare(questions)
+        if shard:
+            mine = slice(*(len(first) * edge // shard[1] for edge in (shard[0], shard[0] + 1)))
+            first, second, questions = first[mine], second[mine], questions[mine]
         judgements = []
         with progress(len(first), "annotate", "pairs") as advance:
             for judgement in judge(annotator, questions):
@@ -59,24 +74,52 @@ def run(params: Params, captions: Path, output: Path) -> None:
         preferences = Preferences.of(judgements, annotator.name)
         write_pairs(out.path, pairs)
         write_preferences(out.path, preferences)
-
-        statuses = preferences.status_counts()
-        failed = (statuses["parse_failed"] + statuses["api_failed"]) / len(first)
-        if failed > params.annotate.max_failure_rate:
-            raise AnnotationError(
-                f"{failed:.0%} of {len(first)} pairs have no label because the annotator failed; at most "
-                f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate)."
-            )
-        if statuses["ok"] == 0:
-            raise AnnotationError(
-                f"None of {len(first)} pairs has a preference ({statuses['tie']} ties, "
-                f"{statuses['abstain']} abstained): there is nothing to learn. "
-                "Lower the tie band or change goal and anti-goal (annotate.embedding)."
-            )
-        out.counts = {"pairs": len(first), "distinct_segments": len(segments), **statuses}
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
-        with Tracker(params, "annotate", inputs, out).stage_run() as tracked:
-            if tracked:
-                tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
-                tracked.log_directory(out.path, "preferences")
+        if shard:
+            out.counts = {"pairs": len(pairs), **preferences.status_counts()}
+        else:
+            conclude(params, inputs, pairs, preferences, len(segments), out)
+
+
+def conclude(
+    params: Params, inputs: dict[str, Path], pairs: Pairs, preferences: Preferences, distinct: int, out: Output
+) -> None:
+    """Refuse labels that nothing can be learned from; count and log those of all pairs.
+
+    Args:
+        params: section annotate is used.
+        inputs: what the labels were made from.
+        pairs: all pairs.
+        preferences: what was said about them.
+        distinct: number of segments to draw pairs from.
+        out: where the labels are.
+
+    Raises:
+        AnnotationError: too many pairs have no label because the annotator failed, or none has a preference.
+    """
+    from laurel.tracking import Tracker
+
+    statuses = preferences.status_counts()
+    failed = (statuses["parse_failed"] + statuses["api_failed"]) / len(pairs)
+    if failed > params.annotate.max_failure_rate:
+        raise AnnotationError(
+            f"{failed:.0%} of {len(pairs)} pairs have no label because the annotator failed; at most "
+            f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate)."
+        )
+    if statuses["ok"] == 0:
+        raise AnnotationError(
+            f"None of {len(pairs)} pairs has a preference ({statuses['tie']} ties, "
+            f"{statuses['abstain']} abstained): there is nothing to learn. "
+            "Lower the tie band or change goal and anti-goal (annotate.embedding)."
+        )
+    out.counts = {"pairs": len(pairs), "distinct_segments": distinct, **statuses}
+    with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
+        if tracked:
+            track(tracked, out.counts, out.path)
+
+
+def track(run: Run, counts: dict[str, int], path: Path) -> None:
+    """Log how many pairs got which label, and the labels."""
+    run.log_metrics({key: float(value) for key, value in counts.items()})
+    run.log_directory(path, "preferences")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.tracking import Run
 
 
 def run(params: Params, trajectories: Path, output: Path) -> None:
@@ -84,5 +88,12 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
             out.notes.append(f"Nothing could be said about any of {steps.transitions:,} steps.")
         with Tracker(params, "caption", inputs, out).stage_run() as tracked:
             if tracked:
-                tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
-                tracked.log_file(out.path / "vocabulary.parquet")
+                track(tracked, out.counts, out.path)
+
+
+def track(run: Run, counts: dict[str, Any], path: Path) -> None:
+    """Log how much could be said, and the vocabulary."""
+    from laurel.data.captions import VOCABULARY
+
+    run.log_metrics({key: float(value) for key, value in counts.items()})
+    run.log_file(path / VOCABULARY)

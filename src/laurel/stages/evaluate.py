@@ -58,6 +58,7 @@ def run(
     from laurel.envs import room_for
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.rewards.model import RewardModel
+    from laurel.stages.track_late import track_late
     from laurel.tracking import Tracker
 
     started = time.monotonic()
@@ -102,7 +103,8 @@ def run(
         _write_report(params, room, model, metrics, results, curves, rank, animation, out)
         shutil.rmtree(out.path / EPISODES)
         out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
-        with Tracker(params, "evaluate", inputs, out).stage_run() as tracked:
+        late = track_late(params, inputs, out)
+        with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
             if tracked:
                 _track(tracked, params, metrics, results, played, out.path)
 

@@ -1,43 +1,95 @@
-"""merge-agents: agents of each arm → agents of all. Joins what was trained on several machines.
+"""merge-agents: agents of each branch → agents of all. Joins what was trained on several machines.
 
-The result is what `train_agents.run` gives with all arms at once. Knows nothing about who trains the shards.
+A branch is an arm with some of the seeds. The result is what `train_agents.run` gives with all of them at once.
+Knows nothing about who trains the branches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from laurel.errors import DataError
+from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 
 UNTRAINED = "random_policy"
 """The arm that has no agents."""
+MAX_BRANCHES = 100
+"""What Vertex AI collects of a loop at most."""
 
 
-def arms_to_train(params: Params) -> list[str]:
-    """Return the arms whose agents are trained, a shard each.
+@dataclass(frozen=True)
+class Branch:
+    """An arm and some of the seeds: what is trained in one place."""
 
-    There is at least one, even where it has no agents: a loop over nothing has nothing to collect.
+    arm: str
+    seeds: tuple[int, ...]
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> Branch:
+        """Read what `write` gave; its numbers may have become floats on the way."""
+        return Branch(content["arm"], tuple(int(seed) for seed in content["seeds"]))
+
+    def write(self) -> dict[str, Any]:
+        return {"arm": self.arm, "seeds": list(self.seeds)}
+
+    def narrow(self, params: Params) -> Params:
+        """Narrow the parameters to this branch."""
+        agent = params.agent.model_copy(update={"arms": (self.arm,), "seeds": self.seeds})
+        return params.model_copy(update={"agent": agent})
+
+    def __str__(self) -> str:
+        return f"{self.arm} {','.join(map(str, self.seeds))}"
+
+
+def branches(params: Params, seeds_per_step: int | None) -> list[Branch]:
+    """Divide the training of agents; `seeds_per_step` None puts all seeds of an arm into one branch.
+
+    There is at least one branch, even where it has no agents: a loop over nothing has nothing to collect.
+
+    Raises:
+        ParamsError: there would be more branches than can be collected.
     """
-    return [arm for arm in params.agent.arms if arm != UNTRAINED] or [UNTRAINED]
+    seeds = params.agent.seeds
+    size = seeds_per_step or len(seeds)
+    arms = _arms(params)
+    divided = [seeds[start : start + size] for start in range(0, len(seeds), size)]
+    if len(arms) * len(divided) > MAX_BRANCHES:
+        enough = -(-len(seeds) // (MAX_BRANCHES // len(arms)))
+        raise ParamsError(
+            f"pipeline.seeds_per_step is {size}, which makes {len(arms) * len(divided)} branches of {len(arms)} arms "
+            f"and {len(seeds)} seeds, but at most {MAX_BRANCHES} can be collected. Set it to {enough} or more."
+        )
+    return [Branch(arm, some) for arm in arms for some in divided]
 
 
-def narrow(params: Params, arm: str) -> Params:
-    """Narrow the parameters to one arm."""
-    return params.model_copy(update={"agent": params.agent.model_copy(update={"arms": (arm,)})})
+def _arms(params: Params) -> list[str]:
+    return [str(arm) for arm in params.agent.arms if arm != UNTRAINED] or [UNTRAINED]
+
+
+def check_parts(params: Params, compiled: int) -> None:
+    """Refuse a graph that collects in other parts than the parameters say.
+
+    Raises:
+        ParamsError: it does; without parts of its own it takes any number.
+    """
+    if compiled not in (1, params.collect.parts):
+        raise ParamsError(
+            f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
+        )
 
 
 def run(params: Params, captions: Path, preferences: Path, reward: Path, shards: Sequence[Path], output: Path) -> None:
-    """Join agents that were trained arm by arm.
+    """Join agents that were trained branch by branch.
 
     Args:
         params: of the whole run; what train-agents uses is used.
         captions: output of the caption stage, as the shards had it.
         preferences: output of the annotate stage, as the shards had it.
         reward: output of the train-reward stage, as the shards had it.
-        shards: outputs of the train-agents stage, one for each arm of `arms_to_train(params)`, in any order.
+        shards: outputs of the train-agents stage, one for each of some `branches` of the parameters, in any order.
         output: directory to write <arm>/seed-<n>/ into.
 
     Raises:
@@ -47,43 +99,62 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
 
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
+    from laurel.stages.train_agents import notes_on_unseen, track_agents
     from laurel.tracking import Tracker
 
     used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     used["agent"].pop("workers")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(used, {**inputs, "agents": path})["agents"] for path in shards}
-    places = _by_arm(params, manifests)
+    held = {path: _branch(manifest) for path, manifest in manifests.items()}
+    _check_complete(params, held)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs) as out:
-        for arm, place in places.items():
-            if (place / arm).is_dir():  # not where the arm was left out
-                shutil.copytree(place / arm, out.path / arm)
-        trained = [place for place in places.values() if manifests[place]["counts"]["arms"]]
-        left_out = [place for place in places.values() if place not in trained]
-        notes = [note for place in trained for note in manifests[place]["notes"]]
-        notes = sorted(note for place in left_out for note in manifests[place]["notes"]) + notes  # as in a whole stage
-        out.notes += dict.fromkeys(notes)
-        out.counts = {"arms": len(trained), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
-        with Tracker(params, "merge-agents", {**inputs, **places}, out).stage_run() as tracked:
+        places: list[tuple[str, int, Path]] = []
+        untracked: list[tuple[str, int, Path]] = []
+        notes: list[str] = []
+        for path, branch in sorted(held.items(), key=lambda item: params.agent.arms.index(item[1].arm)):
+            trained = [(branch.arm, seed, path / branch.arm / f"seed-{seed}") for seed in branch.seeds]
+            trained = [agent for agent in trained if agent[2].is_dir()]  # none where the arm was left out
+            for arm, seed, place in trained:
+                shutil.copytree(place, out.path / arm / f"seed-{seed}")
+            places += trained
+            if manifests[path]["mlflow_run_id"] is None:
+                untracked += trained
+            of_this = notes_on_unseen(trained)
+            added = [note for note in manifests[path]["notes"] if note not in of_this]
+            notes = notes + added if trained else added + notes  # what was left out comes first, as in a whole stage
+        out.notes += dict.fromkeys([*notes, *notes_on_unseen(places)])
+        arms = {arm for arm, _, _ in places}
+        out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
+        trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}
+        tracker = Tracker(params, "merge-agents", {**inputs, **trained_in}, out)
+        with tracker.stage_run() as tracked:
             if tracked:
                 tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
+                track_agents(tracker, tracked, params, untracked)
 
 
-def _by_arm(params: Params, manifests: Mapping[Path, dict[str, Any]]) -> dict[str, Path]:
-    """Return arm -> shard in the order of the parameters; there must be just one for each."""
-    wanted = arms_to_train(params)
-    found: dict[str, Path] = {}
-    for path, manifest in manifests.items():
-        arms, seeds = (manifest["params"]["agent"][key] for key in ("arms", "seeds"))
-        if len(arms) != 1 or arms[0] not in wanted or seeds != list(params.agent.seeds):
+def _branch(manifest: Mapping[str, Any]) -> Branch:
+    agent = manifest["params"]["agent"]
+    return Branch(",".join(agent["arms"]), tuple(agent["seeds"]))
+
+
+def _check_complete(params: Params, held: Mapping[Path, Branch]) -> None:
+    """Refuse shards that are not, together, each arm with each seed once."""
+    wanted = _arms(params)
+    found: dict[tuple[str, int], Path] = {}
+    for path, branch in held.items():
+        if branch.arm not in wanted or not set(branch.seeds) <= set(params.agent.seeds):
             raise DataError(
-                f"{path}: holds agents of {', '.join(arms)} with seeds {seeds}, but one of {', '.join(wanted)} with "
-                f"seeds {list(params.agent.seeds)} is needed."
+                f"{path}: holds agents of {branch.arm} with seeds {list(branch.seeds)}, but one of "
+                f"{', '.join(wanted)} with seeds of {list(params.agent.seeds)} is needed."
             )
-        if arms[0] in found:
-            raise DataError(f"{path}: holds agents of {arms[0]}, as {found[arms[0]]} does. Name one of the two.")
-        found[arms[0]] = path
-    missing = [arm for arm in wanted if arm not in found]
-    if missing:
-        raise DataError(f"No shard holds the agents of {', '.join(missing)}. Train them, then merge again.")
-    return {arm: found[arm] for arm in wanted}
+        for seed in branch.seeds:
+            if (branch.arm, seed) in found:
+                raise DataError(
+                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does. Name one of the two."
+                )
+            found[branch.arm, seed] = path
+    missing = {arm: [seed for seed in params.agent.seeds if (arm, seed) not in found] for arm in wanted}
+    if lacking := [f"{arm} (seeds {', '.join(map(str, seeds))})" for arm, seeds in missing.items() if seeds]:
+        raise DataError(f"No shard holds the agents of {', '.join(lacking)}. Train them, then merge again.")

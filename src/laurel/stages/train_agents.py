@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from laurel.envs.base import FloatArray, Room
     from laurel.tracking import Run, Tracker
 
+Agents = Sequence[tuple[str, int, Path]]
+"""Arm, seed and directory of each."""
 TRACKED_POINTS = 50
 """Points of a learning curve that MLflow gets; the files have them all."""
 
@@ -67,12 +69,11 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
             run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.agents.arms", *_preload()])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
-        _note_unseen(out.notes, places)
+        out.notes += notes_on_unseen(places)
         tracker = Tracker(params, "train-agents", inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
-                for arm, seed, place in places:
-                    _track_agent(tracker, tracked, params, arm, seed, place)
+                track_agents(tracker, tracked, params, places)
 
 
 def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
@@ -99,15 +100,23 @@ def _remove_leftovers(path: Path) -> None:
         shutil.rmtree(leftover)
 
 
-def _note_unseen(notes: list[str], places: Sequence[tuple[str, int, Path]]) -> None:
+def notes_on_unseen(places: Agents) -> list[str]:
     """Say which arms met captions that no table held; they were scored when they were met."""
     from laurel.agents.training import STATE
     from laurel.data.directory import read_json
 
+    notes = []
     for arm in dict.fromkeys(arm for arm, _, _ in places):
         unseen = max(read_json(place / STATE)["unseen"] for name, _, place in places if name == arm)
         if unseen:
             notes.append(f"The arm {arm} met up to {unseen} captions that collection had not; they were scored then.")
+    return notes
+
+
+def track_agents(tracker: Tracker, run: Run, params: Params, places: Agents) -> None:
+    """Log each agent as a run of its own below the stage's."""
+    for arm, seed, place in places:
+        _track_agent(tracker, run, params, arm, seed, place)
 
 
 def _track_agent(tracker: Tracker, parent: Run, params: Params, arm: str, seed: int, place: Path) -> None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from laurel.params import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from laurel.tracking import Run
 
 
 def run(params: Params, trajectories: Path, captions: Path, preferences: Path, output: Path) -> None:
@@ -27,7 +33,7 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.rewards.training import train_reward_model
-    from laurel.tracking import Tracker, flatten
+    from laurel.tracking import Tracker
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     used = params.dump("seed", "env", "caption", "reward")
@@ -41,8 +47,14 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
         out.counts = {"captions": len(model.texts), "pairs": quality["pairs"], "epochs": model.epochs}
         with Tracker(params, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
-                numbers = {k: v for k, v in flatten(quality).items() if isinstance(v, int | float)}
-                tracked.log_metrics(numbers)
-                source = tracked.log_directory(out.path, "reward")
-                if params.tracking.register_models:
-                    tracked.register(f"reward.{room.env_id}", source, {"annotator": params.annotate.annotator})
+                track(tracked, params, quality, out.path)
+
+
+def track(run: Run, params: Params, quality: Mapping[str, Any], path: Path) -> None:
+    """Log how good the model is, and register it."""
+    from laurel.tracking import flatten
+
+    run.log_metrics({k: v for k, v in flatten(quality).items() if isinstance(v, int | float)})
+    source = run.log_directory(path, "reward")
+    if params.tracking.register_models:
+        run.register(f"reward.{params.env.id}", source, {"annotator": params.annotate.annotator})

@@ -1,0 +1,29 @@
+"""finish: closes the run in MLflow, however the pipeline ended. Its exit handler."""
+
+from typing import Any
+
+from kfp import dsl
+
+from laurel.components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def finish(
+    env: dict[str, Any],
+    tracking: dict[str, Any],
+    run: str,
+    status: dsl.PipelineTaskFinalStatus,
+) -> None:
+    """Mark the pipeline's run in MLflow as finished or failed, with what KFP says of the failure.
+
+    Args:
+        env: Section env of params.yaml.
+        tracking: Section tracking.
+        run: Name of this run of the pipeline.
+        status: State of the pipeline, and its error.
+    """
+    from laurel.components.step import step
+    from laurel.tracking_pipeline import close_pipeline_run
+
+    with step("finish", env=env, tracking=tracking) as params:
+        close_pipeline_run(params, run, status.state, status.error_message or "")

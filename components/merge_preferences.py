@@ -1,0 +1,43 @@
+"""merge-preferences: shares of the pairs → preferences, as a component."""
+
+from typing import Any
+
+from kfp import dsl
+
+from laurel.components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def merge_preferences(
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    tracking: dict[str, Any],
+    code_version: str,
+    captions: dsl.Input[dsl.Dataset],
+    shards: dsl.Input[list[dsl.Dataset]],
+    preferences: dsl.Output[dsl.Dataset],
+) -> None:
+    """Join the pairs that were judged apart into what judging them all at once gives.
+
+    Args:
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        tracking: Section tracking.
+        code_version: Commit or version of the code; a cached result of another one is not used.
+        captions: Output of caption; the shares must come from it.
+        shards: Outputs of annotate, one for each share.
+        preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
+            there is no answer). Metadata: pairs and how many are ok, tie, abstain, parse_failed, api_failed.
+    """
+    from pathlib import Path
+
+    from laurel.components.step import step, written
+    from laurel.stages import merge_preferences as stage
+
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
+    with step("merge-preferences", **sections) as params, written(preferences) as output:
+        stage.run(params, Path(captions.path), [Path(shard.path) for shard in shards], output=output)

@@ -1,0 +1,54 @@
+"""merge-preferences: shares of the pairs → preferences. Joins what was judged on several machines.
+
+The result is what `annotate.run` gives for all pairs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from laurel.errors import DataError
+from laurel.params import Params
+from laurel.stages.annotate import SHARD, STAGE, conclude
+
+
+def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) -> None:
+    """Join shares of the pairs.
+
+    Args:
+        params: sections seed, env, caption and annotate are used.
+        captions: output of the caption stage, as the shards had it.
+        shards: outputs of `annotate.run` for each share, in any order.
+        output: directory to write pairs.parquet and preferences.parquet into.
+
+    Raises:
+        AnnotationError: too many pairs have no usable label.
+        DataError: a share is missing, damaged, there twice, or of other parameters or captions.
+    """
+    from laurel.data.captions import read_segments
+    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.lineage import read_inputs
+    from laurel.data.preferences import Pairs, Preferences, read_pairs, read_preferences, write_pairs, write_preferences
+
+    used = params.dump("seed", "env", "caption", "annotate")
+    inputs = {"captions": captions}
+    digest = read_inputs(used, inputs)["captions"]["digest"]
+    found: dict[int, tuple[Path, dict[str, Any]]] = {}
+    for path in shards:
+        manifest = read_manifest(path, SHARD)
+        number, count = manifest["params"]["shard"]
+        if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
+            raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")
+        if number in found:
+            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
+        found[number] = path, manifest
+    ordered = [found[number] for number in sorted(found)]
+    with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
+        pairs = Pairs.concatenate([read_pairs(path, SHARD) for path, _ in ordered])
+        preferences = Preferences.concatenate([read_preferences(path, SHARD) for path, _ in ordered])
+        write_pairs(out.path, pairs)
+        write_preferences(out.path, preferences)
+        out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
+        conclude(params, inputs, pairs, preferences, len(read_segments(captions)), out)

@@ -1,0 +1,50 @@
+"""merge-trajectories: the parts of a collection → trajectories. Joins what was collected on several machines.
+
+The result is what `collect.run` gives for all parts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from laurel.errors import DataError
+from laurel.params import Params
+from laurel.stages.collect import PART, STAGE, track
+
+
+def run(params: Params, parts: Sequence[Path], output: Path) -> None:
+    """Join parts of a collection.
+
+    Args:
+        params: sections seed, env and collect are used.
+        parts: outputs of `collect.run` for each part of `collect.parts`, in any order.
+        output: directory to write shards of `laurel.data.trajectories` into.
+
+    Raises:
+        DataError: a part is missing, damaged, there twice, or of other parameters.
+    """
+    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.trajectories import join_trajectories
+    from laurel.tracking import Tracker
+
+    used = params.dump("seed", "env", "collect")
+    found: dict[int, tuple[Path, dict[str, Any]]] = {}
+    for path in parts:
+        manifest = read_manifest(path, PART)
+        number = manifest["params"]["part"]
+        if manifest["params"] != {**used, "part": number}:
+            raise DataError(f"{path}: was collected with other parameters. Collect it again.")
+        if number in found:
+            raise DataError(f"{path}: holds part {number}, as {found[number][0]} does. Name one of the two.")
+        found[number] = path, manifest
+    if missing := [str(number) for number in range(params.collect.parts) if number not in found]:
+        raise DataError(f"Part {', '.join(missing)} of {params.collect.parts} is missing. Collect it first.")
+    ordered = [found[number] for number in range(params.collect.parts)]
+    with output_directory(output, stage=STAGE, params=used) as out:
+        out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
+        out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
+        with Tracker(params, STAGE, {}, out).stage_run() as tracked:
+            if tracked:
+                track(tracked, out.counts)

@@ -1,0 +1,89 @@
+"""Logs stages that could not log themselves, from their files, once MLflow can be reached again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.tracking import Run, Tracker
+
+
+def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[str, str]:
+    """Log every input whose manifest names no run in MLflow.
+
+    Args:
+        params: of the run.
+        inputs: names of `laurel.data.lineage.PRODUCERS` -> directories.
+        out: takes a note where MLflow cannot be reached now either; no more is tried then.
+
+    Returns:
+        Name of the input -> id of the run that was made for it.
+    """
+    from laurel.data.directory import Output, read_manifest
+    from laurel.data.lineage import PRODUCERS
+    from laurel.tracking import Tracker
+
+    made: dict[str, str] = {}
+    if not params.tracking.enabled:
+        return made
+    for name, path in inputs.items():
+        manifest = read_manifest(path, PRODUCERS[name])
+        if manifest["mlflow_run_id"] is not None:
+            continue
+        sources = {source: inputs[source] for source in manifest["inputs"] if source in inputs}
+        late = Output(path, counts=manifest["counts"])
+        tracker = Tracker(params, PRODUCERS[name], sources, late, known=made)
+        with tracker.stage_run() as run:
+            if run:
+                _TRACK[name](params, tracker, run, late)
+        if late.mlflow_run_id is None:
+            out.notes += late.notes
+            break
+        made[name] = late.mlflow_run_id
+    return made
+
+
+def _trajectories(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+    from laurel.stages.collect import track
+
+    track(run, late.counts)
+
+
+def _captions(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+    from laurel.stages.caption import track
+
+    track(run, late.counts, late.path)
+
+
+def _preferences(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+    from laurel.stages.annotate import track
+
+    track(run, late.counts, late.path)
+
+
+def _reward(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+    from laurel.data.directory import read_json
+    from laurel.stages.train_reward import track
+
+    track(run, params, read_json(late.path / "quality.json"), late.path)
+
+
+def _agents(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+    from laurel.stages.train_agents import track_agents
+
+    places = [(arm, seed, late.path / arm / f"seed-{seed}") for arm in params.agent.arms for seed in params.agent.seeds]
+    track_agents(tracker, run, params, [agent for agent in places if agent[2].is_dir()])
+
+
+_TRACK: Mapping[str, Callable[[Params, Tracker, Run, Output], None]] = {
+    "trajectories": _trajectories,
+    "captions": _captions,
+    "preferences": _preferences,
+    "reward": _reward,
+    "agents": _agents,
+}
