@@ -126,7 +126,7 @@ def recurring_request(run: Mapping[str, Any], cron: str) -> dict[str, Any]:
     """Return a RecurringRun as JSON values: a run at a time, no run to catch up on."""
     return {
         **run,
-        "max_concurrency": "1",
+        "max_concurrency": 1,
         "mode": "ENABLE",
         "no_catchup": True,
         "trigger": {"cron_schedule": {"cron": kfp_cron(cron)}},

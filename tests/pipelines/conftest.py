@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-
 from vertex_server import VertexServer, serving
 
 
@@ -61,8 +60,9 @@ def google(
         }
         file = tmp_path / "account.json"
         file.write_text(json.dumps(account))
-        for name in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        for name in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION", "HTTP_PROXY", "HTTPS_PROXY"):
             monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.lower(), raising=False)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)

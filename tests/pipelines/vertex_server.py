@@ -101,7 +101,12 @@ def task(name: str, state: str, message: str = "", job: str = "") -> dict[str, A
 
 @contextmanager
 def serving(server: Any, routes: dict[str, str] = ROUTES) -> Iterator[Any]:
-    """Serve on a free port of this machine until the block ends."""
+    """Serve on a free port of this machine until the block ends.
+
+    Args:
+        server: has `url`, which is set, `received`, which requests are added to, and `answer`.
+        routes: name -> method and path, as a regular expression.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def _serve(self) -> None:
