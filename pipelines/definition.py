@@ -79,6 +79,39 @@ def resources(params: Params) -> dict[str, Resources]:
     return found
 
 
+GPU_USERS: Mapping[str, str] = {
+    "annotate": "annotate.embedding.device",
+    "train-reward": "reward.device",
+    "train-agents": "agent.device",
+}
+"""Steps that can use an accelerator -> the parameter that says whether they do."""
+
+
+def check_accelerators(params: Params) -> None:
+    """Refuse an accelerator that would be paid for and stand idle.
+
+    Raises:
+        ParamsError: a step has one and cannot use it, or is told not to.
+    """
+    for step, machine in resources(params).items():
+        if machine.accelerator is None:
+            continue
+        if step not in GPU_USERS:
+            raise ParamsError(
+                f"pipeline.resources.{step} asks for an accelerator, which this step cannot use; those that can are "
+                f"{', '.join(GPU_USERS)}."
+            )
+        *sections, last = GPU_USERS[step].split(".")
+        value: Any = params
+        for name in (*sections, last):
+            value = getattr(value, name)
+        if value == "cpu":
+            raise ParamsError(
+                f"pipeline.resources.{step} asks for an accelerator, but {GPU_USERS[step]} is cpu, so it would stand "
+                "idle. Set that to auto or cuda."
+            )
+
+
 def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]:
     """Return the arguments of a run: the sections of the parameters, and the version of the code.
 
@@ -126,9 +159,14 @@ def make_pipeline(
         environment: variables that every step finds in its environment. They are stored in clear: no secrets.
         cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
         on_this_machine: without resources and retries, which KFP's local runners do not know.
+
+    Raises:
+        ParamsError: an argument of the environment is null, or an accelerator would stand idle.
     """
     default = arguments(params, code_version)
     machines = resources(params)
+    if not on_this_machine:
+        check_accelerators(params)
 
     def place(task: dsl.PipelineTask, step: str) -> dsl.PipelineTask:
         """Say where a task runs and how often it is tried."""

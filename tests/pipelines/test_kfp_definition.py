@@ -168,10 +168,26 @@ def test_on_this_machine_there_is_nothing_to_choose(tmp_path: Path, params: Para
     assert not any("resources" in container for container in containers(spec).values())
 
 
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        ("train-agents", "train-agents asks for an accelerator, but agent.device is cpu, so it would stand idle"),
+        ("annotate", "annotate asks for an accelerator, but annotate.embedding.device is cpu"),
+        ("collect", "collect asks for an accelerator, which this step cannot use; those that can are annotate, train"),
+    ],
+)
+def test_an_accelerator_that_would_stand_idle(tmp_path: Path, params: Params, step: str, sentence: str) -> None:
+    wanted = changed(params, {"pipeline": {"resources": {step: {"accelerator": "L4"}}}})
+    with pytest.raises(ParamsError, match=sentence):
+        compile_pipeline(tmp_path / "p.yaml", wanted)
+    assert not list(tmp_path.iterdir())
+
+
 WANTED = {
+    "agent": {"device": "auto"},
     "pipeline": {
         "resources": {"train-agents": {"cpu": 7.5, "accelerator": "T4", "accelerators": 2}, "collect": {"memory": "4G"}}
-    }
+    },
 }
 
 

@@ -258,7 +258,7 @@ def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, r
 
 def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
     fake = FakeEncoder()
-    monkeypatch.setattr("laurel.feedback.embedding.load_encoder", lambda name: fake)
+    monkeypatch.setattr("laurel.feedback.embedding.load_encoder", lambda name, device: fake)
     utility = functions.utilities(("You turn.", room.goal), EmbeddingParams(), room)
     turn, goal, anti_goal = FakeEncoder().encode(["You turn.", room.goal, room.anti_goal])
     np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)

@@ -137,9 +137,9 @@ def test_quality_of_observations_is_about_captions(steps: Places, monkeypatch: p
     seen: dict[str, Any] = {}
     original, original_quality = training.cross_validate, training.quality
 
-    def spy(features: Any, comparisons: Comparisons, params: Any, seed: int) -> Any:
+    def spy(features: Any, comparisons: Comparisons, params: Any, *rest: Any) -> Any:
         seen.update(features=features, comparisons=comparisons)
-        return original(features, comparisons, params, seed)
+        return original(features, comparisons, params, *rest)
 
     def spy_quality(held_out: Any, *arguments: Any) -> Any:
         seen.update(held_out=held_out, arguments=arguments)
@@ -251,6 +251,9 @@ class _SomeSilent:
     """Abstains on every second question, prefers the first of the others."""
 
     name, simulated = "silent", True
+
+    def prepare(self, questions: Any) -> None:
+        """Nothing to get ready."""
 
     def annotate(self, questions: Any) -> Any:
         for i, _ in enumerate(questions):

@@ -52,6 +52,7 @@ def task_of(params: Params, arm: str, seed: int) -> Task:
         shaping=params.shaping.model_copy(update=weights),
         steps=params.agent.steps,
         checkpoint_steps=params.agent.checkpoint_steps,
+        device=params.agent.device,
     )
 
 

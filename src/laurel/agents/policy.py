@@ -41,6 +41,11 @@ class ActorCritic(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(n_actions)) if continuous else None
 
     @property
+    def device(self) -> torch.device:
+        """Where the weights are; arrays come and go, whichever it is."""
+        return next(self.parameters()).device
+
+    @property
     def action_shape(self) -> tuple[int, ...]:
         return (self.n_actions,) if self.continuous else ()
 
@@ -62,14 +67,15 @@ class ActorCritic(nn.Module):
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
         """Draw actions for features (N, F): actions (N,) or (N, A), their log-probabilities and values (N,)."""
-        x = torch.from_numpy(features)
-        output, value = self.actor(x), self.critic(x)[:, 0].numpy()
+        x = torch.from_numpy(features).to(self.device)
+        output, value = self.actor(x).cpu(), self.critic(x)[:, 0].cpu().numpy()
         if self.log_std is not None:
             noise = (
                 torch.zeros_like(output) if greedy else torch.from_numpy(rng.standard_normal(output.shape, np.float32))
             )
-            action = output + noise * self.log_std.exp()
-            return action.numpy(), _gaussian_log_prob(output, self.log_std, action).numpy(), value
+            log_std = self.log_std.cpu()
+            action = output + noise * log_std.exp()
+            return action.numpy(), _gaussian_log_prob(output, log_std, action).numpy(), value
         log_probs = torch.log_softmax(output, dim=1).numpy()
         if greedy:
             choice = log_probs.argmax(axis=1)
@@ -82,7 +88,7 @@ class ActorCritic(nn.Module):
     @torch.inference_mode()
     def evaluate(self, features: FloatArray) -> FloatArray:
         """Return the values (N,) of features (N, F)."""
-        values: FloatArray = self.critic(torch.from_numpy(features))[:, 0].numpy()
+        values: FloatArray = self.critic(torch.from_numpy(features).to(self.device))[:, 0].cpu().numpy()
         return values
 
     def forward(self, features: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:

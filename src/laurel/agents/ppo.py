@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
@@ -134,17 +134,21 @@ class PPO:
             return Losses(*[math.nan] * 6)
         reward = np.where(rollout.valid, rollout.reward, 0)
         advantage = gae(reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda)
-        features = torch.from_numpy(rollout.features[:-1].reshape(-1, rollout.features.shape[-1])[rows])
-        action = torch.from_numpy(rollout.action.reshape(-1, *rollout.action.shape[2:])[rows])
-        old_log_prob = torch.from_numpy(rollout.log_prob.reshape(-1)[rows])
-        advantages = torch.from_numpy(advantage.reshape(-1)[rows])
-        returns = advantages + torch.from_numpy(rollout.value[:-1].reshape(-1)[rows])
+        device = self.network.device
 
-        sums = torch.zeros(5)
+        def batch_of(array: Array) -> Tensor:
+            """Flatten time and environments (T, N, ...) and keep the valid rows."""
+            return torch.from_numpy(array.reshape(-1, *array.shape[2:])[rows]).to(device)
+
+        features, action = batch_of(rollout.features[:-1]), batch_of(rollout.action)
+        old_log_prob, advantages = batch_of(rollout.log_prob), batch_of(advantage)
+        returns = advantages + batch_of(rollout.value[:-1])
+
+        sums = torch.zeros(5, device=device)
         n_batches = max(1, round(len(rows) / p.batch_size))
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(len(rows)), n_batches):
-                index = torch.from_numpy(batch)
+                index = torch.from_numpy(batch).to(device)
                 log_prob, entropy, value = self.network(features[index], action[index])
 
                 # policy loss: the pessimistic of the plain and the clipped surrogate (eq. 7)

@@ -29,6 +29,7 @@ from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic, make_network
 from laurel.agents.ppo import PPO, Losses, Rollout
 from laurel.data.directory import read_json, recover, replace_directory, write_json
+from laurel.device import torch_device
 from laurel.envs.base import Array, FloatArray, Room
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import VectorEnv, make_vector
@@ -71,6 +72,8 @@ class Task:
     """With the arm's own weights."""
     steps: int
     checkpoint_steps: int
+    device: str = "cpu"
+    """cpu, cuda or auto."""
 
     @property
     def steps_per_update(self) -> int:
@@ -116,6 +119,7 @@ def train(
     """
     recover(directory)
     network = initial_network(room, task.ppo.hidden, task.run_seed, task.seed)
+    network.to(torch_device(task.device, "agent.device"))
     ppo = PPO(network, task.ppo, generator(task.run_seed, "agent", task.seed, "actions"))
     progress = _restore(directory, ppo) if directory.exists() else Progress()
     envs = make_vector(task.env, room, task.ppo.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
@@ -250,7 +254,9 @@ def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int
     save_policy(partial, ppo.network, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
     names = [name for name, _ in ppo.network.named_parameters()]
     state = ppo.optimizer.state_dict()["state"]
-    moments = {f"{names[i]}.{key}": value.contiguous() for i, part in state.items() for key, value in part.items()}
+    moments = {
+        f"{names[i]}.{key}": value.cpu().contiguous() for i, part in state.items() for key, value in part.items()
+    }
     save_file(moments, partial / OPTIMIZER)
     if not finished:
         save_arrays({f"{i:06d}": actions for i, actions in enumerate(progress.actions)}, partial / ACTIONS)

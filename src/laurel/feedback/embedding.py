@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from laurel.device import torch_device
 from laurel.envs.base import FloatArray, Room
 from laurel.feedback.annotator import Judgement, Question
 from laurel.llm.encoder import SentenceEncoder, load_encoder
@@ -41,7 +42,8 @@ class EmbeddingAnnotator:
     @classmethod
     def load(cls, params: EmbeddingParams, room: Room) -> EmbeddingAnnotator:
         """Load the encoder; goal and anti-goal are the room's unless the params give others."""
-        return cls(load_encoder(params.model), params, params.goal or room.goal, params.anti_goal or room.anti_goal)
+        encoder = load_encoder(params.model, torch_device(params.device, "annotate.embedding.device"))
+        return cls(encoder, params, params.goal or room.goal, params.anti_goal or room.anti_goal)
 
     def utility(self, texts: list[str]) -> FloatArray:
         """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""

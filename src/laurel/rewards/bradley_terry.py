@@ -23,6 +23,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
 from laurel.params import RewardParams
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Comparisons:
@@ -99,7 +101,9 @@ class CrossValidation:
     """(S,) the fold of each segment: member k was trained without those of fold k."""
 
 
-def cross_validate(features: FloatArray, comparisons: Comparisons, params: RewardParams, seed: int) -> CrossValidation:
+def cross_validate(
+    features: FloatArray, comparisons: Comparisons, params: RewardParams, seed: int, device: torch.device = CPU
+) -> CrossValidation:
     """Train K members, member k without the segments of fold k, and let each judge what it has not seen.
 
     The split is by group, not by pair: with a split by pair the same text would sit on both sides. The
@@ -112,7 +116,7 @@ def cross_validate(features: FloatArray, comparisons: Comparisons, params: Rewar
     member = np.arange(params.ensemble)[:, None]
     held_out = (first_fold == member) | (second_fold == member)  # (K, P)
 
-    trainer = _Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed)
+    trainer = _Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed, device)
     best_loss, best_epoch, best = math.inf, 0, trainer.predict()
     for epoch in range(1, params.max_epochs + 1):
         trainer.epoch(rng)
@@ -127,34 +131,53 @@ def cross_validate(features: FloatArray, comparisons: Comparisons, params: Rewar
     return CrossValidation(best_epoch, pairs, members, best[members, pairs], both[members, pairs], best_loss, fold)
 
 
-def fit(features: FloatArray, comparisons: Comparisons, params: RewardParams, epochs: int, seed: int) -> Ensemble:
-    """Train K members for a number of epochs on all comparisons, each on its own bootstrap resample."""
+def fit(
+    features: FloatArray,
+    comparisons: Comparisons,
+    params: RewardParams,
+    epochs: int,
+    seed: int,
+    device: torch.device = CPU,
+) -> Ensemble:
+    """Train K members for a number of epochs on all comparisons, each on its own bootstrap resample.
+
+    They are trained on `device`, and returned on the CPU.
+    """
     rng = np.random.default_rng(seed)
     size = len(comparisons)
     resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
-    trainer = _Trainer(features, comparisons, params, resampled.astype(np.float32), seed)
+    trainer = _Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
     for _ in range(epochs):
         trainer.epoch(rng)
-    return trainer.ensemble.eval()
+    return trainer.ensemble.cpu().eval()
 
 
 class _Trainer:
     """An ensemble on its way; `weights` (K, P) says how much each member minds each comparison."""
 
     def __init__(
-        self, features: FloatArray, comparisons: Comparisons, params: RewardParams, weights: FloatArray, seed: int
+        self,
+        features: FloatArray,
+        comparisons: Comparisons,
+        params: RewardParams,
+        weights: FloatArray,
+        seed: int,
+        device: torch.device = CPU,
     ) -> None:
-        self.ensemble = Ensemble(features.shape[1], params.hidden, params.ensemble, seed)
+        def there(array: Array) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        self.ensemble = Ensemble(features.shape[1], params.hidden, params.ensemble, seed).to(device)
         self._params = params
-        self._features = torch.from_numpy(features)
-        self._items = torch.from_numpy(comparisons.members.clip(min=0))
-        self._present = torch.from_numpy((comparisons.members >= 0).astype(np.float32))
-        self._first = torch.from_numpy(comparisons.first)
-        self._second = torch.from_numpy(comparisons.second)
+        self._device = device
+        self._features = there(features)
+        self._items = there(comparisons.members.clip(min=0))
+        self._present = there((comparisons.members >= 0).astype(np.float32))
+        self._first = there(comparisons.first)
+        self._second = there(comparisons.second)
         smooth = params.label_smoothing
-        target = torch.from_numpy(comparisons.p_first.astype(np.float32))
-        self._target = target * (1 - smooth) + smooth / 2
-        self._weights = torch.from_numpy(weights)
+        self._target = there(comparisons.p_first.astype(np.float32)) * (1 - smooth) + smooth / 2
+        self._weights = there(weights)
         self._optimizer = torch.optim.AdamW(
             self.ensemble.parameters(), lr=params.learning_rate, weight_decay=params.weight_decay, fused=True
         )
@@ -163,7 +186,7 @@ class _Trainer:
         size = len(self._first)
         batches = max(1, round(size / self._params.batch_size))
         for batch in np.array_split(rng.permutation(size), batches):
-            rows = torch.from_numpy(batch)
+            rows = torch.from_numpy(batch).to(self._device)
             logits = self._logits(rows)
             losses = binary_cross_entropy_with_logits(logits, self._target[rows].expand_as(logits), reduction="none")
             weights = self._weights[:, rows]
@@ -175,7 +198,7 @@ class _Trainer:
     @torch.no_grad()
     def predict(self) -> FloatArray:
         """Return p(first better) of every comparison by every member (K, P)."""
-        return torch.sigmoid(self._logits(torch.arange(len(self._first)))).numpy()
+        return torch.sigmoid(self._logits(torch.arange(len(self._first), device=self._device))).cpu().numpy()
 
     def _logits(self, rows: Tensor) -> Tensor:
         """Return the difference of segment rewards (K, B); each item that occurs is evaluated once."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from laurel.data.captions import Segments, read_captions, read_segments, read_vocabulary
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
+from laurel.device import torch_device
 from laurel.envs.base import FloatArray, IntArray, Room
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
@@ -61,11 +62,12 @@ def train_reward_model(
     from laurel.llm.encoder import load_encoder
 
     seed = derive_seed(params.seed, "train-reward")
+    device = torch_device(params.reward.device, "reward.device")
     vocabulary = read_vocabulary(captions)
     segments, comparisons = usable_comparisons(captions, preferences)
     environment = _mean_environment_reward(trajectories, captions, len(vocabulary))
     if params.reward.input == "caption":
-        embeddings = load_encoder(params.reward.encoder).encode(list(vocabulary.texts))
+        embeddings = load_encoder(params.reward.encoder, device).encode(list(vocabulary.texts))
         items = _Items(embeddings, np.arange(len(vocabulary), dtype=np.int64))
         compared = comparisons
     else:
@@ -79,9 +81,9 @@ def train_reward_model(
             f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs), "
             'collect more steps (collect.steps), or set reward.input to "caption".'
         )
-    held_out = cross_validate(items.features, compared, params.reward, derive_seed(seed, "folds"))
+    held_out = cross_validate(items.features, compared, params.reward, derive_seed(seed, "folds"), device)
     epochs = max(held_out.epochs, 1)
-    ensemble = fit(items.features, compared, params.reward, epochs, derive_seed(seed, "fit"))
+    ensemble = fit(items.features, compared, params.reward, epochs, derive_seed(seed, "fit"), device)
     raw = raw_rewards(ensemble, items.features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
     normalizer = Normalizer.of(by_caption.mean(axis=0))

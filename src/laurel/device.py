@@ -1,0 +1,32 @@
+"""Which device a computation runs on. Knows nothing about what is computed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laurel.errors import ParamsError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def torch_device(name: str, key: str) -> torch.device:
+    """Return the device that a parameter names.
+
+    Args:
+        name: cpu, cuda, or auto: a GPU where there is one.
+        key: of the parameter, for the error.
+
+    Raises:
+        ParamsError: a GPU is asked for, and there is none that PyTorch can use.
+    """
+    import torch
+
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU alone"
+        raise ParamsError(
+            f'{key} is "cuda", but PyTorch finds no GPU here (it is {built}). Set it to cpu, or to auto: a GPU where '
+            "there is one."
+        )
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
