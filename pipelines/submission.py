@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,13 +20,11 @@ from laurel.params import Params, load_params, parse_params
 from laurel.params_file import shown
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
-from laurel.pipelines.definition import NAME, arguments
+from laurel.pipelines.definition import GPU_USERS, NAME, arguments
 from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, read_template, tasks
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches, check_parts
 
-GPU_STEPS = ("annotate", "train-reward", "train-agents")
-"""The steps that --gpu gives an accelerator to: those that compute with PyTorch."""
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 T = TypeVar("T")
 
@@ -155,6 +154,7 @@ def _check_names(options: Options, found: _Findings) -> None:
 
 
 def _params(options: Options) -> Params:
+    """Read the parameters; --gpu adds accelerators to the steps that can use one, and lets them."""
     params = load_params(options.params)
     if options.gpu is None or options.template:
         return params
@@ -162,9 +162,14 @@ def _params(options: Options) -> Params:
     if count and not count.isdecimal():
         raise ParamsError(f"--gpu is {shown(options.gpu)}, but must be TYPE or TYPE:COUNT, e.g. --gpu L4:1")
     content = params.dump()
-    for step in GPU_STEPS:
+    for step, device in GPU_USERS.items():
+        if step == "annotate" and params.annotate.annotator != "embedding":
+            continue  # it would stand idle
         machine = content["pipeline"]["resources"].setdefault(step, {})
         machine.update(accelerator=kind, accelerators=int(count or 1))
+        *sections, last = device.split(".")
+        section = reduce(getitem, sections, content)
+        section[last] = "auto" if section[last] == "cpu" else section[last]
     try:
         return parse_params(content, "--gpu")
     except ParamsError as error:  # the same for each of the steps

@@ -16,12 +16,12 @@ from typing import Any
 from urllib.parse import quote
 
 import google.auth
+import google.cloud.aiplatform_v1 as aiplatform_v1  # so a package that is missing is named; "from" would not
+import google.cloud.storage as storage
 from google.api_core import exceptions as api
 from google.api_core.client_options import ClientOptions
 from google.api_core.retry import Retry, if_exception_type
 from google.auth import exceptions as auth
-from google.cloud import aiplatform_v1
-from google.cloud.storage import Client as StorageClient
 from google.protobuf import json_format
 from requests import RequestException
 
@@ -75,7 +75,7 @@ class Vertex:
         """
         name = bucket.removeprefix("gs://").partition("/")[0]
         with _explained(self.place, bucket=name):
-            client = StorageClient(project=self.place.project, credentials=self._credentials)
+            client = storage.Client(project=self.place.project, credentials=self._credentials)
             found = client.get_bucket(name, timeout=10, retry=Retry(if_exception_type(*_TRANSIENT), timeout=PATIENCE))
         location = (found.location or "").lower()
         if location and not self.place.region.startswith(location):

@@ -45,7 +45,8 @@ def add_commands(add: Add) -> None:
     submit.add_argument(
         "--gpu",
         metavar="TYPE[:COUNT]",
-        help="accelerators for annotate, train-reward and train-agents, e.g. L4:1; default: as pipeline.resources says",
+        help="accelerators for annotate, train-reward and train-agents, and device: auto there, e.g. L4:1; "
+        "default: as the parameters say",
     )
     submit.add_argument("--service-account", metavar="ACCOUNT", help="what the steps run as")
     submit.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -131,6 +132,17 @@ def test_everything_is_said_at_once(refused: Refused, project: Project) -> None:
 def test_what_is_right_passes(project: Project, right: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     given = [part for pair in {**RIGHT, **right}.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0, capsys.readouterr().err
+
+
+def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.change({"annotate.annotator": "scripted", "reward.device": "cuda"})
+    given = [part for pair in RIGHT.items() for part in pair]
+    assert main(["pipeline", "submit", *given, "--gpu", "L4", "--dry-run=full"]) == 0
+    out, err = capsys.readouterr()
+    assert {row.split()[0] for row in err.splitlines() if "NVIDIA_L4" in row} == {"train-reward", "train-agents"}
+    sections = json.loads(out)["body"]["runtimeConfig"]["parameterValues"]
+    devices = (sections["annotate"]["embedding"]["device"], sections["reward"]["device"], sections["agent"]["device"])
+    assert devices == ("cpu", "cuda", "auto")
 
 
 def test_a_secret_is_never_shown(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:

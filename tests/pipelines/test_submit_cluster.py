@@ -123,7 +123,9 @@ def test_a_run_is_what_was_asked_for(
     (sent,) = kubeflow.of("create")
     assert sent.body["experiment_id"] == "e-1"
     assert sent.body["service_account"] == "runner"
-    assert sent.body["runtime_config"]["parameters"] == arguments(load_params(project.path / "params.yaml"))
+    sections = arguments(load_params(project.path / "params.yaml"))
+    assert sent.body["runtime_config"]["parameters"]["collect"] == sections["collect"]
+    assert set(sent.body["runtime_config"]["parameters"]) == set(sections)
     spec = sent.body["pipeline_spec"]["pipeline_spec"]
     executors = spec["deploymentSpec"]["executors"]
     assert executors["exec-train-agents"]["container"]["resources"]["accelerator"]["resourceType"] == "nvidia.com/gpu"

@@ -94,7 +94,10 @@ def test_the_request_holds_what_was_asked_for(
     assert body["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
     assert body["runtimeConfig"]["failurePolicy"] in (1, "PIPELINE_FAILURE_POLICY_FAIL_SLOW")
     params = load_params(project.path / "params.yaml")
-    assert body["runtimeConfig"]["parameterValues"] == {**arguments(params), "code_version": "abc123"}
+    expected = {**arguments(params), "code_version": "abc123"}
+    for section in (expected["annotate"]["embedding"], expected["reward"], expected["agent"]):
+        section["device"] = "auto"  # that the accelerators do not stand idle
+    assert body["runtimeConfig"]["parameterValues"] == expected
 
     spec = body["pipelineSpec"]
     tasks = tasks_of(spec)
@@ -320,6 +323,16 @@ def test_credentials_that_expired(laurel: Laurel, google: VertexServer) -> None:
     assert (code, out) == (2, "")
     assert "the credentials are not accepted: " in err
     assert "Log in again: gcloud auth application-default login" in err
+
+
+@pytest.mark.parametrize("package", ["google.cloud.aiplatform_v1", "google.auth", "kfp"])
+def test_a_package_that_is_not_installed(laurel: Laurel, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == package or name.startswith("laurel.pipelines.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert "which is not installed: pip install 'laurel[cloud]'" in err
 
 
 # -- following ------------------------------------------------------------------------------------
