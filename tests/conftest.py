@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tiny_project import REPOSITORY, Project
+from tiny_project import REPOSITORY, UNTRACKED, Project
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,18 @@ def _tracking_as_it_was() -> Iterator[None]:
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
+
+
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    """Take back what training and playing set for their process, in tests that call them in this one."""
+    import torch
+
+    logger, threads = logging.getLogger("laurel.envs"), torch.get_num_threads()
+    level = logger.level
+    yield
+    logger.setLevel(level)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +68,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
         if not log.exists():
             make_repository(project.path)
             log.write_text(project.dvc("repro"))
+    return project
+
+
+@pytest.fixture(scope="session")
+def rewarded(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project on the frozen lake with a reward model, but no agents; only to be looked at."""
+    changes = {**UNTRACKED, "env.id": "FrozenLake-v1", "collect.steps": 600, "reward.max_epochs": 5}
+    project = Project.create(tmp_path_factory.mktemp("rewarded") / "p", changes)
+    project.run("collect", "caption", "annotate", "train-reward")
     return project
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 
 import pytest
 
 from laurel import errors
+from laurel.cli import main
+from laurel.data.lineage import PRODUCERS
 from laurel.errors import LaurelError, closest
+from tiny_project import REPOSITORY
 
 KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__]
+SOURCES = [file for part in ("src/laurel", "components", "pipelines") for file in (REPOSITORY / part).rglob("*.py")]
 
 
 def test_every_error_is_laurels_and_says_when_it_is_raised() -> None:
@@ -40,3 +46,18 @@ def test_errors_are_siblings() -> None:
 )
 def test_the_nearest_name_is_offered(name: str, allowed: object, hint: str) -> None:
     assert closest(name, allowed) == hint  # type: ignore[arg-type]
+
+
+def test_sentences_send_to_commands_that_there_are() -> None:
+    texts = [
+        node.value
+        for file in SOURCES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    named = {name for text in texts for name in re.findall(r"[Rr]un `?laurel ([\w-]+)", text)}
+    assert {"collect", "evaluate"} <= named
+    for command in sorted(named | set(PRODUCERS.values())):
+        with pytest.raises(SystemExit) as end:
+            main([command, "--help"])
+        assert end.value.code == 0, f"laurel {command}"

@@ -154,6 +154,12 @@ class Project:
         return found
 
 
+def changed(params: Params, **sections: dict[str, Any]) -> Params:
+    """Return params with some fields of their sections replaced."""
+    update = {name: getattr(params, name).model_copy(update=fields) for name, fields in sections.items()}
+    return params.model_copy(update=update)
+
+
 def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 

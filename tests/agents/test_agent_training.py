@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -185,6 +186,16 @@ def test_a_checkpoint_is_a_policy_that_can_be_used(tmp_path: Path, frozen_lake: 
     assert {array.shape for array in actions.values()} == {(16, 3)}
     assert {array.dtype for array in actions.values()} == {np.dtype(np.uint8)}, "a byte each"
     load_policy(tmp_path / "agent")
+
+
+def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path, frozen_lake: Room) -> None:
+    before = os.umask(0o027)
+    try:
+        run(make_task(), frozen_lake, tmp_path / "agent", updates=5)
+    finally:
+        os.umask(before)
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in (tmp_path / "agent").iterdir()}
+    assert modes == dict.fromkeys(FILES | {"actions.safetensors"}, "0o640")
 
 
 def test_what_a_killed_write_left_does_not_get_in(tmp_path: Path, frozen_lake: Room) -> None:

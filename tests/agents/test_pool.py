@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from laurel.agents.pool import Job, run_jobs
+from laurel.agents import pool
+from laurel.agents.pool import Job, run_jobs, usable_cpus
 from laurel.errors import DataError, LaurelError, WorkerError
 
 Advance = Callable[[int], None]
@@ -132,6 +134,24 @@ def test_as_many_at_a_time_as_there_are_workers_and_in_order(workers: int, tmp_p
         assert times == sorted(times)
 
 
+def test_left_open_as_many_at_a_time_as_there_are_cpus_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "usable_cpus", lambda: 1)
+    run_jobs([Job(f"job {i}", meet, (tmp_path, i, 1)) for i in range(3)], None, ignore)
+    times = [[float((tmp_path / f"{kind}-{i}").read_text()) for kind in ("begin", "end")] for i in range(3)]
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(times))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to CPUs")
+def test_usable_cpus_are_those_of_the_process_and_not_of_the_machine() -> None:
+    cpus = os.sched_getaffinity(0)
+    assert 1 <= usable_cpus() <= len(cpus)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        assert usable_cpus() == 1
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
 def test_a_job_may_report_more_than_a_pipe_holds(tmp_path: Path) -> None:
     reported: list[int] = []
     run_jobs([Job("chatty", count, (tmp_path / "done", [1] * 20_000, 0.0))], 1, reported.append)
@@ -174,7 +194,8 @@ def test_a_process_that_dies_is_named(work: Any, argument: int, how: str, tmp_pa
 FAILING = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from laurel.agents.pool import Job, run_jobs
+from laurel.agents import pool
+from laurel.agents.pool import Job, run_jobs, usable_cpus
 from laurel.errors import DataError, LaurelError
 from test_pool import fail
 
@@ -230,7 +251,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from laurel.agents.pool import Job, run_jobs
+from laurel.agents import pool
+from laurel.agents.pool import Job, run_jobs, usable_cpus
 from test_pool import linger, sleep
 
 if __name__ == "__main__":

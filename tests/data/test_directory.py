@@ -81,7 +81,7 @@ def test_failure_while_publishing_leaves_the_old_output(tmp_path: Path, monkeypa
 def test_resumable_work_is_kept_for_the_same_params_alone(tmp_path: Path) -> None:
     def fail(seed: int, found: list[str]) -> None:
         with output_directory(tmp_path / "a", stage="x", params={"seed": seed}, resumable=True) as out:
-            found += sorted(file.name for file in out.path.iterdir())
+            found += sorted(file.name for file in out.path.glob("[!.]*"))
             (out.path / f"done-{len(found)}").touch()
             raise RuntimeError
 
@@ -95,6 +95,30 @@ def test_resumable_work_is_kept_for_the_same_params_alone(tmp_path: Path) -> Non
     assert attempt(0) == ["done-0"]
     assert attempt(1) == []
     assert attempt(0) == []  # other params have taken its place
+
+
+def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
+    """Also of one that was killed, until it last wrote something; but not of the time in between."""
+
+    def attempt(*, ends: bool) -> None:
+        with output_directory(tmp_path / "a", stage="x", params={}, resumable=True) as out:
+            (out.path / "folder").mkdir(exist_ok=True)
+            (out.path / "folder" / "done").touch()
+            if not ends:
+                raise RuntimeError
+
+    for begun, written in ((1000, 1060), (5000, 5003)):  # as if these were the times of two runs
+        with pytest.raises(RuntimeError):
+            attempt(ends=False)
+        (partial,) = tmp_path.glob(".a.*.partial")
+        os.utime(partial / ".seconds.json", (begun, begun))
+        for path in (partial / "folder", partial / "folder" / "done"):
+            os.utime(path, (written, written))
+    attempt(ends=True)
+    assert read_manifest(tmp_path / "a")["seconds"] == pytest.approx(63, abs=0.9)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["folder", "manifest.json"]
+    attempt(ends=True)
+    assert read_manifest(tmp_path / "a")["seconds"] < 1, "what is made anew takes its own time"
 
 
 def test_two_writers_at_once(tmp_path: Path) -> None:

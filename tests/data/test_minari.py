@@ -1,5 +1,6 @@
 import importlib.util
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +108,16 @@ def test_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert type(minari.load_dataset(name).observation_space).__name__ == kind
 
 
-def test_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["foo", "foo-v", "a/foo-v0", "/foo-v0", "../foo-v0", "a b-v0", "foo-v0/", "-v0", ""])
+def test_a_name_that_minari_does_not_allow_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
+    sentence = rf'"{re.escape(name)}" is no name .*: write NAME-vN or NAMESPACE/NAME-vN .*as in "doorkey/random-v0"\.$'
+    with pytest.raises(DataError, match=sentence):
+        export(tmp_path / "no trajectories", name, tmp_path / "sets")
+    assert not (tmp_path / "sets").exists()
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     trajectories = collected(tmp_path / "t", "FrozenLake-v1")
-    with pytest.raises(DataError, match=r'"no version" is no name for a Minari data set'):
-        export(trajectories, "no version", tmp_path / "sets")
     export(trajectories, "a-v0", tmp_path / "sets")
     with pytest.raises(DataError, match="exists already"):
         export(trajectories, "a-v0", tmp_path / "sets")

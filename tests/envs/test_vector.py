@@ -226,6 +226,27 @@ def test_cartpole_steps_as_one_array_unless_a_limit_is_ours():
     assert isinstance(make("CartPole-v1", "gymnasium", max_episode_steps=5)._envs, SyncVectorEnv)
 
 
+@pytest.mark.parametrize("limit", [None, 30])  # as one array, and one by one
+def test_environments_that_rest_are_left_out_and_the_others_go_on_as_they_would_have(limit):
+    walked, resting = (make("CartPole-v1", "gymnasium", max_episode_steps=limit) for _ in range(2))
+    observations = [envs.reset() for envs in (walked, resting)]
+    others = np.array([True, False, True, False])
+    for t in range(100):
+        steps = [envs.step(np.full(4, t % 2)) for envs in (walked, resting)]
+        for name, here, there in zip(steps[0]._fields, *steps, strict=True):
+            np.testing.assert_array_equal(here[others], there[others], err_msg=name)
+        if t > 10:
+            assert not steps[1].valid[~others].any()
+            assert not steps[1].reward[~others].any()
+        if t > 10 and limit:
+            np.testing.assert_array_equal(steps[1].observation[~others], observations[1][~others], "nor stepped")
+        observations = [step.observation for step in steps]
+        if t >= 10:
+            resting.rest(~others, steps[1].observation)
+    for envs in (walked, resting):
+        envs.close()
+
+
 def test_a_vector_form_that_resets_at_once_is_not_used(monkeypatch):
     from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
     from gymnasium.vector import AutoresetMode, SyncVectorEnv

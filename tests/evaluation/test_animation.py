@@ -12,6 +12,7 @@ from laurel.envs.captioner import Captioner
 from laurel.evaluation import animation
 from laurel.evaluation.animation import NotRendered, Recording, record, side_by_side
 from laurel.params import EnvParams
+from laurel.rewards.functions import CaptionReward
 
 
 class Corridor(gym.Env):
@@ -84,16 +85,16 @@ def play(monkeypatch):
 def test_recording_tells_the_episode(play):
     asked = []
 
-    def reward(texts):
-        asked.append(texts)
-        return [float(i) for i in range(len(texts))]
+    def score(texts):
+        asked.extend(texts)
+        return np.array([float(text[-2]) for text in texts])
 
-    found = play([1, 0, 1, 1, 1], reward=reward)
+    found = play([1, 0, 1, 1, 1], reward=CaptionReward({"You go from 0 to 1.": -1.5}, 0.0, score))
     assert isinstance(found, Recording)
     said = ["You go from 0 to 1.", "You go from 0 to 1.", "You go from 1 to 2.", "You go from 2 to 3."]
     assert found.captions == ["", said[0], "", *said[1:]]
-    assert found.rewards == [None, 0.0, None, 0.0, 1.0, 2.0]
-    assert asked == [said[1:]]  # once for each
+    assert found.rewards == [None, -1.5, None, -1.5, 2.0, 3.0]
+    assert asked == said[2:], "what no table holds is scored, once for each"
     assert found.returns == [0.0] * 5 + [1.0]
     assert [int(picture[0, 0, 0]) for picture in found.pictures] == [0, 60, 0, 60, 120, 180]
     assert found.pictures[0].shape == (160, 320, 3)

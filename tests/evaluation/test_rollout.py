@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.toy_text import FrozenLakeEnv
 
 from laurel.envs import make_reference, room_for
 from laurel.envs.base import Array, FloatArray, Room, Transitions
@@ -126,6 +127,24 @@ def test_each_environment_plays_its_share(episodes: int, n_envs: int, shares: li
     found = roll_out(params, room, Policy(room), n_envs=n_envs, episodes=episodes, seed=0, learned=None)
     expected = plain_loop(params, room, shares, 0, 0.0)
     assert [(row["return"], row["length"]) for row in found] == [(row["return"], row["length"]) for row in expected]
+
+
+def test_an_environment_that_has_played_its_share_is_not_stepped_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time would be lost: an agent that fails once would take as long as one that always does."""
+    taken = 0
+    original = FrozenLakeEnv.step
+
+    def counted(self: FrozenLakeEnv, action: int) -> Any:
+        nonlocal taken
+        taken += 1
+        return original(self, action)
+
+    monkeypatch.setattr(FrozenLakeEnv, "step", counted)
+    params = EnvParams(id="FrozenLake-v1", max_episode_steps=50)
+    room = room_for(params)
+    found = roll_out(params, room, Policy(room), n_envs=4, episodes=6, seed=0, learned=learned())
+    assert len({row["length"] for row in found}) > 2
+    assert taken == sum(row["length"] for row in found)
 
 
 def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

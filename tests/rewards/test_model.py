@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,17 @@ def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
     files = sorted(file.name for file in (tmp_path / "a").iterdir())
     assert files == ["config.json", "embeddings.safetensors", "model.safetensors", "vocabulary.parquet"]
     assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
+
+
+def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        make().save(tmp_path)
+    finally:
+        os.umask(before)
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()} == dict.fromkeys(
+        ("config.json", "embeddings.safetensors", "model.safetensors", "vocabulary.parquet"), "0o640"
+    )
 
 
 def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:

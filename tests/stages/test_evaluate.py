@@ -1,6 +1,7 @@
 import math
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 
 from laurel.errors import DataError
+from laurel.evaluation.animation import Recording
+from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
 
@@ -204,6 +207,31 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
     assert not (project.path / "reports/episodes").exists()
     same = [lasting_content(p.output("evaluate"))["results.parquet"] for p in (project, finished)]
     assert same[0] == same[1]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = project.output("train-reward")
+    whole = RewardModel.load(place)
+    turn = whole.texts.index("You turn.")
+    kept = [i for i in range(len(whole.texts)) if i != turn]
+    without = {name: getattr(whole, name)[kept] for name in ("rewards", "spreads", "counts", "embeddings")}
+    replace(whole, texts=tuple(whole.texts[i] for i in kept), **without).save(place)
+    shown: list[Recording] = []
+
+    def keep(before: Recording, after: Recording, path: Path) -> None:
+        shown.extend((before, after))
+        path.touch()
+
+    monkeypatch.setattr("laurel.evaluation.animation.side_by_side", keep)
+    project.change({"agent.arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
+    project.run("evaluate")
+    for recording in shown:
+        said = dict(zip(recording.captions, recording.rewards, strict=True))
+        assert said["You turn."] == pytest.approx(float(whole.rewards[turn]), abs=1e-4)
+        assert said["You turn."] != 0
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -13,6 +13,7 @@ from safetensors.torch import load, save
 
 from laurel.agents.policy import ActorCritic
 from laurel.data.directory import read_json, write_json
+from laurel.data.lineage import PRODUCERS
 from laurel.errors import DataError
 
 CONFIG, MODEL = "config.json", "model.safetensors"
@@ -35,7 +36,7 @@ def load_policy(path: Path) -> ActorCritic:
     if not path.is_dir():
         raise DataError(
             f"{path}: no such directory; a trained agent is needed, e.g. data/agents/preference/seed-0. "
-            "Run laurel agents first."
+            f"Run laurel {PRODUCERS['agents']} first."
         )
     config = read_json(path / CONFIG)
     network = config.get("network") if isinstance(config, dict) else None

@@ -44,12 +44,12 @@ class _Worker:
     receiver: Connection
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, advance: Advance, preload: Sequence[str] = ()) -> None:
+def run_jobs(jobs: Sequence[Job], workers: int | None, advance: Advance, preload: Sequence[str] = ()) -> None:
     """Run jobs, at most `workers` at a time, in order.
 
     Args:
         jobs: what to run; arguments and `work` must be picklable.
-        workers: processes at a time.
+        workers: processes at a time; None for as many as this process may use CPUs, also in a container.
         advance: told how many more units the jobs report as done.
         preload: modules that the processes find imported.
 
@@ -63,11 +63,12 @@ def run_jobs(jobs: Sequence[Job], workers: int, advance: Advance, preload: Seque
         context.set_forkserver_preload(["laurel.agents.pool", *preload])
         with _deaf_to_ctrl_c():
             forkserver.ensure_running()
+    at_once = workers or usable_cpus()
     waiting = list(reversed(jobs))
     running: list[_Worker] = []
     try:
         while waiting or running:
-            while waiting and len(running) < workers:
+            while waiting and len(running) < at_once:
                 running.append(_start(context, waiting.pop()))
             time.sleep(POLL_SECONDS)
             advance(sum(_hear(worker) for worker in running))
@@ -77,6 +78,13 @@ def run_jobs(jobs: Sequence[Job], workers: int, advance: Advance, preload: Seque
             worker.process.terminate()
         for worker in running:
             worker.process.join()
+
+
+def usable_cpus() -> int:
+    """Count the CPUs that this process may use: what its affinity and its container's quota leave of the machine's."""
+    import joblib
+
+    return joblib.cpu_count()
 
 
 def _start(context: Any, job: Job) -> _Worker:

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
-from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import load_file, save_file
+from safetensors.numpy import save as arrays_as_bytes
+from safetensors.torch import load_file
+from safetensors.torch import save as as_bytes
 
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic, make_network
@@ -257,9 +258,10 @@ def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int
     moments = {
         f"{names[i]}.{key}": value.cpu().contiguous() for i, part in state.items() for key, value in part.items()
     }
-    save_file(moments, partial / OPTIMIZER)
+    (partial / OPTIMIZER).write_bytes(as_bytes(moments))  # safetensors' own files can be read by their owner alone
     if not finished:
-        save_arrays({f"{i:06d}": actions for i, actions in enumerate(progress.actions)}, partial / ACTIONS)
+        taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
+        (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
     write_json(
         partial / STATE,
         {

@@ -27,6 +27,8 @@ from laurel.errors import DataError
 MANIFEST = "manifest.json"
 VOLATILE = ("seconds", "mlflow_run_id")
 """Manifest keys that differ between two runs with the same result."""
+SPENT = ".seconds.json"
+"""Seconds that stopped runs worked on what is there; written when the next one begins, and gone in the end."""
 
 
 @dataclass
@@ -40,6 +42,13 @@ class Output:
     notes: list[str] = field(default_factory=list)
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
     mlflow_run_id: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    """When this run began; earlier by as long as stopped runs had worked on the same."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the work has taken so far, stopped runs included."""
+        return round(time.monotonic() - self.started, 2)
 
 
 @contextmanager
@@ -75,7 +84,8 @@ def output_directory(
             _check_replaceable(output)
             _remove_partial(output, keep=partial if resumable else None)
             partial.mkdir(exist_ok=resumable)
-        out = Output(partial)
+            earlier = _seconds_of_stopped_runs(partial) if resumable else 0.0
+        out = Output(partial, started=started - earlier)
         try:
             yield out
         except BaseException as error:
@@ -85,6 +95,7 @@ def output_directory(
                 raise _explained(output, error) from error
             raise
         with _explaining(output):
+            (partial / SPENT).unlink(missing_ok=True)
             manifest = {
                 "stage": stage,
                 "version": __version__,
@@ -93,7 +104,7 @@ def output_directory(
                 "digest": digest_directory(partial),
                 "counts": out.counts,
                 "notes": out.notes,
-                "seconds": round(time.monotonic() - started, 2),
+                "seconds": out.seconds,
                 "mlflow_run_id": out.mlflow_run_id,
             }
             write_json(partial / MANIFEST, manifest)
@@ -190,6 +201,20 @@ def _remove_partial(output: Path, keep: Path | None) -> None:
     for stale in output.parent.glob(f".{glob.escape(output.name)}.*.partial"):
         if stale != keep:
             shutil.rmtree(stale, ignore_errors=True)
+
+
+def _seconds_of_stopped_runs(partial: Path) -> float:
+    """Return how long stopped runs worked on what is there, and note that another begins.
+
+    A run that was killed could not say when. It counts until it last wrote something; what it did after that is lost.
+    """
+    note = partial / SPENT
+    seconds = 0.0
+    if note.exists():
+        last_written = max(path.stat().st_mtime for path in partial.rglob("*"))
+        seconds = float(read_json(note)) + last_written - note.stat().st_mtime
+    write_json(note, seconds)
+    return seconds
 
 
 @contextmanager

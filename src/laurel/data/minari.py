@@ -53,19 +53,23 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     import minari
     from minari.dataset.minari_dataset import parse_dataset_id
 
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError):  # the latter where the version is missing
+        raise DataError(
+            f'"{dataset_id}" is no name for a Minari data set: write NAME-vN or NAMESPACE/NAME-vN with letters, '
+            'digits, - and _, the namespace no shorter than two, as in "doorkey/random-v0".'
+        ) from None
+    place = output / dataset_id
+    if place.exists():
+        raise DataError(f"{place}: exists already. Choose another name or version, or delete it.")
+
     from laurel.envs import make_reference, room_for
     from laurel.params import EnvParams
     from laurel.progress import progress
 
     manifest = read_manifest(trajectories, STAGE)
     env = EnvParams.model_validate(manifest["params"]["env"])
-    try:
-        parse_dataset_id(dataset_id)
-    except ValueError:
-        raise DataError(f'"{dataset_id}" is no name for a Minari data set: write (namespace/)name-v0.') from None
-    place = output / dataset_id
-    if place.exists():
-        raise DataError(f"{place}: exists already. Choose another name or version, or delete it.")
     room = room_for(env)
     reference = make_reference(env)
     space = _observation_space(room)

@@ -41,7 +41,7 @@ class Step(NamedTuple):
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
-    """(N,) False where the step was a reset: its reward is 0 and its action was ignored."""
+    """(N,) False where the step was a reset, or the environment rests: its reward is 0, its action was ignored."""
 
 
 class _Backend(Protocol):
@@ -64,6 +64,7 @@ class VectorEnv:
         *,
         reset: Callable[[], Any],
         pack: Callable[[Any], Array],
+        singles: list[Any] | None = None,
     ) -> None:
         self.backend = backend
         self.n_envs = n_envs
@@ -71,6 +72,8 @@ class VectorEnv:
         self._envs = envs
         self._reset = reset
         self._pack = pack
+        self._singles = singles or []
+        self._resting = np.zeros(n_envs, dtype=np.bool_)
         self._ended = np.zeros(n_envs, dtype=np.bool_)
         low, high = getattr(room.action_space, "low", None), getattr(room.action_space, "high", None)
         self._bounds = None if low is None else (low, high)
@@ -85,15 +88,39 @@ class VectorEnv:
         if self._bounds is not None:
             actions = actions.clip(*self._bounds)
         raw, rewards, terminated, truncated, _ = self._envs.step(actions)
-        valid = ~self._ended
+        valid = ~(self._ended | self._resting)
         reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))
         terminated = np.asarray(terminated, dtype=np.bool_)
         truncated = np.asarray(truncated, dtype=np.bool_) & ~terminated
         self._ended = terminated | truncated
         return Step(self._pack(raw), reward, terminated, truncated, valid)
 
+    def rest(self, which: BoolArray, observation: Array) -> None:
+        """Let environments (N,) rest for good: nothing more is wanted of them. The others go on as they would have.
+
+        Where environments are stepped one by one, those that rest take no time, and keep their row of `observation`.
+        """
+        if self._singles:
+            for i in np.flatnonzero(which & ~self._resting):
+                self._singles[i] = _Resting(self._singles[i], observation[i].copy())
+        self._resting |= which
+
     def close(self) -> None:
         self._envs.close()
+
+
+class _Resting:
+    """Stands in for a single environment of which nothing more is wanted."""
+
+    def __init__(self, env: gym.Env[Any, Any], observation: Array) -> None:
+        self.close = env.close
+        self._observation = observation
+
+    def reset(self, **_: Any) -> tuple[Array, dict[str, Any]]:
+        return self._observation, {}
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        return self._observation, 0.0, False, False, {}
 
 
 def make_vector(env: EnvParams, room: Room, n_envs: int, seed: int, *, reference: bool = False) -> VectorEnv:
@@ -157,6 +184,7 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
 
     envs = _own_vector(env, room, n_envs)
     pack: Callable[[Any], Array] = room.pack
+    singles: list[Any] | None = None
     if envs is None:
         envs = SyncVectorEnv(
             [lambda: _packed(make_reference(env), room) for _ in range(n_envs)],
@@ -164,8 +192,17 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
         pack = np.array  # rows are packed already; they are copied out of the buffer that the next step fills
+        singles = envs.envs
     seeds = iter([seed])  # later resets go on in the same random streams, lest every episode repeat
-    return VectorEnv("gymnasium", envs, room, n_envs, reset=lambda: envs.reset(seed=next(seeds, None))[0], pack=pack)
+    return VectorEnv(
+        "gymnasium",
+        envs,
+        room,
+        n_envs,
+        reset=lambda: envs.reset(seed=next(seeds, None))[0],
+        pack=pack,
+        singles=singles,
+    )
 
 
 def _own_vector(env: EnvParams, room: Room, n_envs: int) -> Any | None:

@@ -24,6 +24,7 @@ from laurel.envs.base import Array, FloatArray, Room, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.errors import EnvError
 from laurel.params import EnvParams
+from laurel.rewards.functions import RewardFunction
 
 Picture = npt.NDArray[np.uint8]
 
@@ -41,7 +42,7 @@ class Recording:
     captions: list[str]
     """What happened in the step; empty at first and where there is nothing to say."""
     rewards: list[float | None]
-    """The learned reward of the caption; None where there is none."""
+    """The learned reward of the step; None where there is none, or nothing to say."""
     returns: list[float]
     """The environment's own return so far."""
     terminated: bool
@@ -75,7 +76,7 @@ def record(
     captioner: Captioner,
     max_steps: int,
     seed: int,
-    reward: Callable[[list[str]], list[float]] | None,
+    reward: RewardFunction | None,
 ) -> Recording | NotRendered:
     """Play one episode and keep its pictures.
 
@@ -83,10 +84,10 @@ def record(
         env: the environment.
         room: its room.
         act: features (1, F) -> actions (1,) or (1, A).
-        captioner: of that room.
+        captioner: of that room; the one that `reward` was asked with before, if it was.
         max_steps: cut the recording here.
         seed: of the episode; the same seed begins in the same state.
-        reward: captions -> their learned rewards; None where there is no learned reward.
+        reward: the learned reward; None where there is none.
 
     Returns:
         The recording, or why this environment cannot be shown.
@@ -117,11 +118,12 @@ def _play(
     captioner: Captioner,
     max_steps: int,
     seed: int,
-    reward: Callable[[list[str]], list[float]] | None,
+    reward: RewardFunction | None,
 ) -> Recording:
     observation, _ = reference.reset(seed=seed)
     before = room.pack_one(observation)[None]
     pictures, captions, returns = [_picture(reference)], [""], [0.0]
+    rewards: list[float | None] = [None]
     terminated = truncated = False
     while len(captions) <= max_steps and not (terminated or truncated):
         action = act(room.features(before))
@@ -132,9 +134,11 @@ def _play(
         step = Transitions(
             before, action, np.array([gained], np.float32), after, np.array([bool(terminated)]), np.array([truncated])
         )
-        caption = int(captioner.ids(step)[0])
+        caption = captioner.ids(step)
+        said = caption[0] != NOTHING
         pictures.append(_picture(reference))
-        captions.append("" if caption == NOTHING else captioner.texts[caption])
+        captions.append(captioner.texts[caption[0]] if said else "")
+        rewards.append(float(reward(step, caption, captioner.texts)[0]) if reward and said else None)
         returns.append(returns[-1] + float(gained))
         before = after
     ended = bool(terminated) or truncated
@@ -142,21 +146,12 @@ def _play(
     return Recording(
         pictures,
         captions,
-        _rewards(captions, reward),
+        rewards,
         returns,
         bool(terminated),
         truncated,
         None if success is None else bool(success[0]),
     )
-
-
-def _rewards(captions: list[str], reward: Callable[[list[str]], list[float]] | None) -> list[float | None]:
-    """Ask once for each distinct caption."""
-    distinct = list(dict.fromkeys(caption for caption in captions if caption))
-    if reward is None or not distinct:
-        return [None] * len(captions)
-    known = dict(zip(distinct, reward(distinct), strict=True))
-    return [known.get(caption) for caption in captions]
 
 
 def _picture(reference: gym.Env[Any, Any]) -> Picture:

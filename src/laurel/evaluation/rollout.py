@@ -43,13 +43,13 @@ def roll_out(
         reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one.
     """
     n_envs = min(n_envs, episodes)
-    share = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
+    left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
     envs = make_vector(env, room, n_envs, seed, reference=True)
     meter = _Meter(room, learned, n_envs)
     observation = envs.reset().copy()
     returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
-    while any(len(rows) < quota for rows, quota in zip(played, share, strict=True)):
+    while left.any():
         action = act(room.features(observation))
         step = envs.step(action)
         transitions = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
@@ -59,7 +59,7 @@ def roll_out(
         lengths += step.valid
         success = room.succeeded(returns, step.terminated) if ended.any() else None
         for i in np.flatnonzero(ended):
-            if len(played[i]) < share[i]:
+            if left[i]:
                 row: dict[str, Any] = {
                     "return": float(returns[i]),
                     "length": int(lengths[i]),
@@ -67,6 +67,8 @@ def roll_out(
                 }
                 row["success"] = None if success is None else bool(success[i])
                 played[i].append({**row, **meter.episode(int(i))})
+                left[i] -= 1
+        envs.rest(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0
         meter.begin(ended)

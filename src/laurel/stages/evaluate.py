@@ -51,7 +51,6 @@ def run(
         DataError: an input is missing or damaged, or does not go with the others.
     """
     import shutil
-    import time
 
     from laurel.data.directory import output_directory, read_json, write_json
     from laurel.data.lineage import PRODUCERS, read_inputs
@@ -61,7 +60,6 @@ def run(
     from laurel.stages.track_late import track_late
     from laurel.tracking import Tracker
 
-    started = time.monotonic()
     inputs = {
         "trajectories": trajectories,
         "captions": captions,
@@ -98,7 +96,7 @@ def run(
         }
         out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
         animation = _animate(params, room, model, played, out)
-        metrics["seconds"]["evaluate"] = round(time.monotonic() - started, 2)
+        metrics["seconds"]["evaluate"] = out.seconds
         write_json(out.path / METRICS, metrics)
         _write_report(params, room, model, metrics, results, curves, rank, animation, out)
         shutil.rmtree(out.path / EPISODES)
@@ -138,8 +136,6 @@ def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
 
 def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
-    import os
-
     import pandas as pd
 
     from laurel.agents.pool import Job, run_jobs
@@ -154,7 +150,7 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
         if not table.exists()
     ]
     with progress(len(jobs) * params.evaluate.episodes, "evaluate", "episodes") as advance:
-        run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.evaluation.play"])
+        run_jobs(jobs, params.agent.workers, advance, ["laurel.evaluation.play"])
     results = pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
     results.to_parquet(out.path / RESULTS, index=False)
     return results
@@ -205,6 +201,7 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import NotRendered, record, side_by_side
     from laurel.evaluation.play import agent_act
+    from laurel.rewards.functions import learned
     from laurel.seeding import derive_seed, generator
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
@@ -214,17 +211,10 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     episode = derive_seed(params.seed, "animation")
     untrained = initial_network(room, params.agent.ppo.hidden, params.seed, seed)
     rng = generator(episode, "actions")
-    known = dict(zip(model.texts, model.rewards.tolist(), strict=True))
+    captioner = Captioner(room)
+    reward = learned(model, room, params.shaping.quantile) if arm == MAIN_ARM else None
     recordings = [
-        record(
-            params.env,
-            room,
-            act,
-            Captioner(room),
-            params.evaluate.animation_steps,
-            episode,
-            (lambda texts: [known.get(text, 0.0) for text in texts]) if arm == MAIN_ARM else None,
-        )
+        record(params.env, room, act, captioner, params.evaluate.animation_steps, episode, reward)
         for act in (
             lambda features: untrained.act(features, rng)[0],
             agent_act(room, place, episode, greedy=params.evaluate.greedy),

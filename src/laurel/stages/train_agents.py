@@ -33,8 +33,6 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         ParamsError: an arm cannot be trained with these params.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    import os
-
     from laurel.agents.arms import needs_training, skipped_arms, task_of, train_arm
     from laurel.agents.pool import Job, run_jobs
     from laurel.agents.training import is_finished
@@ -66,7 +64,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         ]
         total = sum(task_of(params, arm, seed).total_steps for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
-            run_jobs(jobs, params.agent.workers or os.cpu_count() or 1, advance, ["laurel.agents.arms", *_preload()])
+            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *_preload()])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         out.notes += notes_on_unseen(places)

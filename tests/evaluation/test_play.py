@@ -1,0 +1,172 @@
+"""Agents at play: which policy acts, on which episodes, and what is written of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from laurel.agents import training
+from laurel.agents.arms import train_arm
+from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.training import initial_network
+from laurel.envs import room_for
+from laurel.envs.base import FloatArray, Room
+from laurel.errors import DataError
+from laurel.evaluation import play, rollout
+from laurel.evaluation.play import agent_act, play_agent
+from laurel.evaluation.rollout import LearnedReward
+from laurel.params import Params
+from laurel.rewards.model import RewardModel
+from tiny_project import Project, changed
+
+pytestmark = pytest.mark.usefixtures("own_process")
+COLUMNS = [
+    "arm", "seed", "episode", "return", "length", "terminated", "success", "raw_reward", "shaped_reward",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def room(rewarded: Project) -> Room:
+    return room_for(rewarded.params.env)
+
+
+@pytest.fixture(scope="module")
+def agent(room: Room, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("agent")
+    save_policy(place, initial_network(room, (16,), 0, 0))
+    return place
+
+
+def everywhere(room: Room, times: int = 50) -> FloatArray:
+    """Features of all 16 squares, many times."""
+    return room.features(np.tile(np.arange(16, dtype=room.observation_dtype)[:, None], (times, 1)))
+
+
+# -- who acts ---------------------------------------------------------------------------------------------------
+def test_without_an_agent_actions_are_uniform(room: Room) -> None:
+    one, again, other = (agent_act(room, None, seed, greedy=False)(everywhere(room)) for seed in (0, 0, 1))
+    assert np.bincount(one, minlength=4) == pytest.approx(200, abs=50)
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).mean() > 0.5
+
+
+def test_an_agents_actions_are_drawn_from_its_policy(room: Room, agent: Path) -> None:
+    one, again, other = (agent_act(room, agent, seed, greedy=False)(everywhere(room)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert (one != other).mean() > 0.3, "a fresh agent's policy is broad"
+    act = agent_act(room, agent, 0, greedy=False)
+    assert (act(everywhere(room)) != act(everywhere(room))).mean() > 0.3, "and every step draws anew"
+
+
+def test_a_greedy_agent_takes_the_likeliest_action(room: Room, agent: Path) -> None:
+    features = everywhere(room, times=1)
+    likeliest = load_policy(agent).actor(torch.from_numpy(features)).argmax(dim=1).numpy()
+    for seed in (0, 1):
+        np.testing.assert_array_equal(agent_act(room, agent, seed, greedy=True)(features), likeliest)
+
+
+def test_a_missing_agent_is_an_error(room: Room, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such directory"):
+        agent_act(room, tmp_path / "none", 0, greedy=False)
+
+
+# -- what is written --------------------------------------------------------------------------------------------
+def table(project: Project, arm: str, seed: int, agent: Path | None, place: Path) -> pd.DataFrame:
+    play_agent(project.params, arm, seed, agent, project.output("train-reward"), place, lambda n: None)
+    return pd.read_parquet(place)
+
+
+@pytest.mark.parametrize("arm", ["preference", "random_policy"])
+def test_the_table_has_a_row_an_episode(rewarded: Project, agent: Path, tmp_path: Path, arm: str) -> None:
+    told: list[int] = []
+    played = agent if arm == "preference" else None
+    play_agent(
+        rewarded.params, arm, 3, played, rewarded.output("train-reward"), tmp_path / "table.parquet", told.append
+    )
+    found = pd.read_parquet(tmp_path / "table.parquet")
+    assert list(found.columns) == COLUMNS
+    assert sum(told) == len(found) == rewarded.params.evaluate.episodes == 4
+    assert set(found["arm"]) == {arm}
+    assert set(found["seed"]) == {3}
+    assert found["episode"].tolist() == [0, 1, 2, 3]
+    assert found["length"].min() > 0
+    assert (found["success"] == (found["return"] > 0)).all()
+    assert found[["raw_reward", "shaped_reward"]].notna().all(axis=None), "every arm's episodes are scored"
+
+
+def test_the_same_agent_and_seed_give_the_same_table(rewarded: Project, agent: Path, tmp_path: Path) -> None:
+    one, again, other = (table(rewarded, "preference", seed, agent, tmp_path / "t") for seed in (0, 0, 1))
+    pd.testing.assert_frame_equal(one, again)
+    assert one.drop(columns="seed").to_dict() != other.drop(columns="seed").to_dict()
+
+
+# -- on which episodes ------------------------------------------------------------------------------------------
+class StoppedError(Exception):
+    """The seed of the environments is all that was wanted."""
+
+
+def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
+    rewarded: Project, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    inputs = rewarded.inputs("train-agents")
+
+    def stop(env: Any, room: Any, n_envs: int, seed: int, **_: Any) -> None:
+        found.append(seed)
+        raise StoppedError
+
+    monkeypatch.setattr(rollout, "make_vector", stop)
+    monkeypatch.setattr(training, "make_vector", stop)
+
+    def evaluated(params: Params, arm: str, seed: int) -> int:
+        played = None if arm == "random_policy" else agent
+        with pytest.raises(StoppedError):
+            play_agent(params, arm, seed, played, inputs["reward"], tmp_path / "table", print)
+        return found.pop()
+
+    def trained(params: Params, seed: int) -> int:
+        with pytest.raises(StoppedError):
+            train_arm(params, "extrinsic", seed, **inputs, utility=None, directory=tmp_path / "agent", advance=print)
+        return found.pop()
+
+    params = rewarded.params
+    seeds = range(5)
+    evaluations = [evaluated(params, "extrinsic", seed) for seed in seeds]
+    for arm in ("preference", "random_policy"):
+        assert [evaluated(params, arm, seed) for seed in seeds] == evaluations
+    assert evaluated(params.model_copy(update={"seed": 1}), "extrinsic", 0) not in evaluations
+    everyone = sorted(evaluations + [trained(params, seed) for seed in seeds])
+    assert min(np.diff(everyone)) > 1000, "environments count up from their seed, and must not meet"
+
+
+def test_what_is_played_is_what_the_parameters_say(
+    rewarded: Project, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict[str, Any]] = []
+    original = play.roll_out
+
+    def noted(env: Any, room: Room, act: Any, **options: Any) -> Any:
+        calls.append({**options, "room": room, "act": act})
+        return original(env, room, act, **options)
+
+    monkeypatch.setattr(play, "roll_out", noted)
+    model = RewardModel.load(rewarded.output("train-reward"))
+    params = changed(
+        rewarded.params,
+        evaluate={"episodes": 3, "n_envs": 2, "greedy": True},
+        shaping={"beta": 0.5, "quantile": 0.9},
+        caption={"with_action": True},
+    )
+    play_agent(params, "oracle", 0, agent, rewarded.output("train-reward"), tmp_path / "table", lambda n: None)
+    (call,) = calls
+    assert (call["episodes"], call["n_envs"], call["room"].with_action) == (3, 2, True)
+    learned: LearnedReward = call["learned"]
+    assert learned.beta == 0.5
+    assert learned.function.threshold == pytest.approx(model.normalizer.threshold(0.9))
+    twice = [call["act"](everywhere(call["room"])) for _ in range(2)]
+    np.testing.assert_array_equal(*twice, "greedy")

@@ -1,0 +1,53 @@
+"""The README's tables are those of the metrics in docs/, and its example of an environment runs as it is printed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from laurel.data.captions import read_vocabulary
+from laurel.evaluation.summary import markdown_table
+from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
+
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
+
+
+@pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
+def test_a_table_holds_the_metrics(file: Path) -> None:
+    metrics = read_json(file)
+    before, found, _ = README.partition(markdown_table(metrics))
+    assert found
+    assert metrics["env"] in before.rpartition("| arm |")[2], "the environment is named after the table before it"
+    assert f"docs/{file.name}" in README
+
+
+def test_every_table_of_arms_has_its_metrics() -> None:
+    assert len(re.findall(r"^\| arm \| return ", README, re.MULTILINE)) == len(METRICS) > 2
+
+
+def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
+    file, env_id = re.findall(r"One file beside `params.yaml`, here `(.+)`, and `env.id: (.+)`:", README)[0]
+    (code,) = re.findall(r"```python\n(import gymnasium.+?)```", README, re.DOTALL)
+    small = {
+        "collect.steps": 300,
+        "reward.max_epochs": 3,
+        "agent.steps": 256,
+        "agent.seeds": [0],
+        "agent.arms": ["preference"],
+    }
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **small, "env.id": env_id})
+    (project.path / file).write_text(code)
+    run = "from laurel.cli import STAGES, main; raise SystemExit(any(main([stage.name]) for stage in STAGES))"
+    done = subprocess.run(
+        [sys.executable, "-c", run], cwd=project.path, env=project.environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = read_vocabulary(project.output("caption")).texts
+    assert {"You walk right.", "You walk left.", "You bump into the wall."} <= set(said)
+    assert list(read_json(project.path / "reports/metrics.json")["arms"]) == ["preference"]
+    assert "no room of its own" not in done.stderr
