@@ -53,6 +53,7 @@ class Options:
     network: str | None = None
     api_endpoint: str | None = None
     api_transport: str = "rest"
+    experiment: str | None = None
     host: str | None = None
 
     @property
@@ -140,6 +141,7 @@ def _check_names(options: Options, found: _Findings) -> None:
         found.check(forms.bucket(options.bucket))
         found.check(options.service_account and forms.service_account(options.service_account))
         found.check(options.network and forms.network(options.network))
+        found.check(options.experiment and forms.experiment(options.experiment, options.schedule))
         found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint, options.api_transport))
     elif not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", options.host or ""):
         found.check("--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password.")

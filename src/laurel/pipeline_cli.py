@@ -9,7 +9,8 @@ import argparse
 import importlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -25,7 +26,7 @@ RUN_FAILED = 1
 INTERRUPTED = 130
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
 OF_VERTEX = ("project", "region", "bucket", "network", "label", "api_endpoint")
-OF_CLUSTER = ("namespace", "experiment")
+OF_CLUSTER = ("namespace",)
 
 Add = Callable[[str, str, str], argparse.ArgumentParser]
 """Makes a command: name, summary, example."""
@@ -70,7 +71,9 @@ def add_commands(add: Add) -> None:
     submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
     submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: where the steps' files go")
     submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
-    submit.add_argument("--experiment", metavar="NAME", help="cluster: experiment of the run; default: laurel")
+    submit.add_argument(
+        "--experiment", metavar="NAME", help="experiment that shows the run; default: none on Vertex AI"
+    )
     submit.set_defaults(run=_submit)
 
     status = add("status", "Say how far a submitted run is.", "laurel pipeline status JOB --wait")
@@ -132,6 +135,7 @@ def _options(options: argparse.Namespace) -> Options:
         network=options.network,
         api_endpoint=options.api_endpoint,
         api_transport=options.api_transport,
+        experiment=options.experiment,
         host=options.host,
     )
     return made
@@ -180,7 +184,8 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         say(f"schedule: {name}\npage:     {page}\n")
         return 0
     backend.submit(body, job)
-    return _submitted(options, backend, job, _named(job, place), place.page(job))
+    add = (lambda: backend.add_to_experiment(job, options.experiment)) if options.experiment else None
+    return _submitted(options, backend, job, _named(job, place), place.page(job), afterwards=add)
 
 
 def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> int:
@@ -225,27 +230,48 @@ def _shortened(body: Any, spec: Any, summary: Any) -> Any:
     return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
 
 
-def _submitted(options: argparse.Namespace, backend: _Backend, job: str, where: str, page: str) -> int:
-    again = f"laurel pipeline status {where}"
-    stop = f"laurel pipeline cancel {where}"
+def _submitted(
+    options: argparse.Namespace,
+    backend: _Backend,
+    job: str,
+    where: str,
+    page: str,
+    *,
+    afterwards: Callable[[], None] | None = None,
+) -> int:
+    """Say what was started, and how to follow and cancel it; do what can be done only now."""
+    again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
-    return _follow(options, backend, job, again, stop) if options.wait else 0
+    with _leaving_the_run_alone(where):
+        if afterwards:
+            try:
+                afterwards()
+            except LaurelError as error:  # of no weight beside a run that has begun
+                tell(f"note: the run is not in the experiment {options.experiment}: {error}")
+        return _follow(options, backend, job) if options.wait else 0
 
 
-def _follow(options: argparse.Namespace, backend: _Backend, job: str, again: str, stop: str) -> int:
-    """Say every change until the run has ended; Ctrl-C ends the following, not the run."""
+def _commands(where: str) -> tuple[str, str]:
+    return f"laurel pipeline status {where}", f"laurel pipeline cancel {where}"
+
+
+@contextmanager
+def _leaving_the_run_alone(where: str) -> Iterator[None]:
+    """Say that the run goes on where Ctrl-C or silence ends the following."""
     follow = _pipelines("follow")
+    again, stop = _commands(where)
     try:
-        progress = follow.follow(lambda: backend.look(job), tell, seconds=options.poll)
+        yield
     except KeyboardInterrupt:
         tell(f"laurel: the run goes on without you. Follow it: {again} --wait\n        Cancel it: {stop}")
-        return INTERRUPTED
+        raise SystemExit(INTERRUPTED) from None
     except follow.UnreachableError as error:
         raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
-    return _ended(progress)
 
 
-def _ended(progress: Progress) -> int:
+def _follow(options: argparse.Namespace, backend: _Backend, job: str) -> int:
+    """Say every change until the run has ended; return the exit code."""
+    progress: Progress = _pipelines("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
     for line in progress.failures():
         tell(line)
     return 0 if progress.state == "succeeded" else RUN_FAILED
@@ -254,8 +280,8 @@ def _ended(progress: Progress) -> int:
 def _status(options: argparse.Namespace) -> int:
     backend, where = _connect(options)
     if options.wait:
-        again, stop = f"laurel pipeline status {where}", f"laurel pipeline cancel {where}"
-        return _follow(options, backend, options.job, again, stop)
+        with _leaving_the_run_alone(where):
+            return _follow(options, backend, options.job)
     say("\n".join(backend.look(options.job).summary()) + "\n")
     return 0
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from laurel.cli import main
-from tiny_project import Project
+from tiny_project import REPOSITORY, Project
 
 IMAGE = "europe-west4-docker.pkg.dev/demo-project/laurel/laurel-python:1"
 RIGHT = {
@@ -87,7 +87,8 @@ def refused(project: Project, capsys: pytest.CaptureFixture[str], loopback_alone
         ("--api-endpoint", "ftp://example.org", "must be an address such as https://"),
         ("--params", "none.yaml", "none.yaml: no such file."),
         ("--template", "none.yaml", "none.yaml: no such file. Make one: laurel pipeline compile"),
-        ("--experiment", "mine", "--experiment is for a cluster: add --host URL, or leave it out."),
+        ("--experiment", "Door key", "has lower-case letters, digits and hyphens"),
+        ("--namespace", "me", "--namespace is for a cluster: add --host URL, or leave it out."),
     ],
 )  # fmt: skip
 def test_one_thing_wrong_is_one_sentence(refused: Refused, option: str, value: str, sentence: str) -> None:
@@ -132,6 +133,14 @@ def test_everything_is_said_at_once(refused: Refused, project: Project) -> None:
 def test_what_is_right_passes(project: Project, right: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     given = [part for pair in {**RIGHT, **right}.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0, capsys.readouterr().err
+
+
+def test_the_readme_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    given = [part for pair in {**RIGHT, "--params": str(REPOSITORY / "params.yaml")}.items() for part in pair]
+    assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
+    shown = capsys.readouterr().err.partition("step ")
+    table = "".join(f"    {line}\n" if line else "\n" for line in f"step {shown[2]}".partition("price")[0].splitlines())
+    assert table in (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ ROUTES = {
     "get": r"GET /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+",
     "cancel": r"POST /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+:cancel",
     "schedule": r"POST /v1/projects/[^/]+/locations/[^/]+/schedules",
+    "context": r"POST /v1/projects/[^/]+/locations/[^/]+/metadataStores/default/contexts",
+    "children": r"POST /v1/projects/[^/]+/locations/[^/]+/metadataStores/default/contexts/[^/]+:addContextChildren",
     "bucket": r"GET /storage/v1/b/[^/]+",
     "token": r"POST /token",
     "secret": r"GET /v1/projects/[^/]+/secrets/[^/]+/versions/[^/]+:access",
@@ -68,7 +70,7 @@ class VertexServer:
                 return 200, {"name": request.path.rpartition("/")[2], "location": "EUROPE-WEST4"}
             case "token":
                 return 200, {"access_token": "loopback-token", "expires_in": 3600, "token_type": "Bearer"}
-            case "cancel":
+            case "cancel" | "context" | "children":
                 return 200, {}
             case _:
                 return error(404, "nothing here")
