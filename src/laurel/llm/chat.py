@@ -1,0 +1,107 @@
+"""What is asked of a chat model, and what comes back: the interface of every language model that writes or scores.
+
+A request says all that its answer depends on, and nothing of how it travels. Knows nothing about captions,
+prompts or labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal, Protocol
+
+from laurel.errors import AnnotationError
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How an answer is drawn."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 512
+    """Tokens of an answer at most."""
+    seed: int | None = None
+    """Of the draw, where the model takes one; two requests that differ in it alone are two questions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A question to a chat model."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    choices: tuple[str, ...] = ()
+    """If any: only these answers are meant, and the log-probability of each is wanted."""
+    schema: str | None = None
+    """JSON schema of the answer, as text; for servers that can be held to one."""
+
+    def digest(self, identity: Identity) -> str:
+        """Return a key of all that the answer depends on: this request, and who is asked."""
+        content = json.dumps([asdict(self), asdict(identity)], sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who answers."""
+
+    model: str
+    revision: str = ""
+    """Commit, digest or adapter of the weights, where that is known."""
+    endpoint: str = ""
+    """Address of the server without credentials; empty for a model in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer."""
+
+    text: str
+    """Raw, as the model gave it; empty where choices were scored instead of text written."""
+    logprobs: dict[str, float] | None = None
+    """Choice -> log-probability, normalised over the choices; None where the model does not tell."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    finish_reason: str = "stop"
+    """stop, length (cut off), content_filter, …"""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """No answer, after all attempts that make sense."""
+
+    reason: str
+    """One line, without secrets."""
+
+
+class RefusedError(AnnotationError):
+    """The model cannot be asked at all: a wrong key, an unknown model, a request it will never take."""
+
+
+class ChatModel(Protocol):
+    """A language model that holds conversations."""
+
+    identity: Identity
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield (number of the request, answer) as answers come in, in any order.
+
+        Requests are drawn as they can be sent, so that memory does not grow with their number. What was yielded
+        is known to the caller even if the run is killed right after.
+
+        Raises:
+            RefusedError: every further request would fail alike.
+        """
+        ...
