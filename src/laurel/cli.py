@@ -13,12 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from laurel import __version__
+from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
+from laurel.pipeline_cli import add_commands
 
-USAGE_ERROR = 2
 INTERRUPTED = 130
-NOT_READ = 141
-"""As of a command that SIGPIPE ended."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
-        raise SystemExit(_say("") or end.code) from None  # argparse has printed, but not yet written
+        raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
     try:
         return int(options.run(options))
     except LaurelError as error:
@@ -107,20 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("laurel: stopped. Run the same command again to go on.", file=sys.stderr)
         return INTERRUPTED
-
-
-def _say(text: str) -> int:
-    """Write a result to standard output; return the exit code."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest Python try again at its end
-        if isinstance(error, BrokenPipeError):  # the reader went away, e.g. `| head`
-            return NOT_READ
-        print(f"laurel: standard output cannot be written ({error.strerror}).", file=sys.stderr)
-        return USAGE_ERROR
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -182,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of the pipeline on KFP."""
-    summary = "The whole pipeline on Kubeflow Pipelines: compile it, run it here."
+    summary = "The whole pipeline on Kubeflow Pipelines: compile it, run it here, submit it."
     pipeline = commands.add_parser("pipeline", help=summary, description=summary)
     actions = pipeline.add_subparsers(dest="action", metavar="ACTION", required=True)
     compiling = _command(
@@ -207,6 +192,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     running.set_defaults(run=_run_pipeline)
     for command in (compiling, running):
         command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_commands(lambda name, summary, example: _command(actions, name, summary, example))
 
 
 def _command(
@@ -243,7 +229,7 @@ def _run_stage(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from laurel.data.show import describe_directory
 
-    return _say(f"{describe_directory(options.directory)}\n")
+    return say(f"{describe_directory(options.directory)}\n")
 
 
 def _table(options: argparse.Namespace) -> int:
@@ -254,7 +240,7 @@ def _table(options: argparse.Namespace) -> int:
     metrics = read_json(file)
     if not isinstance(metrics, dict) or not isinstance(metrics.get("arms"), dict):
         raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
-    return _say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
+    return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
 
 
 def _ui(options: argparse.Namespace) -> int:
@@ -263,9 +249,9 @@ def _ui(options: argparse.Namespace) -> int:
     configure(options.params.parent)
     uri = os.environ[URI]
     if uri.startswith("http"):
-        _say(f"The runs are logged to a server: open {uri.split('@')[-1]} in a browser.\n")
+        say(f"The runs are logged to a server: open {uri.split('@')[-1]} in a browser.\n")
     else:
-        _say(f"MLflow at http://127.0.0.1:{options.port} (Ctrl-C ends it)\n")
+        say(f"MLflow at http://127.0.0.1:{options.port} (Ctrl-C ends it)\n")
         server = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)]
         os.execv(sys.executable, server)  # noqa: S606  the server takes this process's place, and its Ctrl-C
     return 0
@@ -277,7 +263,7 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     definition = _pipelines("definition")
     definition.compile_pipeline(options.output, params, image=options.image or definition.IMAGE)
-    return _say(f"{options.output}\n")
+    return say(f"{options.output}\n")
 
 
 def _run_pipeline(options: argparse.Namespace) -> int:
@@ -292,7 +278,7 @@ def _run_pipeline(options: argparse.Namespace) -> int:
         params, options.output, runner=options.runner, image=options.image, debug=options.debug
     )
     metrics = reports / "metrics.json"
-    return _say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")
+    return say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")
 
 
 def _pipelines(module: str) -> ModuleType:
@@ -313,4 +299,4 @@ def _export_minari(options: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", module="minari")  # that a data set names no author, and the like
     counts = export(options.trajectories, options.dataset, options.output.resolve())
     written = ", ".join(f"{value} {key}" for key, value in counts.items())
-    return _say(f"{written} in {options.output / options.dataset}\n")
+    return say(f"{written} in {options.output / options.dataset}\n")

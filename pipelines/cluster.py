@@ -1,0 +1,185 @@
+"""A cluster with Kubeflow Pipelines: a run or recurring run through KFP's client, watched by it.
+
+Every failure of the client becomes a sentence. Knows nothing about what the pipeline does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import kfp_server_api
+import requests
+import urllib3
+import yaml
+from kfp import client
+
+from laurel.errors import LaurelError
+from laurel.params import STEPS
+from laurel.pipelines.follow import Progress, Step, UnreachableError
+
+TOKEN = "KFP_TOKEN"  # noqa: S105  the name of a variable
+"""Where a bearer token for the cluster's API is taken from, if it wants one."""
+TIMEOUT = 10
+
+
+class ClusterError(LaurelError):
+    """A refusal of the cluster's, with what to do about it."""
+
+
+class Cluster:
+    """KFP's API at an address, e.g. of `kubectl port-forward`."""
+
+    def __init__(self, host: str, namespace: str | None) -> None:
+        """Connect.
+
+        Raises:
+            UnreachableError: nothing answers there.
+            ClusterError: what answers is not KFP, or wants a token.
+        """
+        self.host, self.namespace = host.rstrip("/"), namespace
+        token = os.environ.get(TOKEN)
+        try:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            answer = requests.get(f"{self.host}/apis/v2beta1/healthz", headers=headers, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            raise UnreachableError(self._unreachable(type(error).__name__)) from None
+        if answer.status_code in (401, 403):
+            raise ClusterError(f"{self.host} refuses you ({answer.status_code}): set {TOKEN} to a token of yours.")
+        if not answer.ok or "json" not in answer.headers.get("Content-Type", ""):
+            raise ClusterError(
+                f"{self.host} answers, but not as Kubeflow Pipelines does ({answer.status_code}). Give the address of "
+                "its API, e.g. of: kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
+            )
+        with self._explained():
+            self._client = client.Client(host=self.host, namespace=namespace or "kubeflow", existing_token=token)
+
+    def submit(self, request: Mapping[str, Any], experiment: str) -> str:
+        """Start a run; return its ID.
+
+        Raises:
+            ClusterError: it was refused.
+            UnreachableError: no answer.
+        """
+        with self._explained(), _package(request) as file:
+            made = self._client.create_run_from_pipeline_package(
+                str(file),
+                arguments=request["runtime_config"]["parameters"],
+                run_name=request["display_name"],
+                experiment_name=experiment,
+                namespace=self.namespace,
+                service_account=request.get("service_account"),
+            )
+        return str(made.run_id)
+
+    def schedule(self, request: Mapping[str, Any], experiment: str) -> str:
+        """Start runs at set times; return the recurring run's ID.
+
+        Raises:
+            ClusterError, UnreachableError: as `submit`.
+        """
+        with self._explained(), _package(request) as file:
+            parent = self._client.create_experiment(experiment, namespace=self.namespace)
+            made = self._client.create_recurring_run(
+                parent.experiment_id,
+                request["display_name"],
+                cron_expression=request["trigger"]["cron_schedule"]["cron"],
+                no_catchup=request["no_catchup"],
+                params=request["runtime_config"]["parameters"],
+                pipeline_package_path=str(file),
+                service_account=request.get("service_account"),
+            )
+        return str(made.recurring_run_id)
+
+    def look(self, run: str) -> Progress:
+        """Say how far a run is.
+
+        Raises:
+            UnreachableError: no answer this time.
+            ClusterError: there is no such run, or it may not be looked at.
+        """
+        with self._explained():
+            found = self._client.get_run(run)
+        tasks = (found.run_details.task_details if found.run_details else None) or []
+        steps: dict[str, Step] = {}
+        for task in tasks:
+            kind = next((step for step in STEPS if (task.display_name or "").startswith(step)), None)
+            if kind is None:  # a loop, a part of the graph, or a driver
+                continue
+            count = sum(step.kind == kind for step in steps.values())
+            reason = task.error.message if task.error else ""
+            steps[f"{kind} #{count + 1}" if count else kind] = Step(kind, _state(task.state), reason or "")
+        return Progress(_state(found.state), steps, (found.error.message if found.error else "") or "")
+
+    def cancel(self, run: str) -> None:
+        """Ask for a run's end.
+
+        Raises:
+            ClusterError, UnreachableError: as `look`.
+        """
+        with self._explained():
+            self._client.terminate_run(run)
+
+    def page(self, run: str) -> str:
+        """Return the user interface's page on a run."""
+        return f"{self.host}/#/runs/details/{run}"
+
+    def _unreachable(self, error: str) -> str:
+        return (
+            f"Kubeflow Pipelines at {self.host} gives no answer ({error}). Check --host, or open the way: "
+            "kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
+        )
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what the client raises into a sentence, and keep what it prints and warns of from the user."""
+        try:
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+                warnings.simplefilter("ignore")
+                yield
+        except kfp_server_api.ApiException as error:
+            said = _said(error)
+            match error.status:
+                case 401 | 403:
+                    raise ClusterError(f"{self.host} refuses you: {said} Set {TOKEN}, or check --namespace.") from None
+                case 404:
+                    raise ClusterError(f"{self.host} finds no such run: {said}") from None
+                case int(status) if status >= 500:
+                    raise UnreachableError(f"{self.host} answers {status}: {said} Try again later.") from None
+                case status:
+                    raise ClusterError(f"{self.host} answers {status}: {said}") from None
+        except (urllib3.exceptions.HTTPError, TimeoutError) as error:
+            raise UnreachableError(self._unreachable(type(error).__name__)) from None
+
+
+@contextlib.contextmanager
+def _package(request: Mapping[str, Any]) -> Iterator[Path]:
+    """Write the pipeline as KFP's client wants it: a file."""
+    content = request["pipeline_spec"]
+    documents = [content["pipeline_spec"], content["platform_spec"]] if "platform_spec" in content else [content]
+    with tempfile.TemporaryDirectory(prefix="laurel-") as folder:
+        file = Path(folder) / "pipeline.yaml"
+        file.write_text(yaml.safe_dump_all(documents, sort_keys=False), encoding="utf-8")
+        yield file
+
+
+def _said(error: kfp_server_api.ApiException) -> str:
+    """Return the API's own message, in one line."""
+    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
+    try:
+        content = yaml.safe_load(body)
+    except yaml.YAMLError:
+        content = None
+    text = content.get("message") or content.get("error") if isinstance(content, dict) else body
+    line = " ".join(str(text or error.reason or "no reason given").split())[:400]
+    return line if line.endswith(".") else f"{line}."
+
+
+def _state(name: str | None) -> str:
+    return (name or "pending").lower().replace("_", " ")

@@ -1,0 +1,156 @@
+"""What a submitted run will do and ask for: steps, tasks, machines, work; a price only where the user dated one.
+
+Reads the compiled pipeline and the parameters alone. Nobody knows beforehand how long a step takes, so prices
+are by the hour.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from laurel.errors import DataError
+from laurel.params import Params
+from laurel.pipelines.accelerators import ACCELERATORS
+from laurel.pipelines.template import Machine, Spec, Task, tasks
+from laurel.stages.merge_agents import UNTRAINED
+
+PRICES = Path(__file__).with_name("prices.yaml")
+HEADER = ("step", "tasks", "cpu", "memory", "accelerator", "machine", "cached", "tries")
+DECIMAL = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3, "P": 1e6, "E": 1e9}
+
+
+class Price(BaseModel):
+    """What a region's machines cost, on the day it was looked up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    region: str
+    date: date
+    source: str
+    currency: str
+    run: float
+    cpu_hour: float
+    memory_hour: float
+    accelerator_hour: Mapping[str, float] = {}
+
+    def hour(self, machine: Machine) -> float | None:
+        """Return what a machine costs an hour; None where the price of its accelerator is not known."""
+        cost = self.cpu_hour * cores(machine.cpu) + self.memory_hour * gigabytes(machine.memory)
+        if machine.accelerators:
+            if machine.accelerator not in self.accelerator_hour:
+                return None
+            cost += self.accelerator_hour[machine.accelerator] * machine.accelerators
+        return cost
+
+
+def read_price(region: str, file: Path = PRICES) -> Price | None:
+    """Return the latest price of a region, if there is one.
+
+    Raises:
+        DataError: the table is malformed.
+    """
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        prices = TypeAdapter(list[Price]).validate_python(content)
+    except (OSError, yaml.YAMLError) as error:
+        raise DataError(f"{file}: cannot be read ({' '.join(str(error).split())[:200]}).") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f"{file}: {where or 'it'} is not as its comment says ({first['msg']}).") from None
+    return max((price for price in prices if price.region == region), key=lambda price: price.date, default=None)
+
+
+def estimate(spec: Spec, params: Params, branches: int, *, region: str | None) -> str:
+    """Say what will run, as lines of text.
+
+    Args:
+        spec: the compiled pipeline.
+        params: of the run.
+        branches: of the training of agents, which the pipeline's first step lists.
+        region: of Vertex AI; None for a cluster, which has no price.
+    """
+    steps = list(tasks(spec))
+    counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
+    rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    trained = len([arm for arm in params.agent.arms if arm != UNTRAINED]) * len(params.agent.seeds)
+    work = [
+        f"{params.collect.steps} environment steps to collect, {params.annotate.n_pairs} questions to annotate at most",
+        f"{trained * params.agent.steps} environment steps to train: {trained} agents of {params.agent.steps} each",
+    ]
+    return "\n".join([*table, "", *work, *([_cost(steps, counts, region)] if region else [])])
+
+
+def _row(step: Task, count: int, region: str | None) -> tuple[str, ...]:
+    machine = step.machine
+    accelerator = f"{machine.accelerators} x {machine.accelerator}" if machine.accelerators else "-"
+    return (
+        step.name,
+        str(count),
+        machine.cpu or "-",
+        machine.memory or "-",
+        accelerator,
+        _family(machine) if region else "any node",
+        "yes" if step.cached else "no",
+        str(step.attempts),
+    )
+
+
+def _family(machine: Machine) -> str:
+    """Say which machines Vertex AI chooses from: the nearest that has what the step asks for."""
+    if not machine.accelerators:
+        return "general purpose"
+    return next((kind.machines for kind in ACCELERATORS.values() if kind.vertex == machine.accelerator), "unknown")
+
+
+def _cost(steps: list[Task], counts: list[int], region: str) -> str:
+    price = read_price(region)
+    if price is None:
+        return f"price: none is known for {region}: add it, dated, to {PRICES}"
+    hours = [price.hour(step.machine) for step in steps]
+    known = [
+        f"{step.name} {hour:.3f}" + (f" x {count}" if count > 1 else "")
+        for step, hour, count in zip(steps, hours, counts, strict=True)
+        if hour is not None
+    ]
+    unknown = [step.name for step, hour in zip(steps, hours, strict=True) if hour is None]
+    missing = f"; not known for the accelerator of {', '.join(unknown)}" if unknown else ""
+    return (
+        f"price: {price.run:.2f} {price.currency} a run, and an hour of {', '.join(known)} {price.currency}{missing} "
+        f"({region}, {price.date}, {price.source}). How long a step takes is not known beforehand."
+    )
+
+
+def cores(quantity: str) -> float:
+    """Read a number of cores: "4", "0.5" or "500m"."""
+    return float(quantity.removesuffix("m")) / (1000 if quantity.endswith("m") else 1) if quantity else 0.0
+
+
+def gigabytes(quantity: str) -> float:
+    """Read an amount of memory such as "16G" or "512Mi" in units of 10^9 bytes."""
+    unit = quantity.lstrip("0123456789.")
+    if not quantity:
+        return 0.0
+    number = float(quantity[: len(quantity) - len(unit)])
+    if unit.endswith("i"):
+        return number * 1024.0 ** ("KMGTPE".index(unit[0]) + 1) / 1e9
+    return number * DECIMAL[unit]
+
+
+def summary(spec: Spec) -> dict[str, Any]:
+    """Stand for a pipeline's specification where it would fill pages."""
+    return {
+        "pipelineInfo": spec["pipelineInfo"],
+        "schemaVersion": spec.get("schemaVersion"),
+        "sdkVersion": spec.get("sdkVersion"),
+        "...": f"components, deploymentSpec and root of {len(list(tasks(spec)))} steps; whole with --dry-run=full",
+    }

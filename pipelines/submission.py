@@ -1,0 +1,283 @@
+"""A submission: everything that is to be sent to Vertex AI or a cluster, made of the options and checked.
+
+All that is wrong is said at once, before anything is sent. Contacts nothing, and knows no client library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from laurel import __version__
+from laurel.errors import LaurelError, ParamsError
+from laurel.params import Params, load_params, parse_params
+from laurel.params_file import shown
+from laurel.pipelines import forms
+from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
+from laurel.pipelines.definition import GPU_USERS, NAME, arguments
+from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, read_template, tasks
+from laurel.secrets import PREFIX, REFERENCE
+from laurel.stages.merge_agents import branches, check_parts
+
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+T = TypeVar("T")
+
+
+class SubmissionError(LaurelError):
+    """Everything that keeps a submission from being sent, a line each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user says about a submission to either backend."""
+
+    params: Path = Path("params.yaml")
+    template: Path | None = None
+    image: str | None = None
+    gpu: str | None = None
+    code_version: str | None = None
+    cache: bool = True
+    secrets: Sequence[str] = ()
+    schedule: str | None = None
+    service_account: str | None = None
+    labels: Sequence[str] = ()
+    project: str | None = None
+    region: str | None = None
+    bucket: str | None = None
+    network: str | None = None
+    api_endpoint: str | None = None
+    api_transport: str = "rest"
+    experiment: str | None = None
+    host: str | None = None
+
+    @property
+    def vertex(self) -> bool:
+        return self.host is None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is to be sent: all of it is checked."""
+
+    params: Params
+    spec: Spec
+    branches: int
+    """Of the training of agents."""
+    arguments: Mapping[str, Any]
+    title: str
+    labels: Mapping[str, str]
+    cluster_secrets: Mapping[str, tuple[str, str]]
+    """Variable -> name of a Kubernetes secret and key in it."""
+    remarks: Sequence[str]
+    """What the user should know, though it is not wrong."""
+
+
+@dataclass
+class _Findings:
+    """Sentences that are collected while a submission is made."""
+
+    problems: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+    def check(self, problem: str | None) -> None:
+        if problem:
+            self.problems.append(problem)
+
+    def attempt(self, make: Callable[[], T]) -> T | None:
+        """Return what is made, or note why it cannot be."""
+        try:
+            return make()
+        except LaurelError as error:
+            self.problems.extend(str(error).splitlines())
+            return None
+
+
+def make_submission(options: Options, environment: Mapping[str, str]) -> Submission:
+    """Make and check what is to be sent.
+
+    Args:
+        options: of the user.
+        environment: the user's variables; MLFLOW_TRACKING_URI is what the steps may get of them.
+
+    Raises:
+        SubmissionError: a line for everything that is wrong.
+    """
+    found = _Findings()
+    _check_names(options, found)
+    labels = found.attempt(lambda: _pairs("--label", options.labels)) or {}
+    found.check(forms.labels(labels))
+    variables, cluster_secrets = _variables(options, environment, found)
+    params = found.attempt(lambda: _params(options))
+    spec = found.attempt(lambda: _pipeline(options, params)) if params else None
+    planned = None
+    if params and spec:
+        planned = found.attempt(lambda: _branches(spec, params))
+        _check_machines(spec, options, found)
+    if found.problems or params is None or spec is None or planned is None:
+        raise SubmissionError("\n".join(found.problems))
+    code_version = options.code_version or __version__
+    return Submission(
+        params=params,
+        spec=completed(spec, variables, cache=options.cache),
+        branches=planned,
+        arguments={**arguments(params), "code_version": code_version},
+        title=f"{NAME} {params.env.id}"[:128],
+        labels={"laurel-version": _label(__version__), "env": _label(params.env.id), **labels},
+        cluster_secrets=cluster_secrets,
+        remarks=found.remarks,
+    )
+
+
+def _check_names(options: Options, found: _Findings) -> None:
+    if options.vertex:
+        found.check(forms.project(options.project))
+        found.check(forms.region(options.region))
+        found.check(forms.bucket(options.bucket))
+        found.check(options.service_account and forms.service_account(options.service_account))
+        found.check(options.network and forms.network(options.network))
+        found.check(options.experiment and forms.experiment(options.experiment, options.schedule))
+        found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint, options.api_transport))
+    elif not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", options.host or ""):
+        found.check("--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password.")
+    if options.schedule is not None:
+        found.check(forms.cron(options.schedule, vertex=options.vertex))
+    if options.template is None:
+        found.check(forms.image(options.image, vertex=options.vertex))
+    else:
+        for name in ("image", "gpu"):
+            if getattr(options, name):
+                found.check(f"--{name} does not go with --template, into which it is compiled: leave out one of them.")
+
+
+def _params(options: Options) -> Params:
+    """Read the parameters; --gpu adds accelerators to the steps that can use one, and lets them."""
+    params = load_params(options.params)
+    if options.gpu is None or options.template:
+        return params
+    kind, _, count = options.gpu.partition(":")
+    if count and not count.isdecimal():
+        raise ParamsError(f"--gpu is {shown(options.gpu)}, but must be TYPE or TYPE:COUNT, e.g. --gpu L4:1")
+    content = params.dump()
+    for step, device in GPU_USERS.items():
+        if step == "annotate" and params.annotate.annotator != "embedding":
+            continue  # it would stand idle
+        machine = content["pipeline"]["resources"].setdefault(step, {})
+        machine.update(accelerator=kind, accelerators=int(count or 1))
+        *sections, last = device.split(".")
+        section = reduce(getitem, sections, content)
+        section[last] = "auto" if section[last] == "cpu" else section[last]
+    try:
+        return parse_params(content, "--gpu")
+    except ParamsError as error:  # the same for each of the steps
+        raise ParamsError(str(error).splitlines()[0]) from None
+
+
+def _pipeline(options: Options, params: Params) -> Spec:
+    if options.template is None:
+        return compiled(params, options.image or "", cluster=not options.vertex)
+    spec = read_template(options.template)
+    check_arguments(spec, arguments(params), str(options.template))
+    images = {executor["container"]["image"] for executor in spec["deploymentSpec"]["executors"].values()}
+    for image in sorted(images):
+        if problem := forms.image(image, vertex=options.vertex):
+            raise ParamsError(f"{options.template}: {problem}")
+    return spec
+
+
+def _branches(spec: Spec, params: Params) -> int:
+    """Count the branches of training, as the pipeline's first step will."""
+    check_parts(params, constant(spec, "plan", "collect_parts"))
+    return len(branches(params, constant(spec, "plan", "seeds_per_step") or None))
+
+
+def _check_machines(spec: Spec, options: Options, found: _Findings) -> None:
+    """Refuse accelerators that no machine there has."""
+    by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
+    for task in tasks(spec):
+        kind, count = task.machine.accelerator, task.machine.accelerators
+        if not count:
+            continue
+        if not options.vertex and kind != CLUSTER:
+            found.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
+        elif options.vertex and kind not in by_name:
+            found.check(
+                f"step {task.name} asks for {kind}, which Vertex AI does not have. It has: {', '.join(ACCELERATORS)}."
+            )
+        elif options.vertex:
+            found.attempt(partial(check_count, task.name, by_name[kind], count))
+
+
+# -- the environment of the steps -----------------------------------------------------------------
+def _variables(
+    options: Options, environment: Mapping[str, str], found: _Findings
+) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
+    """Return the variables that every step gets, and those that Kubernetes takes from its secrets."""
+    variables: dict[str, str] = {}
+    in_cluster: dict[str, tuple[str, str]] = {}
+    for name, reference in (found.attempt(lambda: _pairs("--secret", options.secrets)) or {}).items():
+        if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", name):
+            found.check(
+                "--secret: the name of a variable has capitals, digits and _, e.g. MLFLOW_TRACKING_PASSWORD=..."
+            )
+        elif options.vertex:
+            found.check(_secret_of_vertex(name, reference, variables))
+        elif secret := re.fullmatch(r"([a-z0-9][a-z0-9.-]{0,252})/([A-Za-z0-9._-]{1,253})", reference):
+            in_cluster[name] = (secret[1], secret[2])
+        else:
+            found.check(f"--secret {name}: must name a Kubernetes secret and a key in it, e.g. {name}=mlflow/password")
+    found.check(_tracking(environment.get(TRACKING_URI, ""), {*variables, *in_cluster}, variables, found.remarks))
+    return variables, in_cluster
+
+
+def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> str | None:
+    full = reference if "/versions/" in reference else f"{reference}/versions/latest"
+    if not re.fullmatch(REFERENCE, full):  # it may be the secret itself: it is not shown
+        return (
+            f"--secret {name}: must name a secret, not be it: {name}=projects/PROJECT/secrets/SECRET. "
+            f"Make one: gcloud secrets create {name.lower().replace('_', '-')} --data-file=-"
+        )
+    variables[f"{PREFIX}{name}"] = full
+    return None
+
+
+def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: list[str]) -> str | None:
+    """Give the steps the address of MLflow if it is one they can reach; return what is wrong with it."""
+    if {TRACKING_URI, f"{PREFIX}{TRACKING_URI}"} & named:
+        return None
+    if not uri:
+        remarks.append(f"the run is not logged to MLflow: {TRACKING_URI} is not set.")
+        return None
+    parts = urlsplit(uri)
+    if parts.username or parts.password:
+        return (
+            f"{TRACKING_URI} holds a password, and the pipeline is stored in clear: set it without, and add "
+            "--secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
+        )
+    if parts.scheme not in ("http", "https") or parts.hostname in forms.LOOPBACK:
+        remarks.append(
+            f"the run is not logged to MLflow: the steps cannot reach {TRACKING_URI}, which is of this machine."
+        )
+    else:
+        variables[TRACKING_URI] = uri
+    return None
+
+
+def _pairs(option: str, values: Sequence[str]) -> dict[str, str]:
+    """Read NAME=VALUE; a value may be a secret, so none is shown."""
+    pairs = {}
+    for value in values:
+        name, sign, rest = value.partition("=")
+        if not sign:
+            raise ParamsError(f"{option} must be NAME=VALUE.")
+        pairs[name] = rest
+    return pairs
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]

@@ -1,0 +1,288 @@
+"""Vertex AI: the few calls that check the bucket, and send, watch and cancel a run.
+
+Uses the client and messages below `aiplatform.PipelineJob`, not that class: its `submit` makes a missing bucket
+unasked, asks the Resource Manager, and needs 43 seconds where there is no network. Every failure of the API becomes a
+sentence. Knows nothing about what the pipeline does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote
+
+import google.auth
+import google.cloud.aiplatform_v1 as aiplatform_v1  # so a package that is missing is named; "from" would not
+import google.cloud.storage as storage
+from google.api_core import exceptions as api
+from google.api_core.client_options import ClientOptions
+from google.api_core.retry import Retry, if_exception_type
+from google.auth import exceptions as auth
+from google.protobuf import json_format
+from requests import RequestException
+
+from laurel.errors import LaurelError
+from laurel.params import STEPS
+from laurel.pipelines.follow import Progress, Step, UnreachableError
+from laurel.pipelines.request import CONSOLE, Place
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+LOGIN = "gcloud auth application-default login"
+TIMEOUT = 60.0
+"""Seconds that one request may take."""
+PATIENCE = 30.0
+"""Seconds for which a request that gets no answer is sent again."""
+_TRANSIENT = (api.ServerError, auth.TransportError, RequestException)
+
+
+class VertexError(LaurelError):
+    """A refusal of Google Cloud's, with what to do about it."""
+
+
+class Vertex:
+    """Vertex AI in one project and region, with the user's own credentials."""
+
+    def __init__(self, place: Place) -> None:
+        """Find credentials.
+
+        Raises:
+            VertexError: there are none.
+        """
+        self.place = place
+        try:
+            self._credentials, _ = google.auth.default(scopes=[SCOPE])
+        except auth.GoogleAuthError as error:
+            raise VertexError(f"no credentials of Google Cloud: {_first_line(error)} Log in: {LOGIN}") from None
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        options = ClientOptions(api_endpoint=self.place.endpoint or f"{self.place.region}-aiplatform.googleapis.com")
+        return {"credentials": self._credentials, "transport": self.place.transport, "client_options": options}
+
+    @cached_property
+    def _jobs(self) -> aiplatform_v1.PipelineServiceClient:
+        return aiplatform_v1.PipelineServiceClient(**self._options)
+
+    def check_bucket(self, bucket: str) -> str | None:
+        """Look at the bucket; return a remark on where it lies, if there is one to make.
+
+        Raises:
+            VertexError: there is no such bucket, or it may not be looked at.
+        """
+        name = bucket.removeprefix("gs://").partition("/")[0]
+        with _explained(self.place, bucket=name):
+            client = storage.Client(project=self.place.project, credentials=self._credentials)
+            found = client.get_bucket(name, timeout=10, retry=Retry(if_exception_type(*_TRANSIENT), timeout=PATIENCE))
+        location = (found.location or "").lower()
+        if location and not self.place.region.startswith(location):
+            return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
+        return None
+
+    def submit(self, job: dict[str, Any], job_id: str) -> str:
+        """Start a run; return its full name.
+
+        Raises:
+            VertexError: it was refused, or Vertex AI cannot be reached.
+        """
+        message = aiplatform_v1.PipelineJob()
+        json_format.ParseDict(job, message._pb)
+        with _explained(self.place):
+            try:
+                made = self._jobs.create_pipeline_job(
+                    parent=self.place.parent,
+                    pipeline_job=message,
+                    pipeline_job_id=job_id,
+                    timeout=TIMEOUT,
+                    retry=Retry(if_exception_type(*_TRANSIENT), initial=1.0, maximum=8.0, timeout=PATIENCE),
+                )
+            except api.Conflict:  # an attempt whose answer was lost had arrived; nobody else has this ID
+                return self.place.name(job_id)
+        return str(made.name)
+
+    def add_to_experiment(self, job: str, experiment: str, *, seconds: float = 120.0) -> None:
+        """Put a run into an experiment of Vertex AI, which is made if there is none; its console compares runs by it.
+
+        Args:
+            job: of the run.
+            experiment: its name.
+            seconds: after which to give up waiting for Vertex AI to keep record of the run.
+
+        Raises:
+            VertexError: as `submit`, or there is no record yet.
+        """
+        store = f"{self.place.parent}/metadataStores/default"
+        with _explained(self.place):
+            record = self._record(job, seconds)
+            client = aiplatform_v1.MetadataServiceClient(**self._options)
+            with suppress(api.Conflict):  # there is one
+                client.create_context(
+                    parent=store,
+                    context_id=experiment,
+                    context=aiplatform_v1.Context(
+                        display_name=experiment,
+                        schema_title="system.Experiment",
+                        schema_version="0.0.1",
+                        metadata={"experiment_deleted": False},
+                    ),
+                    timeout=TIMEOUT,
+                )
+            client.add_context_children(
+                context=f"{store}/contexts/{experiment}", child_contexts=[record], timeout=TIMEOUT
+            )
+
+    def _record(self, job: str, seconds: float) -> str:
+        """Wait for the record that Vertex AI keeps of a run; return its name."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self._jobs.get_pipeline_job(name=self.place.name(job), timeout=TIMEOUT)
+            if found.job_detail.pipeline_run_context.name:
+                return str(found.job_detail.pipeline_run_context.name)
+            if time.monotonic() > end:
+                raise VertexError(f"Vertex AI keeps no record of it after {seconds:.0f} s.")
+            time.sleep(min(2.0, seconds / 10))
+
+    def schedule(self, schedule: dict[str, Any]) -> str:
+        """Start runs at set times; return the schedule's full name.
+
+        Raises:
+            VertexError: as `submit`.
+        """
+        message = aiplatform_v1.Schedule()
+        json_format.ParseDict(schedule, message._pb)
+        with _explained(self.place):
+            client = aiplatform_v1.ScheduleServiceClient(**self._options)
+            made = client.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT)
+        return str(made.name)
+
+    def look(self, job: str) -> Progress:
+        """Say how far a run is.
+
+        Raises:
+            UnreachableError: no answer this time.
+            VertexError: there is no such run, or it may not be looked at.
+        """
+        with _explained(self.place, job=job):
+            found = self._jobs.get_pipeline_job(name=self.place.name(job), timeout=TIMEOUT, retry=None)
+        details = sorted(found.job_detail.task_details, key=lambda task: task.task_id)
+        steps: dict[str, Step] = {}
+        for task in details:
+            kind = next((step for step in STEPS if task.task_name.startswith(step)), None)
+            if kind is None:  # a loop, a part of the graph, or the graph
+                continue
+            count = sum(step.kind == kind for step in steps.values())
+            name = f"{kind} #{count + 1}" if count else kind
+            steps[name] = Step(kind, _state(task.state.name), _one_line(task.error.message), self._log(task))
+        return Progress(_state(found.state.name), steps, _one_line(found.error.message))
+
+    def _log(self, task: aiplatform_v1.PipelineTaskDetail) -> str:
+        job = task.executor_detail.container_detail.main_job
+        if not job:
+            return ""
+        query = quote(f'resource.labels.job_id="{job.rpartition("/")[2]}"', safe="")
+        return f"{CONSOLE}/logs/query;query={query}?project={self.place.project}"
+
+    def cancel(self, job: str) -> None:
+        """Ask for a run's end.
+
+        Raises:
+            VertexError: there is no such run, or it may not be cancelled, or has ended.
+        """
+        with _explained(self.place, job=job):
+            self._jobs.cancel_pipeline_job(name=self.place.name(job), timeout=TIMEOUT)
+
+
+def _state(name: str) -> str:
+    """Turn PIPELINE_STATE_RUNNING or RUNNING into running."""
+    return name.removeprefix("PIPELINE_STATE_").removeprefix("STATE_").lower().replace("_", " ")
+
+
+@contextmanager
+def _explained(place: Place, *, bucket: str | None = None, job: str | None = None) -> Iterator[None]:
+    """Turn what the clients raise into a sentence with what to do."""
+    try:
+        yield
+    except api.RetryError as error:
+        raise UnreachableError(_unreachable(place, bucket, error.cause or error)) from None
+    except api.GoogleAPICallError as error:
+        if isinstance(error, api.ServerError):
+            raise UnreachableError(_unreachable(place, bucket, error)) from None
+        raise VertexError(_refusal(place, error, bucket, job)) from None
+    except auth.RefreshError as error:
+        raise VertexError(f"the credentials are not accepted: {_first_line(error)} Log in again: {LOGIN}") from None
+    except (auth.TransportError, RequestException) as error:
+        raise UnreachableError(_unreachable(place, bucket, error)) from None
+
+
+def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, job: str | None) -> str:
+    """Say what the API refused, and how to mend it."""
+    said = _message(error)
+    project = place.project
+    match error.code:
+        case 404 if bucket:
+            return (
+                f"there is no bucket gs://{bucket}. "
+                f"Make it: gcloud storage buckets create gs://{bucket} --project={project} --location={place.region}"
+            )
+        case 403 if bucket:
+            return (
+                f"you may not look at the bucket gs://{bucket}. Ask its owner for: gcloud storage buckets "
+                f"add-iam-policy-binding gs://{bucket} --member=user:YOU --role=roles/storage.admin"
+            )
+        case 404 if job:
+            return f"there is no job {job} in {place.parent}. List: {place.page('').rpartition('/runs')[0]}/runs"
+        case 404:
+            return f"not found: {said} Check --project {project} and --region {place.region}: gcloud projects list"
+        case 403 if "SERVICE_DISABLED" in said or "has not been used" in said or "is disabled" in said:
+            return (
+                f"the API of Vertex AI is off in {project}. "
+                f"Switch it on: gcloud services enable aiplatform.googleapis.com --project={project}"
+            )
+        case 403:
+            return (
+                f"not allowed: {said} Submitting needs roles/aiplatform.user in {project}, and "
+                "roles/iam.serviceAccountUser on the service account."
+            )
+        case 401:
+            return f"the credentials are not accepted: {said} Log in again: {LOGIN}"
+        case 429:
+            return (
+                f"over the quota: {said} Wait, ask for fewer or other accelerators, take another --region, or "
+                f"raise it: {CONSOLE}/iam-admin/quotas?project={project}"
+            )
+        case 400:
+            return f"Vertex AI refuses the request: {said} Look at what is sent: add --dry-run=full"
+        case code:
+            return f"Vertex AI answers {code or 'an error'}: {said}"
+
+
+def _unreachable(place: Place, bucket: str | None, error: BaseException) -> str:
+    if isinstance(error, api.GoogleAPICallError):
+        what = f"answers {error.code}: {_message(error)}"
+    else:
+        what = f"gives no answer ({type(error).__name__})."
+    where = f"Cloud Storage (gs://{bucket})" if bucket else f"Vertex AI at {place.address}"
+    return f"{where} {what} Try again later; check the network and --region {place.region}."
+
+
+def _message(error: api.GoogleAPICallError) -> str:
+    """Return what the API said, in one line: without the request's URL, cut where it is long, with a full stop."""
+    text = re.sub(r"^(GET|POST|DELETE|PATCH|PUT) \S+: ", "", str(error.message or ""))
+    with suppress(ValueError, KeyError, TypeError):
+        text = json.loads(text)["error"]["message"]
+    line = _one_line(text) or type(error).__name__
+    return line if line.endswith((".", "!", "?")) else f"{line}."
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 400 else f"{line[:397]}..."
+
+
+def _first_line(error: Exception) -> str:
+    line = _one_line(str(error.args[0] if error.args else error).split("\n")[0])
+    return line if line.endswith(".") else f"{line}."

@@ -1,0 +1,28 @@
+"""What commands write to the user: results to standard output, remarks to standard error."""
+
+import os
+import sys
+
+USAGE_ERROR = 2
+NOT_READ = 141
+"""As of a command that SIGPIPE ended."""
+
+
+def say(text: str) -> int:
+    """Write a result to standard output; return the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest Python try again at its end
+        if isinstance(error, BrokenPipeError):  # the reader went away, e.g. `| head`
+            return NOT_READ
+        tell(f"laurel: standard output cannot be written ({error.strerror}).")
+        return USAGE_ERROR
+    return 0
+
+
+def tell(line: str) -> None:
+    """Write a remark to standard error."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

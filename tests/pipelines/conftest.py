@@ -1,0 +1,69 @@
+"""What tests of submission share: a service in the place of Google Cloud, and credentials for it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from vertex_server import VertexServer, serving
+
+
+@pytest.fixture(scope="session")
+def private_key() -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(*form).decode()
+
+
+@pytest.fixture
+def loopback_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse every connection that would leave this machine.
+
+    google-auth makes one of its own in the background, for the regions of an account; it bears the refusal.
+    """
+    connect, resolve = socket.socket.connect, socket.getaddrinfo
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX and address[0] not in ("127.0.0.1", "::1", "localhost"):
+            raise AssertionError(f"a connection to {address}")
+        connect(self, address)
+
+    def resolved(host: Any, *arguments: Any, **options: Any) -> Any:
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            raise socket.gaierror(socket.EAI_NONAME, f"{host} is not of this machine")
+        return resolve(host, *arguments, **options)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+
+
+@pytest.fixture
+def google(
+    tmp_path: Path, private_key: str, monkeypatch: pytest.MonkeyPatch, loopback_alone: None
+) -> Iterator[VertexServer]:
+    """A server that stands for Google Cloud, and a service account's file in the environment that leads to it."""
+    with serving(VertexServer()) as server:
+        account = {
+            "type": "service_account",
+            "project_id": "demo-project",
+            "private_key_id": "1",
+            "private_key": private_key,
+            "client_email": "tester@demo-project.iam.gserviceaccount.com",
+            "client_id": "1",
+            "token_uri": f"{server.url}/token",
+        }
+        file = tmp_path / "account.json"
+        file.write_text(json.dumps(account))
+        for name in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION", "HTTP_PROXY", "HTTPS_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.lower(), raising=False)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield server

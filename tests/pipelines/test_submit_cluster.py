@@ -1,0 +1,252 @@
+"""`laurel pipeline submit --host`, against a server that stands for Kubeflow Pipelines' API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from kfp.pipeline_spec import pipeline_spec_pb2
+from vertex_server import Answer, Received, serving
+
+from laurel.cli import main
+from laurel.params import load_params
+from laurel.pipelines.definition import arguments
+from tiny_project import Project
+
+IMAGE = "laurel-python:1"
+ROUTES = {
+    "health": r"GET /apis/v2beta1/healthz",
+    "experiments": r"GET /apis/v2beta1/experiments",
+    "experiment": r"POST /apis/v2beta1/experiments",
+    "create": r"POST /apis/v2beta1/runs",
+    "get": r"GET /apis/v2beta1/runs/[^/:]+",
+    "terminate": r"POST /apis/v2beta1/runs/[^/:]+:terminate",
+    "recurring": r"POST /apis/v2beta1/recurringruns",
+}
+
+
+@dataclass
+class KubeflowServer:
+    url: str = ""
+    received: list[Received] = field(default_factory=list)
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+
+    def says(self, route: str, *answers: Answer) -> None:
+        self.answers[route] = list(answers)
+
+    def of(self, route: str) -> list[Received]:
+        return [request for request in self.received if request.route == route]
+
+    def answer(self, request: Received) -> Answer:
+        queue = self.answers.get(request.route, [])
+        if queue:
+            return queue.pop(0) if len(queue) > 1 else queue[0]
+        match request.route:
+            case "health":
+                return 200, {"multi_user": False}
+            case "experiments" | "terminate":
+                return 200, {}
+            case "experiment":
+                return 200, {**request.body, "experiment_id": "e-1"}
+            case "create":
+                return 200, {**request.body, "run_id": "r-1", "state": "PENDING"}
+            case "recurring":
+                return 200, {**request.body, "recurring_run_id": "s-1"}
+            case _:
+                return failure(404, "no such thing")
+
+
+def failure(status: int, message: str) -> Answer:
+    return status, {"code": 5, "error": message, "message": message}
+
+
+def run(state: str, *tasks: tuple[str, str, str]) -> Answer:
+    """Return a run as KFP gives it; a task is its name, state and error."""
+    details = [
+        {"display_name": name, "state": state, **({"error": {"code": 9, "message": error}} if error else {})}
+        for name, state, error in tasks
+    ]
+    return 200, {"run_id": "r-1", "state": state, "run_details": {"task_details": details}}
+
+
+@pytest.fixture
+def kubeflow(loopback_alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeflowServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(KubeflowServer(), ROUTES) as server:
+        yield server
+
+
+Laurel = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.create(tmp_path / "p", {"env.backend": "gymnasium"})
+
+
+@pytest.fixture
+def laurel(
+    kubeflow: KubeflowServer,
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Laurel:
+    def laurel(action: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(project.path)
+        code = main(["pipeline", action, *options, "--host", kubeflow.url])
+        return (code, *capsys.readouterr())
+
+    return laurel
+
+
+def test_a_run_is_what_was_asked_for(
+    laurel: Laurel, kubeflow: KubeflowServer, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example.org:5000")
+    monkeypatch.setenv("KFP_TOKEN", "token-1")
+    options = ["--image", IMAGE, "--gpu", "T4", "--service-account", "runner", "--secret", "A_B=mlflow/password"]
+    code, out, err = laurel("submit", *options, "--namespace", "me", "--experiment", "mine")
+    assert (code, err) == (0, "")
+    assert out == (
+        f"job:    r-1\npage:   {kubeflow.url}/#/runs/details/r-1\n"
+        f"follow: laurel pipeline status r-1 --host {kubeflow.url} --namespace me --wait\n"
+        f"cancel: laurel pipeline cancel r-1 --host {kubeflow.url} --namespace me\n"
+    )
+    assert {request.headers["authorization"] for request in kubeflow.received} == {"Bearer token-1"}
+    assert kubeflow.of("experiment")[0].body["display_name"] == "mine"
+    assert kubeflow.of("experiment")[0].body["namespace"] == "me"
+    (sent,) = kubeflow.of("create")
+    assert sent.body["experiment_id"] == "e-1"
+    assert sent.body["service_account"] == "runner"
+    sections = arguments(load_params(project.path / "params.yaml"))
+    assert sent.body["runtime_config"]["parameters"]["collect"] == sections["collect"]
+    assert set(sent.body["runtime_config"]["parameters"]) == set(sections)
+    spec = sent.body["pipeline_spec"]["pipeline_spec"]
+    executors = spec["deploymentSpec"]["executors"]
+    assert executors["exec-train-agents"]["container"]["resources"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
+    assert {"name": "MLFLOW_TRACKING_URI", "value": "http://mlflow.example.org:5000"} in executors["exec-collect"][
+        "container"
+    ]["env"]
+    platform = sent.body["pipeline_spec"]["platform_spec"]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(platform) == set(executors)
+    for executor in platform.values():  # as use_secret_as_env of kfp-kubernetes 2.17 writes it
+        assert executor["secretAsEnv"] == [
+            {
+                "secretName": "mlflow",
+                "secretNameParameter": {"runtimeValue": {"constant": "mlflow"}},
+                "keyToEnv": [{"secretKey": "password", "envVar": "A_B"}],
+                "optional": False,
+            }
+        ]
+
+
+def test_what_is_shown_is_what_is_sent(laurel: Laurel, kubeflow: KubeflowServer) -> None:
+    code, out, err = laurel("submit", "--image", IMAGE, "--no-cache", "--dry-run=full")
+    assert (code, kubeflow.received) == (0, [])
+    assert "price" not in err
+    shown = json.loads(out)
+    assert shown["url"] == f"{kubeflow.url}/apis/v2beta1/runs"
+    assert laurel("submit", "--image", IMAGE, "--no-cache")[0] == 0
+    sent = kubeflow.of("create")[0].body
+    assert sent.pop("experiment_id") == "e-1"
+    assert sent == as_message(shown["body"])
+    assert not any(task["cachingOptions"] for task in tasks_of(sent["pipeline_spec"]))
+
+
+def as_message(request: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of the pipeline what KFP's message does: values that are its defaults."""
+    spec = json_format.ParseDict(request["pipeline_spec"], pipeline_spec_pb2.PipelineSpec())
+    return {**request, "pipeline_spec": json_format.MessageToDict(spec)}
+
+
+def tasks_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    graphs = [part["dag"]["tasks"] for part in (spec["root"], *spec["components"].values()) if "dag" in part]
+    return [task for graph in graphs for task in graph.values()]
+
+
+def test_a_recurring_run(laurel: Laurel, kubeflow: KubeflowServer) -> None:
+    shown = json.loads(laurel("submit", "--image", IMAGE, "--schedule", "0 3 * * 1", "--dry-run=full")[1])
+    code, out, _ = laurel("submit", "--image", IMAGE, "--schedule", "0 3 * * 1")
+    assert (code, out) == (0, "recurring run: s-1\n")
+    assert kubeflow.of("create") == []
+    sent = kubeflow.of("recurring")[0].body
+    assert sent["trigger"]["cron_schedule"]["cron"] == "0 0 3 * * 1", "KFP begins with seconds"
+    assert sent.pop("experiment_id") == "e-1"
+    assert sent == as_message(shown["body"])
+
+
+def test_waiting_status_and_cancel(laurel: Laurel, kubeflow: KubeflowServer) -> None:
+    kubeflow.says(
+        "get",
+        run("PENDING"),
+        failure(503, "try later"),
+        run("RUNNING", ("root", "RUNNING", ""), ("collect", "RUNNING", "")),
+        run("FAILED", ("collect", "FAILED", "exit code 2")),
+    )
+    code, _, err = laurel("submit", "--image", IMAGE, "--wait", "--poll", "0.05")
+    assert code == 1
+    changes = [line.partition(" ")[2] for line in err.splitlines() if line[:2].isdigit()]
+    assert [change.partition(" (")[0] for change in changes] == [
+        "run: pending",
+        "no answer; asking again",
+        "collect: running",
+        "run: running",
+        "collect: failed",
+        "run: failed",
+    ]
+    assert err.endswith("step collect failed: exit code 2\n")
+    assert laurel("status", "r-1")[:2] == (0, "run: failed\ncollect: failed\nstep collect failed: exit code 2\n")
+    assert laurel("cancel", "r-1")[0] == 0
+    assert len(kubeflow.of("terminate")) == 1
+
+
+@pytest.mark.parametrize(
+    ("route", "answer", "sentence"),
+    [
+        ("health", failure(401, "who?"), "refuses you (401): set KFP_TOKEN to a token of yours."),
+        ("health", failure(404, "nginx"), "answers, but not as Kubeflow Pipelines does (404)."),
+        (
+            "create",
+            failure(403, "not in this namespace"),
+            "refuses you: not in this namespace. Set KFP_TOKEN, or",
+        ),
+        ("create", failure(400, "bad spec"), "answers 400: bad spec."),
+        ("create", failure(500, "no database"), "answers 500: no database. Try again later."),
+        ("create", (0, None), "gives no answer"),
+    ],
+)
+def test_a_refusal_is_one_sentence(
+    laurel: Laurel, kubeflow: KubeflowServer, route: str, answer: Answer, sentence: str
+) -> None:
+    kubeflow.says(route, answer)
+    code, out, err = laurel("submit", "--image", IMAGE)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert len([line for line in err.splitlines() if not line.startswith("note: ")]) == 1
+
+
+def test_nobody_answers(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(project.path)
+    assert main(["pipeline", "status", "r-1", "--host", "http://127.0.0.1:9"]) == 2
+    assert "http://127.0.0.1:9 gives no answer (ConnectionError). Check --host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--image", "laurel-python"], "does not say which build"),
+        (["--image", IMAGE, "--schedule", "TZ=Europe/Berlin 0 3 * * 1"], "must have five fields"),
+        (["--image", IMAGE, "--secret", "A=projects/p/secrets/s"], "must name a Kubernetes secret and a key in it"),
+        (["--image", IMAGE, "--bucket", "gs://b-b-b"], "--bucket is for Vertex AI and --host for a cluster"),
+        (["--image", IMAGE, "--label", "a=b", "--project", "demo-project"], "--project, --label is for Vertex AI"),
+    ],
+)
+def test_options_that_are_refused(laurel: Laurel, kubeflow: KubeflowServer, options: list[str], sentence: str) -> None:
+    code, out, err = laurel("submit", *options)
+    assert (code, out, kubeflow.received) == (2, "", [])
+    assert sentence in err

@@ -1,0 +1,439 @@
+"""`laurel pipeline submit` on Vertex AI, against a server that stands for it: what is sent, what the user is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vertex_server import VertexServer, error, job, task
+
+from laurel import __version__
+from laurel.cli import main
+from laurel.params import load_params
+from laurel.pipelines.definition import arguments
+from tiny_project import Project
+
+IMAGE = "europe-west4-docker.pkg.dev/demo-project/laurel/laurel-python:1"
+CHANGES = {"env.backend": "gymnasium", "agent.arms": ["extrinsic", "preference", "random_policy"]}
+PLACE = ["--project", "demo-project", "--region", "europe-west4"]
+RUN = "laurel-20260101000000-abcd"
+
+Laurel = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.create(tmp_path / "p", CHANGES)
+
+
+@pytest.fixture
+def laurel(
+    google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Laurel:
+    """Run a command of `laurel pipeline` for Vertex AI; return its exit code, output and remarks."""
+
+    def laurel(action: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(project.path)
+        code = main(["pipeline", action, *options, *PLACE, "--api-endpoint", google.url])
+        return (code, *capsys.readouterr())
+
+    return laurel
+
+
+def submit(laurel: Laurel, *options: str) -> tuple[int, str, str]:
+    return laurel("submit", "--bucket", "gs://demo-bucket/laurel", "--image", IMAGE, *options)
+
+
+def tasks_of(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return step -> task, of all graphs of a pipeline."""
+    graphs = [part["dag"]["tasks"] for part in (spec["root"], *spec["components"].values()) if "dag" in part]
+    return {task["taskInfo"]["name"]: task for graph in graphs for task in graph.values()}
+
+
+def container(spec: dict[str, Any], step: str) -> dict[str, Any]:
+    label = spec["components"][tasks_of(spec)[step]["componentRef"]["name"]]["executorLabel"]
+    return spec["deploymentSpec"]["executors"][label]["container"]
+
+
+# -- what is sent ---------------------------------------------------------------------------------
+def test_the_request_holds_what_was_asked_for(
+    laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org/")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hunter2")
+    account = "runner@demo-project.iam.gserviceaccount.com"
+    network = "projects/123/global/networks/default"
+    code, out, err = submit(
+        laurel, "--gpu", "T4:2", "--service-account", account, "--network", network, "--label", "team=rl",
+        "--code-version", "abc123", "--secret", "MLFLOW_TRACKING_PASSWORD=projects/demo-project/secrets/mlflow",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+
+    (sent,) = google.of("create")
+    assert sent.path == "/v1/projects/demo-project/locations/europe-west4/pipelineJobs"
+    (run,) = sent.query["pipelineJobId"]
+    assert f"job:    {run}\n" in out
+    assert f"https://console.cloud.google.com/vertex-ai/locations/europe-west4/pipelines/runs/{run}?project=demo" in out
+    assert f"follow: laurel pipeline status {run} --project demo-project --region europe-west4" in out
+    assert f"cancel: laurel pipeline cancel {run} --project demo-project" in out
+    assert sent.headers["authorization"].startswith("Bearer ")
+
+    body = sent.body
+    assert body["serviceAccount"] == account
+    assert body["network"] == network
+    version = __version__.replace(".", "-")
+    assert body["labels"] == {"laurel-version": version, "env": "minigrid-empty-5x5-v0", "team": "rl"}
+    assert body["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
+    assert body["runtimeConfig"]["failurePolicy"] in (1, "PIPELINE_FAILURE_POLICY_FAIL_SLOW")
+    params = load_params(project.path / "params.yaml")
+    expected = {**arguments(params), "code_version": "abc123"}
+    for section in (expected["annotate"]["embedding"], expected["reward"], expected["agent"]):
+        section["device"] = "auto"  # that the accelerators do not stand idle
+    assert body["runtimeConfig"]["parameterValues"] == expected
+
+    spec = body["pipelineSpec"]
+    tasks = tasks_of(spec)
+    assert {"collect", "caption", "annotate", "train-reward", "train-agents", "merge-agents", "evaluate"} <= set(tasks)
+    for step in ("annotate", "train-reward", "train-agents"):
+        assert container(spec, step)["resources"]["accelerator"]["resourceType"] == "NVIDIA_TESLA_T4"
+        assert container(spec, step)["resources"]["accelerator"]["resourceCount"] == "2"
+    for step in ("collect", "caption", "merge-agents", "evaluate"):
+        assert "accelerator" not in container(spec, step)["resources"]
+    assert tasks["train-agents"]["retryPolicy"]["maxRetryCount"] == 2
+    assert tasks["collect"]["cachingOptions"] == {"enableCache": True}
+    for executor in spec["deploymentSpec"]["executors"].values():
+        assert executor["container"]["image"] == IMAGE
+        variables = {variable["name"]: variable["value"] for variable in executor["container"]["env"]}
+        assert variables == {
+            "MLFLOW_TRACKING_URI": "https://mlflow.example.org/",
+            "LAUREL_SECRET_MLFLOW_TRACKING_PASSWORD": "projects/demo-project/secrets/mlflow/versions/latest",
+        }
+    assert "hunter2" not in json.dumps([request.body for request in google.received])
+    assert "hunter2" not in out + err
+
+
+def test_no_cache_and_retries_of_the_parameters(laurel: Laurel, google: VertexServer, project: Project) -> None:
+    project.change({"pipeline": {"retries": 0, "resources": {"collect": {"cpu": 2, "memory": "4G"}}}})
+    assert submit(laurel, "--no-cache")[0] == 0
+    spec = google.of("create")[0].body["pipelineSpec"]
+    steps = [task for task in tasks_of(spec).values() if "parameterIterator" not in task]
+    assert all(not task.get("cachingOptions", {}).get("enableCache") for task in steps)
+    assert not any("retryPolicy" in task for task in steps)
+    assert container(spec, "collect")["resources"]["resourceMemoryLimit"] == "4G"
+
+
+def test_dry_run_shows_the_request_and_opens_no_connection(
+    laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    code, out, err = submit(laurel, "--dry-run=full", "--gpu", "L4")
+    assert (code, google.received) == (0, [])
+    request = json.loads(out)
+    assert request["url"].startswith(f"{google.url}/v1/projects/demo-project/locations/europe-west4/pipelineJobs?")
+    short = json.loads(submit(laurel, "--dry-run", "--gpu", "L4")[1])
+    assert "--dry-run=full" in short["body"].pop("pipelineSpec")["..."]
+    assert {**short["body"], "pipelineSpec": None} == {**request["body"], "pipelineSpec": None}
+
+    rows = {row.split()[0]: row.split() for row in err.splitlines() if row and not row[0].isdigit()}
+    assert rows["train-agents"][1:] == ["2", "8", "16G", "1", "x", "NVIDIA_L4", "g2-standard", "yes", "3"]
+    assert rows["collect"][1:] == ["1", "4", "8G", "-", "general", "purpose", "yes", "3"]
+    assert "3000 environment steps to collect, 200 questions to annotate at most" in err
+    assert "8192 environment steps to train: 4 agents of 2048 each" in err
+    assert "price: none is known for europe-west4" in err
+    assert "nothing was sent" in err
+
+
+def test_what_is_shown_is_what_is_sent(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org/")
+    shown = json.loads(submit(laurel, "--dry-run=full", "--label", "a=b")[1])["body"]
+    assert submit(laurel, "--label", "a=b")[0] == 0
+    sent = google.of("create")[0].body
+    assert sent["runtimeConfig"].pop("failurePolicy")  # an enumeration has a number on the way
+    shown["runtimeConfig"].pop("failurePolicy")
+    assert sent == shown
+
+
+def test_the_fan_out_is_counted(laurel: Laurel, project: Project) -> None:
+    project.change({"pipeline": {"seeds_per_step": 1, "annotate_shards": 3}, "collect.parts": 2})
+    err = submit(laurel, "--dry-run")[2]
+    rows = {row.split()[0]: row.split() for row in err.splitlines() if row}
+    assert {step: rows[step][1] for step in ("collect", "annotate", "train-agents", "evaluate")} == {
+        "collect": "2", "annotate": "3", "train-agents": "4", "evaluate": "1",
+    }  # fmt: skip
+
+
+def test_a_price_is_shown_with_its_date_and_source(
+    laurel: Laurel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from laurel.pipelines import estimate
+
+    table = tmp_path / "prices.yaml"
+    monkeypatch.setattr(estimate.read_price, "__defaults__", (table,))
+    entry = "- {region: europe-west4, source: the list, currency: USD, run: 0.5, memory_hour: 0.01, %s}\n"
+    table.write_text(entry % "date: 2026-01-31, cpu_hour: 0.1" + entry % "date: 2025-01-31, cpu_hour: 9")
+    err = submit(laurel, "--dry-run", "--gpu", "T4")[2]
+    assert "price: 0.50 USD a run, and an hour of" in err
+    assert "collect 0.480" in err  # 4 cores, 8 GB
+    assert "not known for the accelerator of annotate, train-reward, train-agents" in err
+    assert "(europe-west4, 2026-01-31, the list)" in err
+    table.write_text("- {region: europe-west4}\n")
+    code, out, err = submit(laurel, "--dry-run")
+    assert (code, out) == (2, "")
+    assert "prices.yaml: 0.date is not as its comment says (Field required)." in err
+
+
+def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:
+    code, out, _ = submit(laurel, "--schedule", "TZ=Europe/Berlin 0 3 * * MON")
+    assert code == 0
+    assert google.of("create") == []
+    (sent,) = google.of("schedule")
+    assert sent.body["cron"] == "TZ=Europe/Berlin 0 3 * * MON"
+    assert sent.body["maxConcurrentRunCount"] == "1"
+    request = sent.body["createPipelineJobRequest"]
+    assert request["parent"] == "projects/demo-project/locations/europe-west4"
+    assert request["pipelineJob"]["pipelineSpec"]["pipelineInfo"]["name"] == "laurel"
+    assert request["pipelineJob"]["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
+    assert "schedule: projects/demo-project/locations/europe-west4/schedules/77" in out
+
+
+def test_an_experiment(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = "projects/demo-project/locations/europe-west4/metadataStores/default"
+    monkeypatch.setattr("laurel.pipelines.vertex.time.sleep", lambda seconds: None)
+    _, running = job("RUNNING")
+    recorded = {**running, "jobDetail": {"pipelineRunContext": {"name": f"{store}/contexts/laurel-1"}}}
+    google.says("get", (200, running), (200, recorded))
+    google.says("context", error(409, "already exists"))
+    assert submit(laurel, "--experiment", "door-key")[0] == 0
+    (made,) = google.of("context")
+    assert made.query["contextId"] == ["door-key"]
+    assert made.body["schemaTitle"] == "system.Experiment"
+    (added,) = google.of("children")
+    assert added.path == f"/v1/{store}/contexts/door-key:addContextChildren"
+    assert added.body["childContexts"] == [f"{store}/contexts/laurel-1"]
+
+    google.says("children", error(403, "denied"))
+    code, out, err = submit(laurel, "--experiment", "door-key")
+    assert code == 0, "the run has begun"
+    assert "note: the run is not in the experiment door-key: not allowed: denied." in err
+    assert out.startswith("job: ")
+
+
+def test_project_and_region_of_the_environment_are_named(
+    google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.path)
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "demo-project")
+    monkeypatch.setenv("GOOGLE_CLOUD_REGION", "europe-west4")
+    options = ["--bucket", "gs://demo-bucket", "--image", IMAGE, "--api-endpoint", google.url]
+    assert main(["pipeline", "submit", *options]) == 0
+    err = capsys.readouterr().err
+    assert "note: project demo-project (from GOOGLE_CLOUD_PROJECT)." in err
+    assert "note: region europe-west4 (from GOOGLE_CLOUD_REGION)." in err
+    assert "note: the run is not logged to MLflow: MLFLOW_TRACKING_URI is not set." in err
+
+
+# -- a compiled pipeline --------------------------------------------------------------------------
+def test_a_template_is_sent_as_it_was_compiled(laurel: Laurel, google: VertexServer, project: Project) -> None:
+    file = project.path / "pipeline.yaml"
+    assert main(["pipeline", "compile", "-o", str(file), "--image", IMAGE, "--params", "params.yaml"]) == 0
+    assert laurel("submit", "--bucket", "gs://demo-bucket", "--template", str(file))[0] == 0
+    assert container(google.of("create")[0].body["pipelineSpec"], "collect")["image"] == IMAGE
+
+
+# -- refusals of Google Cloud ---------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (
+            error(429, "Quota exceeded: custom_model_training_nvidia_t4_gpus.", "RESOURCE_EXHAUSTED"),
+            "over the quota: Quota exceeded: custom_model_training_nvidia_t4_gpus. Wait, ask for fewer",
+        ),
+        (
+            error(403, "Permission aiplatform.pipelineJobs.create denied", "PERMISSION_DENIED"),
+            "not allowed: Permission aiplatform.pipelineJobs.create denied. Submitting needs roles/aiplatform.user",
+        ),
+        (
+            error(403, "Vertex AI API has not been used in project 1 before or it is disabled.", "PERMISSION_DENIED"),
+            "gcloud services enable aiplatform.googleapis.com --project=demo-project",
+        ),
+        (error(404, "Project not found"), "not found: Project not found. Check --project demo-project"),
+        (error(400, "Invalid image.", "INVALID_ARGUMENT"), "Vertex AI refuses the request: Invalid image. Look at"),
+        (error(401, "Bad token"), "the credentials are not accepted: Bad token. Log in again: gcloud auth"),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else "",
+)
+def test_a_refusal_is_one_sentence(laurel: Laurel, google: VertexServer, answer: Any, sentence: str) -> None:
+    google.says("create", answer)
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.splitlines()[-1].startswith("laurel: ")
+    assert "Traceback" not in err
+    assert len(google.of("create")) == (3 if answer[0] == 401 else 1), "only with a fresh token is it tried again"
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (
+            error(404, "The specified bucket does not exist."),
+            "there is no bucket gs://demo-bucket. Make it: gcloud storage buckets create gs://demo-bucket "
+            "--project=demo-project --location=europe-west4",
+        ),
+        (error(403, "no storage.buckets.get"), "you may not look at the bucket gs://demo-bucket."),
+    ],
+)
+def test_nothing_is_sent_where_the_bucket_is_wanting(
+    laurel: Laurel, google: VertexServer, answer: Any, sentence: str
+) -> None:
+    google.says("bucket", answer)
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert google.of("create") == []
+
+
+def test_a_bucket_elsewhere_is_remarked(laurel: Laurel, google: VertexServer) -> None:
+    google.says("bucket", (200, {"name": "demo-bucket", "location": "US-CENTRAL1"}))
+    code, _, err = submit(laurel)
+    assert code == 0
+    assert "note: bucket demo-bucket lies in us-central1, the run in europe-west4" in err
+
+
+def test_a_passing_failure_is_borne_and_the_run_is_sent_once(laurel: Laurel, google: VertexServer) -> None:
+    google.says("create", error(503, "try later"), (0, None), error(409, "already exists"))
+    code, out, _ = submit(laurel)
+    assert code == 0
+    sent = google.of("create")
+    assert len(sent) == 3
+    (run,) = {request.query["pipelineJobId"][0] for request in sent}
+    assert run in out
+
+
+def test_no_answer(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from laurel.pipelines import vertex
+
+    monkeypatch.setattr(vertex, "PATIENCE", 0.5)
+    google.says("create", error(503, "try later"))
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert f"laurel: Vertex AI at {google.url} answers 503: try later. Try again later" in err
+    google.says("create", (0, None))
+    assert f"laurel: Vertex AI at {google.url} gives no answer (ConnectionError)." in submit(laurel)[2]
+
+
+def test_no_credentials(laurel: Laurel, google: VertexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert "no credentials of Google Cloud: " in err
+    assert err.rstrip().endswith("Log in: gcloud auth application-default login")
+    assert google.received == []
+
+
+def test_credentials_that_expired(laurel: Laurel, google: VertexServer) -> None:
+    google.says("token", (400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}))
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert "the credentials are not accepted: " in err
+    assert "Log in again: gcloud auth application-default login" in err
+
+
+@pytest.mark.parametrize("package", ["google.cloud.aiplatform_v1", "google.auth", "kfp"])
+def test_a_package_that_is_not_installed(laurel: Laurel, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == package or name.startswith("laurel.pipelines.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert "which is not installed: pip install 'laurel[cloud]'" in err
+
+
+# -- following ------------------------------------------------------------------------------------
+def test_waiting_says_every_change(laurel: Laurel, google: VertexServer) -> None:
+    google.says(
+        "get",
+        job("PENDING"),
+        job("RUNNING", task("laurel", "RUNNING"), task("collect", "RUNNING")),
+        error(503, "try later"),
+        error(503, "try later"),
+        job("RUNNING", task("laurel", "RUNNING"), task("collect", "SUCCEEDED"), task("train-agents", "RUNNING")),
+        job("SUCCEEDED", task("laurel", "SUCCEEDED"), task("collect", "SUCCEEDED"), task("train-agents", "SUCCEEDED")),
+    )
+    code, _, err = submit(laurel, "--wait", "--poll", "0.05")
+    assert code == 0
+    changes = [line.partition(" ")[2] for line in err.splitlines() if line[:2].isdigit()]
+    assert [change.partition(" (")[0] for change in changes] == [
+        "run: pending",
+        "collect: running",
+        "run: running",
+        "no answer; asking again",
+        "collect: succeeded",
+        "train-agents: running",
+        "train-agents: succeeded",
+        "run: succeeded",
+    ]
+
+
+def test_a_run_that_fails(laurel: Laurel, google: VertexServer) -> None:
+    custom_job = "projects/1/locations/europe-west4/customJobs/4711"
+    google.says(
+        "get",
+        job("RUNNING", task("train-agents", "RUNNING"), task("train-agents", "RUNNING")),
+        job(
+            "FAILED",
+            task("train-agents", "SUCCEEDED"),
+            task("train-agents", "FAILED", "The replica workerpool0-0 exited with a non-zero status of 2.", custom_job),
+            message="1 task failed",
+        ),
+    )
+    code, _, err = submit(laurel, "--wait", "--poll", "0.05")
+    assert code == 1
+    assert "step train-agents #2 failed: The replica workerpool0-0 exited with a non-zero status of 2.\n  log: " in err
+    assert "resource.labels.job_id%3D%224711%22?project=demo-project" in err
+    assert err.rstrip().endswith("the run failed: 1 task failed")
+
+
+def test_status_and_cancel(laurel: Laurel, google: VertexServer) -> None:
+    google.says("get", job("RUNNING", task("collect", "FAILED", "no quota")))
+    code, out, _ = laurel("status", RUN)
+    assert code == 0
+    assert out == "run: running\ncollect: failed\nstep collect failed: no quota\n"
+    code, out, _ = laurel("cancel", RUN)
+    assert code == 0
+    (sent,) = google.of("cancel")
+    assert sent.path == f"/v1/projects/demo-project/locations/europe-west4/pipelineJobs/{RUN}:cancel"
+
+    google.says("get", error(404, "no such job"))
+    code, out, err = laurel("status", RUN)
+    assert (code, out) == (2, "")
+    assert f"there is no job {RUN} in projects/demo-project/locations/europe-west4" in err
+
+
+def test_ctrl_c_leaves_the_run_alone(google: VertexServer, project: Project) -> None:
+    """The real command, in a process of its own."""
+    google.says("get", job("RUNNING", task("collect", "RUNNING")))
+    command = [sys.executable, "-m", "laurel", "pipeline", "submit", "--bucket", "gs://demo-bucket", "--image", IMAGE]
+    following = subprocess.Popen(
+        [*command, *PLACE, "--api-endpoint", google.url, "--wait", "--poll", "0.1"],
+        cwd=project.path, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while len(google.of("get")) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=30)
+    assert following.returncode == 130
+    assert "laurel: the run goes on without you. Follow it: laurel pipeline status laurel-" in err
+    assert "Cancel it: laurel pipeline cancel laurel-" in err
+    assert "Traceback" not in err
+    assert len(out.splitlines()) == 4
+    assert google.of("cancel") == []
