@@ -37,8 +37,8 @@ NOT_USED: Mapping[str, Any] = {
 def step(name: str, **sections: Any) -> Iterator[Params]:
     """Yield the checked parameters; end the process with code 2 and one line where the user can mend a failure.
 
-    Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI in the environment, tracking is turned off: a database in a container's working
-    directory would go with the container.
+    Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI in it, tracking is turned
+    off: a database in a container's working directory would go with the container.
 
     Args:
         name: of the step, as its lines show it, e.g. "caption" or "train-agents oracle".

@@ -41,8 +41,8 @@ class EngineError(LaurelError):
 
 
 @contextmanager
-def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str]]:
-    """Yield KFP's runner and the image's name as KFP finds it; no container of the run outlives the block.
+def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str, str]]:
+    """Yield KFP's runner, the image's name as KFP finds it, and its ID; no container of the run outlives the block.
 
     Steps run as the caller, in the working directory, which is mounted for reading: an environment's own module or
     a sentence encoder in a folder is found as it is without containers.
@@ -52,14 +52,14 @@ def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str]]:
     """
     client = _connect()
     import docker.errors
-    import requests  # type: ignore[import-untyped]
+    import requests
 
     try:
         found = _find(client, image)
         sys.stderr.write(f"image {image} (revision {found.labels.get(REVISION, 'unknown')})\n")
         run = uuid.uuid4().hex
         with _ended_with_the_block(client, run):
-            yield local.DockerRunner(**_container(client.info(), run)), _name(found, image)
+            yield local.DockerRunner(**_container(client.info(), run)), _name(found, image), str(found.id)
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise EngineError(f"The Docker engine failed: {' '.join(str(error).split())}") from error
     finally:

@@ -148,6 +148,7 @@ def make_pipeline(
     environment: Mapping[str, str] | None = None,
     cluster: bool = False,
     on_this_machine: bool = False,
+    retries: int | None = None,
 ) -> Callable[..., Any]:
     """Return the pipeline; its parameters are the sections of params.yaml, and `code_version`.
 
@@ -158,7 +159,8 @@ def make_pipeline(
         code_version: default of the parameter of that name; part of what KFP caches by.
         environment: variables that every step finds in its environment. They are stored in clear: no secrets.
         cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
-        on_this_machine: without resources and retries, which KFP's local runners do not know.
+        on_this_machine: for KFP's local runners, which know no resources and need no rest between attempts.
+        retries: further attempts at a step that failed; None takes pipeline.retries.
 
     Raises:
         ParamsError: an argument of the environment is null, or an accelerator would stand idle.
@@ -173,10 +175,10 @@ def make_pipeline(
         task.set_container_image(image)
         for name, value in (environment or {}).items():
             task.set_env_variable(name, value)
+        if more:
+            task.set_retry(more, **({} if on_this_machine else BACKOFF))
         if on_this_machine:
             return task
-        if params.pipeline.retries:
-            task.set_retry(params.pipeline.retries, **BACKOFF)
         machine = machines[step]
         task.set_cpu_limit(f"{machine.cpu:g}").set_memory_limit(machine.memory)
         if machine.accelerator:
@@ -184,6 +186,7 @@ def make_pipeline(
             task.set_accelerator_type(kind).set_accelerator_limit(machine.accelerators)
         return task
 
+    more = params.pipeline.retries if retries is None else retries
     parts, shards = params.collect.parts, params.pipeline.annotate_shards
 
     @dsl.pipeline(

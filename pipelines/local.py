@@ -6,6 +6,7 @@ progress. Knows nothing about the stages but the lines by which a step says how 
 
 import builtins
 import contextlib
+import hashlib
 import io
 import logging
 import os
@@ -18,7 +19,7 @@ from typing import Literal, TextIO
 
 from kfp import local
 
-from laurel import __version__
+import laurel.components
 from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.directory import replace_directory
@@ -27,9 +28,8 @@ from laurel.params import STEPS as STEP_NAMES
 from laurel.params import Params
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, make_pipeline
-from laurel.tracking import git_sha
 
-REPORTS, STEPS, LOG = "reports", "steps", "pipeline.log"
+REPORTS, STEPS, LOG, CACHE = "reports", "steps", "pipeline.log", ".kfp_cache"
 
 
 class PipelineError(LaurelError):
@@ -42,6 +42,8 @@ def run_locally(
     *,
     runner: Literal["process", "docker"] = "process",
     image: str | None = None,
+    resume: bool = False,
+    retries: int = 0,
     debug: bool = False,
 ) -> Path:
     """Run the pipeline; return the directory of report.html and metrics.json.
@@ -54,6 +56,9 @@ def run_locally(
             folder for each run) and pipeline.log (what KFP and the steps said).
         runner: what a step is: a process of this Python, or a Docker container.
         image: what containers are made from, by default the one that `make image` makes.
+        resume: take from earlier runs into the same output what steps with the same code and parameters have made.
+            Files that a parameter names, such as a checkpoint or an environment's module, are not compared.
+        retries: further attempts at a step that failed.
         debug: show the whole log, and KFP's own error.
 
     Raises:
@@ -74,17 +79,21 @@ def run_locally(
     if runner == "docker":
         params = _tracked_from_containers(params)
     earlier = set(_reports(output))
-    with log, _runner(runner, image or IMAGE) as (chosen, name):
-        pipeline = make_pipeline(params, image=name, on_this_machine=True)
+    cache = output / STEPS / CACHE
+    if not resume:
+        shutil.rmtree(cache, ignore_errors=True)
+    with log, _runner(runner, image or IMAGE) as (chosen, name, code):
+        pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries)
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
-            local.init(chosen, pipeline_root=str(output / STEPS))
+            local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
             try:
-                pipeline(**arguments(params, git_sha() or __version__))
+                pipeline(**arguments(params, code))
                 (made,) = set(_reports(output)) - earlier
             # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
             # container that failed for one that succeeded
             except (RuntimeError, ValueError) as error:
-                raise PipelineError(_explain(listener, str(error), output / LOG)) from error
+                sentence = _explain(listener, str(error), output / LOG)
+                raise PipelineError(f"{sentence} With --resume, what is done is not done again.") from error
     partial = reports.with_name(f".{REPORTS}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -101,13 +110,23 @@ def _reports(output: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _runner(name: str, image: str) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str]]:
-    """Yield KFP's runner and the image that its steps are made from, or would be."""
+def _runner(name: str, image: str) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
+    """Yield KFP's runner, the image that its steps are made from, or would be, and what tells their code."""
     if name == "docker":
         with docker_runner(image) as chosen:
             yield chosen
     else:
-        yield local.SubprocessRunner(use_venv=False), image
+        yield local.SubprocessRunner(use_venv=False), image, _digest_of_sources()
+
+
+def _digest_of_sources() -> str:
+    """Return a digest of Laurel's own code, as it is: a commit does not say what has changed since."""
+    digest = hashlib.sha256()
+    for package in (laurel, laurel.components):
+        for folder in package.__path__:
+            for file in sorted(Path(folder).rglob("*.py")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def _tracked_from_containers(params: Params) -> Params:

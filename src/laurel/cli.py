@@ -189,6 +189,8 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     running.add_argument(
         "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
     )
+    running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
+    running.add_argument("--retries", type=int, default=0, metavar="N", help="further attempts at a step; default: 0")
     running.set_defaults(run=_run_pipeline)
     for command in (compiling, running):
         command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
@@ -275,7 +277,13 @@ def _run_pipeline(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     configure(options.params.parent)  # steps that are processes log where this machine's stages do
     reports = _pipelines("local").run_locally(
-        params, options.output, runner=options.runner, image=options.image, debug=options.debug
+        params,
+        options.output,
+        runner=options.runner,
+        image=options.image,
+        resume=options.resume,
+        retries=options.retries,
+        debug=options.debug,
     )
     metrics = reports / "metrics.json"
     return say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")

@@ -64,6 +64,15 @@ def test_tracking_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         assert not params.tracking.enabled
 
 
+def test_secrets_are_fetched_first(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LAUREL_SECRET_MLFLOW_TRACKING_TOKEN", "hunter2")  # a secret where a reference should be
+    with pytest.raises(SystemExit), step("x", **ENV):
+        raise AssertionError("the step began")
+    said = capfd.readouterr().err
+    assert "failed (LAUREL_SECRET_MLFLOW_TRACKING_TOKEN: must be projects/" in said
+    assert "hunter2" not in said
+
+
 def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     assert plan.python_func(**PLAN, seeds_per_step=0) == [{"arm": "preference", "seeds": [0, 1]}]
     assert plan.python_func(**PLAN, seeds_per_step=1) == [

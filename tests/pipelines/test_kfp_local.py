@@ -85,7 +85,7 @@ def test_divided_work_gives_the_same(tmp_path: Path) -> None:
     project.run()
     done = project.laurel("pipeline", "run", "--output", "out")
     assert done.returncode == 0, done.stderr
-    (steps,) = (tmp_path / "p" / "out" / "steps").iterdir()
+    (steps,) = (tmp_path / "p" / "out" / "steps").glob("laurel-*")
     assert len(list(steps.glob("for-loop-*"))) == 2 + 3 + 4
     assert figures(tmp_path / "p" / "out" / "reports") == figures(project.output("evaluate"))
     for place, stage in (("merge-trajectories/trajectories", "collect"), ("merge-preferences/preferences", "annotate")):
@@ -298,13 +298,34 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
     assert last.startswith(
         "laurel: step train-reward failed without a reason of its own: it was killed, or has a defect"
     )
-    assert last.endswith(f"{tmp_path / 'p' / 'out' / 'pipeline.log'}.")
-    (steps,) = (tmp_path / "p" / "out" / "steps").iterdir()
+    assert last.endswith(f"{tmp_path / 'p' / 'out' / 'pipeline.log'}. With --resume, what is done is not done again.")
+    (steps,) = (tmp_path / "p" / "out" / "steps").glob("laurel-*")
     assert (steps / "annotate" / "preferences" / "manifest.json").exists()
     assert not (steps / "train-reward" / "model").exists()
     assert (steps / "finish").is_dir()
     assert "finish: done (" in stderr
     assert not (tmp_path / "p" / "out" / "reports").exists()
+
+
+def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: Project) -> None:
+    project = Project.create(tmp_path / "p", SMALL)
+    running = project.start("pipeline", "run", "--output", "out", "--retries", "1")
+    try:
+        os.kill(wait_for(project, "caption"), signal.SIGKILL)  # the second attempt does it
+        os.kill(wait_for(project, "train_reward"), signal.SIGKILL)
+        time.sleep(0.2)
+        os.kill(wait_for(project, "train_reward"), signal.SIGKILL)
+        _, stderr = running.communicate(timeout=120)
+    finally:
+        running.kill()
+    assert running.returncode == 2
+    assert "caption: done" in stderr, "killed, and yet done: by another attempt"
+
+    done = project.laurel("pipeline", "run", "--output", "out", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "train-reward: done" in done.stderr
+    assert not any(f"{step}: begun" in done.stderr for step in ("collect", "caption", "annotate"))
+    assert figures(tmp_path / "p" / "out" / "reports") == figures(direct.output("evaluate"))
 
 
 def wait_for(project: Project, function: str) -> int:
