@@ -79,7 +79,8 @@ class Vertex:
             client = storage.Client(project=self.place.project, credentials=self._credentials)
             found = client.get_bucket(name, timeout=10, retry=Retry(if_exception_type(*_TRANSIENT), timeout=PATIENCE))
         location = (found.location or "").lower()
-        if location and not self.place.region.startswith(location):
+        pair_of_regions = re.fullmatch(r"[a-z]+\d", location)
+        if location and not pair_of_regions and not self.place.region.startswith(location):
             return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
         return None
 
