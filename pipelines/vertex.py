@@ -61,7 +61,10 @@ class Vertex:
 
     @property
     def _options(self) -> dict[str, Any]:
-        options = ClientOptions(api_endpoint=self.place.endpoint or f"{self.place.region}-aiplatform.googleapis.com")
+        endpoint = self.place.address
+        if self.place.transport == "grpc":
+            endpoint = endpoint.removeprefix("https://")  # which it always is
+        options = ClientOptions(api_endpoint=endpoint)
         return {"credentials": self._credentials, "transport": self.place.transport, "client_options": options}
 
     @cached_property

@@ -317,6 +317,7 @@ def _connect(options: argparse.Namespace) -> tuple[_Backend, str]:
 def _named(job: str, place: Place) -> str:
     """Return the options that name a run of Vertex AI to `status` and `cancel`."""
     elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
+    elsewhere += f" --api-transport {place.transport}" if place.transport != "rest" else ""
     return f"{job} --project {place.project} --region {place.region}{elsewhere}"
 
 
