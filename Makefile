@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint format ui docs clean
+.PHONY: help setup run test test-slow lint format ui docs image image-gpu image-name clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,30 @@ docs: $(READY)  ## copy what the README shows of the last run to docs/
 	@mkdir -p docs
 	@cp reports/metrics.json reports/figures/success_curve.png docs/
 	@laurel table reports --markdown
+
+# The commit names an image; "-dirty" says that it holds more than the commit.
+IMAGE    ?= laurel-python
+DIRTY     = $(shell git status --porcelain 2>/dev/null | grep -q . && echo -dirty)
+TAG      ?= $(or $(shell git rev-parse --short HEAD 2>/dev/null),unknown)$(DIRTY)
+REVISION  = $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)$(DIRTY)
+VERSION   = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/laurel/__init__.py)
+BUILD_ARGS ?=
+
+# $(call build,target,names...): build a target of the Dockerfile and say its size
+define build
+docker build $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
+	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) .
+@docker image inspect --format '{{.Size}}' $(firstword $(2)) | awk '{printf "$(firstword $(2)): %.0f MB\n", $$1 / 1e6}'
+endef
+
+image:  ## build the image of the pipeline's steps, for the CPU
+	$(call build,cpu,$(IMAGE):$(TAG) $(IMAGE):$(VERSION))
+
+image-gpu:  ## the same with CUDA
+	$(call build,gpu,$(IMAGE):$(TAG)-gpu $(IMAGE):$(VERSION)-gpu)
+
+image-name:
+	@echo $(IMAGE):$(TAG)
 
 clean:  ## remove the environment and everything that a run wrote, MLflow's runs aside
 	rm -rf $(VENV) data reports

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from laurel.data.directory import MANIFEST
 from laurel.errors import LaurelError
 from laurel.params import Params, parse_params
+from laurel.secrets import load_secrets
 
 if TYPE_CHECKING:
     from kfp import dsl
@@ -36,7 +37,7 @@ NOT_USED: Mapping[str, Any] = {
 def step(name: str, **sections: Any) -> Iterator[Params]:
     """Yield the checked parameters; end the process with code 2 and one line where the user can mend a failure.
 
-    Without MLFLOW_TRACKING_URI in the environment, tracking is turned off: a database in a container's working
+    Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI in the environment, tracking is turned off: a database in a container's working
     directory would go with the container.
 
     Args:
@@ -47,6 +48,7 @@ def step(name: str, **sections: Any) -> Iterator[Params]:
     _say(name, BEGUN)
     started = time.monotonic()
     try:
+        load_secrets()
         checked = parse_params({**NOT_USED, **_whole(sections)}, "params")
         if checked.tracking.enabled and not os.environ.get(TRACKING_URI):
             _say(name, "not tracked", f"{TRACKING_URI} is not set")

@@ -220,7 +220,8 @@ def make_pipeline(
                 an image is built anew under an old name.
         """
         every = {"env": env, "tracking": tracking, "code_version": code_version}
-        ending = place(finish_step(env=env, tracking=tracking, run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER), "finish")
+        ending = finish_step(env=env, tracking=tracking, run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER)
+        place(ending, "finish").set_caching_options(enable_caching=False)
         with dsl.ExitHandler(ending, name="stages"):
             planned = plan_step(
                 **every,

@@ -1,4 +1,4 @@
-"""The pipeline on this machine: every step a process of this Python, by KFP's own runner.
+"""The pipeline on this machine, by KFP's own runners: every step a process of this Python, or a container.
 
 KFP is talkative: all it says goes to a log file, and on standard error stands what the steps say of their
 progress. Knows nothing about the stages but the lines by which a step says how far it is.
@@ -8,21 +8,24 @@ import builtins
 import contextlib
 import io
 import logging
+import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from kfp import local
 
 from laurel import __version__
-from laurel.components.step import BEGUN, DONE, FAILED
+from laurel.components import IMAGE
+from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.directory import replace_directory
 from laurel.errors import DataError, LaurelError
 from laurel.params import STEPS as STEP_NAMES
 from laurel.params import Params
+from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, make_pipeline
 from laurel.tracking import git_sha
 
@@ -33,20 +36,30 @@ class PipelineError(LaurelError):
     """A step that failed; those before it are kept."""
 
 
-def run_locally(params: Params, output: Path, *, debug: bool = False) -> Path:
+def run_locally(
+    params: Params,
+    output: Path,
+    *,
+    runner: Literal["process", "docker"] = "process",
+    image: str | None = None,
+    debug: bool = False,
+) -> Path:
     """Run the pipeline; return the directory of report.html and metrics.json.
 
-    Runs are logged to MLFLOW_TRACKING_URI; without it they are not logged.
+    Runs are logged to MLFLOW_TRACKING_URI; without it they are not logged, nor is a container's to a database's file.
 
     Args:
         params: of the run.
         output: directory for reports/ (replaced when the run has succeeded), steps/ (every step's artifacts, a
             folder for each run) and pipeline.log (what KFP and the steps said).
+        runner: what a step is: a process of this Python, or a Docker container.
+        image: what containers are made from, by default the one that `make image` makes.
         debug: show the whole log, and KFP's own error.
 
     Raises:
         PipelineError: a step failed.
         DataError: the output cannot be written.
+        EngineError: Docker or the image is not to be had.
     """
     output = output.resolve()
     reports = output / REPORTS
@@ -58,15 +71,20 @@ def run_locally(params: Params, output: Path, *, debug: bool = False) -> Path:
         log = (output / LOG).open("w", encoding="utf-8")
     except OSError as error:
         raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None
-    pipeline = make_pipeline(params, on_this_machine=True)
+    if runner == "docker":
+        params = _tracked_from_containers(params)
     earlier = set(_reports(output))
-    with log, _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
-        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(output / STEPS))
-        try:
-            pipeline(**arguments(params, git_sha() or __version__))
-        except RuntimeError as error:  # KFP raises it, without a cause, for any step that fails
-            raise PipelineError(_explain(listener, str(error), output / LOG)) from error
-    (made,) = set(_reports(output)) - earlier
+    with log, _runner(runner, image or IMAGE) as (chosen, name):
+        pipeline = make_pipeline(params, image=name, on_this_machine=True)
+        with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
+            local.init(chosen, pipeline_root=str(output / STEPS))
+            try:
+                pipeline(**arguments(params, git_sha() or __version__))
+                (made,) = set(_reports(output)) - earlier
+            # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
+            # container that failed for one that succeeded
+            except (RuntimeError, ValueError) as error:
+                raise PipelineError(_explain(listener, str(error), output / LOG)) from error
     partial = reports.with_name(f".{REPORTS}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -80,6 +98,27 @@ def run_locally(params: Params, output: Path, *, debug: bool = False) -> Path:
 def _reports(output: Path) -> list[Path]:
     """List the reports of this run and earlier ones."""
     return [manifest.parent for manifest in (output / STEPS).glob("*/evaluate/reports/manifest.json")]
+
+
+@contextlib.contextmanager
+def _runner(name: str, image: str) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str]]:
+    """Yield KFP's runner and the image that its steps are made from, or would be."""
+    if name == "docker":
+        with docker_runner(image) as chosen:
+            yield chosen
+    else:
+        yield local.SubprocessRunner(use_venv=False), image
+
+
+def _tracked_from_containers(params: Params) -> Params:
+    """Turn tracking off where containers cannot reach what it logs to, and say so once."""
+    if not params.tracking.enabled or reaches_containers(os.environ.get(TRACKING_URI, "")):
+        return params
+    sys.stderr.write(
+        "WARNING: runs are not logged: containers cannot reach a database's file. Set MLFLOW_TRACKING_URI to the "
+        "address of an MLflow server.\n"
+    )
+    return params.model_copy(update={"tracking": params.tracking.model_copy(update={"enabled": False})})
 
 
 class _Listener(io.TextIOBase):
@@ -141,7 +180,8 @@ def _explain(listener: _Listener, message: str, log: Path) -> str:
     """Name the step that failed, and why where it said so."""
     named = re.search(r"Inner task failed: '?([\w-]+)", re.sub(r"\x1b\[\d+m", "", message))
     step = next(iter(listener.unfinished), named[1] if named else "the pipeline")
-    step = next((name for name in listener.unfinished if name in listener.sentences), step)
+    beside = [name for name in listener.unfinished if name.partition(" ")[0] == step.partition(" ")[0]]
+    step = next((name for name in beside if name in listener.sentences), step)
     if step in listener.sentences:
         return f"step {step} failed: {listener.sentences[step]}"
     return f"step {step} failed without a reason of its own: it was killed, or has a defect. What it said is in {log}."

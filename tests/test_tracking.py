@@ -480,6 +480,7 @@ def git(*arguments: str) -> None:
 
 def test_git_sha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("LAUREL_REVISION", "unknown")
     assert git_sha() is None, "outside git"
     git("init")
     assert git_sha() is None, "nothing was committed"
@@ -493,6 +494,8 @@ def test_git_sha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert git_sha() == f"{head[:12]}+"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_sha() is None, "without git"
+    monkeypatch.setenv("LAUREL_REVISION", f"{head.strip()}-dirty")
+    assert git_sha() == f"{head[:12]}+", "in an image"
 
 
 def test_outside_git_there_is_no_sha_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

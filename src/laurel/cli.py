@@ -181,7 +181,10 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     running = _command(
         actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
     )
-    running.add_argument("--runner", choices=["process"], default="process", help="process: every step is one here")
+    running.add_argument(
+        "--runner", choices=["process", "docker"], default="process", help="what a step is: a process, or a container"
+    )
+    running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
     running.add_argument(
         "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
     )
@@ -269,8 +272,10 @@ def _run_pipeline(options: argparse.Namespace) -> int:
     from laurel.tracking import configure
 
     params = load_params(options.params)
-    configure(options.params.parent)  # the steps are processes of this machine, and log where its stages do
-    reports = pipelines_module("local").run_locally(params, options.output, debug=options.debug)
+    configure(options.params.parent)  # steps that are processes log where this machine's stages do
+    reports = pipelines_module("local").run_locally(
+        params, options.output, runner=options.runner, image=options.image, debug=options.debug
+    )
     metrics = reports / "metrics.json"
     return say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")
 

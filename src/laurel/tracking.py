@@ -241,7 +241,12 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def git_sha() -> str | None:
-    """Return the commit of the working directory, with "+" where files differ from it; None outside git."""
+    """Return the commit of the working directory, with "+" where files differ from it; None outside git.
+
+    An image says itself what it was built from, in LAUREL_REVISION: the working directory is not what runs there.
+    """
+    if revision := re.fullmatch("([0-9a-f]{40})(-dirty)?", os.environ.get("LAUREL_REVISION", "")):
+        return f"{revision[1][:12]}{'+' if revision[2] else ''}"
     command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Fills the virtual environment /opt/venv with what Laurel's steps need, in the locked versions; not with Laurel itself.
+# Argument: the package index that torch comes from; "" for where pip looks by itself, which is the CUDA build on PyPI.
+set -eu
+torch_index=$1
+
+install() {
+    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --constraint requirements.lock "$@"
+}
+
+python3 -m venv --without-pip /opt/venv
+if [ -n "$torch_index" ]; then
+    install --no-deps --index-url "$torch_index" torch
+fi
+install --requirement requirements.txt
+install --no-deps kfp # a component imports nothing of what kfp itself depends on
+
+# What other packages bring for their own developers: tests, and torch's headers and test programs.
+cd /opt/venv/lib/python3*/site-packages
+find . -type d \( -name tests -o -path ./torch/test -o -path ./torch/include \) -prune -exec rm -r {} +
+find torch/bin -type f ! -name torch_shm_manager -delete
+
+# Robots of MuJoCo beyond Gymnasium's, which Laurel could not evaluate: EnvPool asks for their lists alone.
+find envpool_assets_mujoco_* -path '*/mujoco/*' -type f ! -name '*.json' -delete
+
+# A step could not write these files, and would compile what it imports each time.
+python3 -m compileall -q -j 0 . || true # some packages bring files for other versions of Python

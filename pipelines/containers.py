@@ -1,0 +1,198 @@
+"""KFP's Docker runner, and what it leaves open: whose files, what a step sees, what is left after Ctrl-C.
+
+Knows the engine and the image; knows nothing about the pipeline.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from kfp import local
+
+from laurel.errors import LaurelError
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.images import Image
+
+PROJECT = "/project"
+"""Where a step finds the working directory, which it may only read."""
+SHARED_MEMORY = "2g"
+"""Docker gives 64 MB, too little for torch's workers."""
+RUN = "laurel.run"
+"""Label of a run's containers."""
+REVISION = "org.opencontainers.image.revision"
+TRACKING = ("MLFLOW_TRACKING_URI", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+
+
+class EngineError(LaurelError):
+    """No Docker engine that answers, or no image."""
+
+
+@contextmanager
+def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str]]:
+    """Yield KFP's runner and the image's name as KFP finds it; no container of the run outlives the block.
+
+    Steps run as the caller, in the working directory, which is mounted for reading: an environment's own module or
+    a sentence encoder in a folder is found as it is without containers.
+
+    Raises:
+        EngineError: the engine does not answer, or stops to; the image is not to be had.
+    """
+    client = _connect()
+    import docker.errors
+    import requests
+
+    try:
+        found = _find(client, image)
+        sys.stderr.write(f"image {image} (revision {found.labels.get(REVISION, 'unknown')})\n")
+        run = uuid.uuid4().hex
+        with _ended_with_the_block(client, run):
+            yield local.DockerRunner(**_container(client.info(), run)), _name(found, image)
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        raise EngineError(f"The Docker engine failed: {' '.join(str(error).split())}") from error
+    finally:
+        client.close()
+
+
+def reaches_containers(uri: str) -> bool:
+    """Tell whether a tracking server is one: a database's file is out of a container's reach."""
+    return urlsplit(uri).scheme in ("http", "https")
+
+
+def _connect() -> docker.DockerClient:
+    try:
+        import docker
+    except ModuleNotFoundError:
+        raise EngineError(
+            "--runner docker needs the Python package docker, which is not installed: pip install 'laurel[cloud]'"
+        ) from None
+    try:
+        return docker.from_env()
+    except docker.errors.DockerException as error:
+        place = os.environ.get("DOCKER_HOST") or docker.constants.DEFAULT_UNIX_SOCKET.replace("http+", "")
+        reason = re.search(r"Error\(\d+, '([^']*)'", str(error))
+        raise EngineError(
+            f"No Docker engine answers at {place} ({reason[1] if reason else error}). "
+            "Start it, set DOCKER_HOST, or use --runner process."
+        ) from None
+
+
+def _find(client: docker.DockerClient, image: str) -> Image:
+    """Return the image, pulled if it is not here."""
+    import docker.errors
+
+    try:
+        return client.images.get(image)
+    except docker.errors.ImageNotFound:
+        if "/" not in image:  # a name without a registry is one that was built here
+            raise EngineError(f"There is no image {image}: `make image` builds it, --image takes another.") from None
+    sys.stderr.write(f"pulling {image}\n")
+    try:
+        return client.images.pull(image)
+    except docker.errors.APIError as error:
+        reason = error.explanation or error
+        raise EngineError(
+            f"The image {image} is not here and cannot be pulled ({reason}). "
+            "`make image` builds one, --image takes another."
+        ) from None
+
+
+def _name(found: Image, image: str) -> str:
+    """Return a name that KFP recognises as one of an image that is here."""
+    names = [*found.tags, *found.attrs["RepoDigests"]]
+    if not names:
+        raise EngineError(f"The image {image} has no name, which KFP needs: docker tag {image} laurel-python:mine")
+    return next((name for name in (image, f"{image}:latest") if name in names), names[0])
+
+
+def _container(engine: dict[str, Any], run: str) -> dict[str, Any]:
+    """Return how a step's container is started."""
+    from docker.types import Mount
+
+    security = engine.get("SecurityOptions") or []
+    settings = {name: os.environ[name] for name in TRACKING if os.environ.get(name)}
+    uri = settings.get(TRACKING[0], "")
+    if not reaches_containers(uri):
+        settings = {}
+    container: dict[str, Any] = {
+        "labels": {RUN: run},
+        "environment": settings,
+        "mounts": [Mount(PROJECT, str(Path.cwd()), type="bind", read_only=True)],
+        "working_dir": PROJECT,
+        "shm_size": SHARED_MEMORY,
+    }
+    if "name=rootless" not in security:  # there, root in a container is the caller outside
+        container["user"] = f"{os.getuid()}:{os.getgid()}"
+    if "name=selinux" in security:
+        container["security_opt"] = ["label=disable"]  # a label would stay on the caller's files
+    if _is_loopback(uri):
+        container["network_mode"] = "host"  # a server that listens to this machine alone
+    return container
+
+
+def _is_loopback(uri: str) -> bool:
+    host = urlsplit(uri).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _ended_with_the_block(client: docker.DockerClient, run: str) -> Iterator[None]:
+    """Stop a run's containers on Ctrl-C, and whatever is left of them at the end.
+
+    KFP waits for its containers even then, and may start those that wait their turn: they are stopped, too,
+    until it has given up.
+    """
+    ended = threading.Event()
+    interrupted = threading.Event()
+
+    def stop_until_ended() -> None:
+        while not ended.is_set():
+            _stop(client, run)
+            ended.wait(0.2)
+
+    stopping = threading.Thread(target=stop_until_ended, name="stop containers", daemon=True)
+
+    def on_interrupt(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            stopping.start()
+        raise KeyboardInterrupt
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, on_interrupt) if in_main_thread else None
+    try:
+        yield
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
+        ended.set()
+        if interrupted.is_set():
+            stopping.join()
+        if _stop(client, run) or interrupted.is_set():
+            sys.stderr.write("the containers of this run were stopped\n")
+
+
+def _stop(client: docker.DockerClient, run: str) -> int:
+    """Kill a run's containers; return how many there were."""
+    import docker.errors
+
+    containers = client.containers.list(filters={"label": f"{RUN}={run}"}, ignore_removed=True)
+    for container in containers:
+        with suppress(docker.errors.APIError):  # it has ended by itself
+            container.kill()
+    return len(containers)

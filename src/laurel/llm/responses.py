@@ -1,0 +1,193 @@
+"""Every answer that a language model gave, kept so that no question is paid for twice.
+
+A SQLite database that several processes may use at once. A question is known by its digest: who is asked, the
+messages, the sampling. Failures are not kept. Knows nothing about what an answer means, so labels can be
+derived anew without a call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from laurel.errors import DataError
+from laurel.llm.chat import ChatRequest, Identity, Reply
+
+VERSION = 1
+LEASE_SECONDS = 600.0
+"""How long a process that died keeps others from asking what it was asking."""
+BUSY_SECONDS = 30.0
+"""How long to wait for another process's write."""
+MAX_VARIABLES = 500
+"""Keys that one statement looks for."""
+
+_SCHEMA = """
+CREATE TABLE responses (
+    key TEXT PRIMARY KEY,
+    model TEXT NOT NULL,
+    revision TEXT NOT NULL,
+    endpoint TEXT NOT NULL,
+    messages TEXT NOT NULL,
+    sampling TEXT NOT NULL,
+    text TEXT NOT NULL,
+    logprobs TEXT,
+    input_tokens INTEGER,
+    output_tokens INTEGER,
+    finish_reason TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    asked_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question and its answer, with what they cost."""
+
+    key: str
+    identity: Identity
+    request: ChatRequest
+    reply: Reply
+
+
+class ResponseStore:
+    """The answers of one database file, which is made if need be.
+
+    Raises:
+        DataError: the file is no such database, is of another version, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._owner = f"{os.getpid()}-{uuid.uuid4().hex}"
+        with self._explained():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
+            self._prepare()
+
+    def _prepare(self) -> None:
+        with self._transaction():
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    raise DataError(f"{self.path}: is another program's database. Choose another annotate.responses.")
+                for statement in _SCHEMA.split(";"):
+                    self._connection.execute(statement)
+                self._connection.execute(f"PRAGMA user_version = {VERSION}")
+            elif version != VERSION:
+                raise DataError(
+                    f"{self.path}: holds answers in version {version} of the format, but {VERSION} is needed. "
+                    "Choose another annotate.responses, or use the Laurel that wrote it."
+                )
+
+    def get(self, keys: Sequence[str]) -> dict[str, Reply]:
+        """Return the answers that are there, by key."""
+        columns = "key, text, logprobs, input_tokens, output_tokens, finish_reason, seconds"
+        found: dict[str, Reply] = {}
+        with self._explained():
+            for start in range(0, len(keys), MAX_VARIABLES):
+                some = keys[start : start + MAX_VARIABLES]
+                marks = ",".join("?" * len(some))
+                query = f"SELECT {columns} FROM responses WHERE key IN ({marks})"  # noqa: S608  marks alone
+                for key, text, logprobs, *rest in self._connection.execute(query, some):
+                    found[key] = Reply(text, None if logprobs is None else json.loads(logprobs), *rest)
+        return found
+
+    def claim(self, keys: Sequence[str]) -> set[str]:
+        """Return those of the keys that this process is to ask: neither answered nor being asked by another."""
+        now = time.time()
+        with self._explained(), self._transaction():
+            answered = set(self.get(keys))
+            self._connection.execute("DELETE FROM claims WHERE until < ?", (now,))
+            wanted = [(key, self._owner, now + LEASE_SECONDS) for key in keys if key not in answered]
+            self._connection.executemany(
+                "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET until = excluded.until "
+                "WHERE owner = excluded.owner",
+                wanted,
+            )
+            return {key for key, _, _ in wanted if self._claimant(key) == self._owner}
+
+    def _claimant(self, key: str) -> str | None:
+        row = self._connection.execute("SELECT owner FROM claims WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, exchange: Exchange) -> None:
+        """Keep an answer; the first to a question stays. It is on disk when this returns."""
+        identity, request, reply = exchange.identity, exchange.request, exchange.reply
+        messages = json.dumps([asdict(message) for message in request.messages], ensure_ascii=False)
+        row = (
+            exchange.key,
+            identity.model,
+            identity.revision,
+            identity.endpoint,
+            _storable(messages),
+            json.dumps(asdict(request.sampling), sort_keys=True),
+            _storable(reply.text),
+            None if reply.logprobs is None else json.dumps(reply.logprobs, sort_keys=True),
+            reply.input_tokens,
+            reply.output_tokens,
+            reply.finish_reason,
+            reply.seconds,
+            time.time(),
+        )
+        with self._explained(), self._transaction():
+            marks = ",".join("?" * len(row))
+            self._connection.execute(f"INSERT OR IGNORE INTO responses VALUES ({marks})", row)  # noqa: S608
+            self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Let others ask what this process will not."""
+        with self._explained(), self._transaction():
+            self._connection.executemany(
+                "DELETE FROM claims WHERE key = ? AND owner = ?", [(key, self._owner) for key in keys]
+            )
+
+    def __len__(self) -> int:
+        with self._explained():
+            return int(self._connection.execute("SELECT count(*) FROM responses").fetchone()[0])
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> ResponseStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Do it all or nothing, and let one process write at a time."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise DataError(
+                f"{self.path}: cannot be used as the store of answers ({error}). Choose another annotate.responses, "
+                "or mend the file; the answers in it are not lost by running again."
+            ) from None
+
+
+def _storable(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 can hold."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

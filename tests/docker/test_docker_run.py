@@ -1,0 +1,184 @@
+"""The pipeline in containers: the same figures as without, and what is left when one is killed or Ctrl-C is pressed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.directory import read_json, read_manifest
+from tiny_project import Project
+
+pytestmark = pytest.mark.docker
+
+SMALL = {
+    "tracking.enabled": False,
+    "env.id": "FrozenLake-v1",
+    "collect.steps": 600,
+    "collect.n_envs": 4,
+    "collect.shard_steps": 250,
+    "annotate.n_pairs": 60,
+    "reward.ensemble": 2,
+    "reward.max_epochs": 3,
+    "agent.arms": ["preference", "random_policy", "extrinsic"],
+    "agent.steps": 256,
+    "evaluate.animation_steps": 2,
+    "evaluate.bootstrap": 20,
+}
+CORRIDOR = """
+import gymnasium as gym
+
+from laurel.envs import Room
+
+
+class Corridor(gym.Env):
+    observation_space = gym.spaces.Discrete(4)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action):
+        self.place = min(max(self.place + (1 if action else -1), 0), 3)
+        return self.place, float(self.place == 3), self.place == 3, False, {}
+
+
+class CorridorRoom(Room):
+    ids = ("Corridor-v0",)
+    description = "A corridor of four cells."
+    goal = "You walk right and reach the end of the corridor."
+
+    def caption(self, step):
+        if step.terminated:
+            return "You reach the end of the corridor."
+        moved = step.next_observation - step.observation
+        return "You walk right." if moved > 0 else "You walk left." if moved < 0 else "You bump into the wall."
+
+
+gym.register("Corridor-v0", Corridor, max_episode_steps=20)
+"""
+
+
+def begin(project: Project, image: str) -> subprocess.Popen[str]:
+    return project.start("pipeline", "run", "--runner", "docker", "--image", image, "--output", "out")
+
+
+def containers() -> dict[str, str]:
+    """Return function of a component -> the container that runs it."""
+    ids = docker("ps", "--quiet", "--filter", "label=laurel.run").split()
+    return {json.loads(docker("inspect", "--format", "{{json .Config.Cmd}}", id_))[-1]: id_ for id_ in ids}
+
+
+def docker(*arguments: str) -> str:
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def wait_for(step: str, log: Path) -> str:
+    """Return the container of a step whose own work has begun."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if f"laurel step {step}" in (log.read_text() if log.exists() else ""):
+            return containers()[step.replace("-", "_")]
+        time.sleep(0.05)
+    raise AssertionError(f"{step} has not begun")
+
+
+@dataclass
+class Ran:
+    project: Project
+    first: tuple[int, str]
+    """Exit code and standard error of the run in which a container was killed."""
+    left: list[str]
+    """What lay in the output after it."""
+    again: tuple[int, str]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory, image: str) -> Ran:
+    """A run whose train-reward was killed, and the same command once more."""
+    project = Project.create(tmp_path_factory.mktemp("docker") / "p", SMALL)
+    out = project.path / "out"
+    running = begin(project, image)
+    docker("kill", wait_for("train-reward", out / "pipeline.log"))
+    _, stderr = running.communicate(timeout=120)
+    first = running.returncode, stderr
+    left = sorted(file.name for file in out.iterdir())
+    running = begin(project, image)
+    _, stderr = running.communicate(timeout=300)
+    return Ran(project, first, left, (running.returncode, stderr))
+
+
+def test_a_container_that_is_killed(ran: Ran) -> None:
+    code, stderr = ran.first
+    assert code == 2
+    log = ran.project.path / "out" / "pipeline.log"
+    assert stderr.splitlines()[-1] == (
+        "laurel: step train-reward failed without a reason of its own: it was killed, or has a defect. "
+        f"What it said is in {log}."
+    )
+    assert ran.left == ["pipeline.log", "steps"]
+
+
+def test_running_it_again(ran: Ran) -> None:
+    code, stderr = ran.again
+    assert code == 0, stderr
+    assert "train-agents extrinsic: done (" in stderr
+    assert "KFP" not in stderr
+    read_manifest(ran.project.path / "out" / "reports", "evaluate")
+    assert not containers()
+
+
+def test_the_same_metrics_as_without_containers(ran: Ran, tmp_path: Path, warm_workers: None) -> None:
+    direct = Project.create(tmp_path, SMALL)
+    direct.run()
+    assert figures(ran.project.path / "out" / "reports") == figures(direct.output("evaluate"))
+
+
+def figures(reports: Path) -> dict[str, Any]:
+    metrics = read_json(reports / "metrics.json")
+    metrics.pop("seconds")
+    return metrics
+
+
+def test_files_are_the_callers(ran: Ran) -> None:
+    owner = ran.project.path.stat()
+    files = [ran.project.path / "out", *(ran.project.path / "out").rglob("*")]
+    assert {(file.stat().st_uid, file.stat().st_gid) for file in files} == {(owner.st_uid, owner.st_gid)}
+
+
+def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
+    """Of a pipeline whose environment is the user's own, in a file beside params.yaml."""
+    project = Project.create(tmp_path / "p", {**SMALL, "env.id": "corridor:Corridor-v0", "agent.steps": 1_000_000})
+    (project.path / "corridor.py").write_text(CORRIDOR)
+    running = begin(project, image)
+    try:
+        wait_for("train-agents", project.path / "out" / "pipeline.log")
+        assert containers()
+        running.send_signal(signal.SIGINT)
+        _, stderr = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 130
+    assert "the containers of this run were stopped" in stderr
+    assert "Traceback" not in stderr
+    assert not containers()
+    assert not (project.path / "out" / "reports").exists()
+
+
+def test_an_image_that_is_not_there(tmp_path: Path, image: str) -> None:
+    done = Project.create(tmp_path / "p", SMALL).laurel(
+        "pipeline", "run", "--runner", "docker", "--image", "laurel-python:never"
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "laurel: There is no image laurel-python:never: `make image` builds it, --image takes another."
+    )

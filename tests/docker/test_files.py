@@ -1,0 +1,128 @@
+"""What Docker is told in files, as far as it shows without an engine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tiny_project import REPOSITORY
+
+DOCKERFILE = (REPOSITORY / "docker" / "Dockerfile").read_text()
+COMPOSE = (REPOSITORY / "docker" / "compose.yaml").read_text()
+WHEELS = 18471
+
+
+@pytest.fixture
+def services() -> Any:
+    return yaml.safe_load(COMPOSE)["services"]
+
+
+def test_the_dockerfile() -> None:
+    instructions = re.findall(r"(?m)^([A-Z]+) (.*)$", DOCKERFILE)
+    assert {name for kind, value in instructions if kind == "FROM" for name in re.findall(" AS (.*)", value)} >= {
+        "cpu",
+        "gpu",
+        "mlflow",
+    }
+    assert "ENTRYPOINT" not in {kind for kind, _ in instructions}
+    assert [value for kind, value in instructions if kind == "USER"][-1] == "1000:1000"
+    assert not [value for kind, value in instructions if kind in ("COPY", "ADD") and value.startswith(". ")]
+
+
+def test_each_torch_comes_from_its_own_place() -> None:
+    """From PyTorch's index for the CPU, and for the GPU from where pip looks by itself."""
+    assert re.findall("ARG TORCH_INDEX_URL=(.*)", DOCKERFILE) == ["https://download.pytorch.org/whl/cpu", ""]
+
+
+def test_the_context_is_what_is_named() -> None:
+    lines = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    assert lines[1] == "*"
+    named = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert all((REPOSITORY / name).exists() for name in named)
+    copied = {name for line in re.findall(r"(?m)^COPY (?!--from)(.*)$", DOCKERFILE) for name in line.split()[:-1]}
+    assert copied == named
+
+
+def test_no_password_is_written_down(services: Any) -> None:
+    secrets = {
+        key: value
+        for service in services.values()
+        for key, value in service["environment"].items()
+        if "PASSWORD" in key
+    }
+    assert secrets.keys() == {"POSTGRES_PASSWORD", "PGPASSWORD"}
+    assert all(re.fullmatch(r"\$\{POSTGRES_PASSWORD:\?[^}]+\}", value) for value in secrets.values())
+    assert not re.search(r"://[^/\s]*:[^/\s]*@", COMPOSE)
+    assert ".env" in (REPOSITORY / ".gitignore").read_text().splitlines()
+
+
+def test_the_tracking_server(services: Any) -> None:
+    server = services["mlflow"]
+    options = dict(option.split("=", 1) for option in server["command"] if "=" in option)
+    assert {"mlflow:*", "localhost:*", "host.docker.internal:*"} <= set(options["--allowed-hosts"].split(","))
+    assert "*" not in options["--allowed-hosts"].split(",")
+    assert "${MLFLOW_HOSTNAME" in options["--cors-allowed-origins"]
+    volumes = dict(volume.split(":") for volume in server["volumes"])
+    assert options["--artifacts-destination"] in volumes.values()
+    assert server["environment"]["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert server["ports"] == ["${MLFLOW_ADDRESS:-127.0.0.1}:${MLFLOW_PORT:-5000}:5000"]
+    assert server["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    assert all(service["healthcheck"]["test"][0] == "CMD" for service in services.values())
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Settings of pip that name a folder of wheels and an index of files, with a server that serves them."""
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "one.whl").write_text("one")
+    (tmp_path / "pypi" / "simple").mkdir(parents=True)
+    (tmp_path / "pypi" / "two.whl").write_text("two")
+    (tmp_path / "private").write_text("private")
+    config = (
+        f"[global]\nfind-links = {tmp_path}/wheels\nextra-index-url = file://{tmp_path}/pypi/simple https://a.org/b\n"
+    )
+    (tmp_path / "pip.conf").write_text(config)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    environment = {**kept, "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_TIMEOUT": "7"}
+    command = [sys.executable, str(REPOSITORY / ".ci" / "pip_settings.py"), str(WHEELS), "serve"]
+    server = subprocess.Popen(command, env=environment)
+    yield environment
+    server.kill()
+    server.wait()
+
+
+def test_settings_of_pip_for_a_build(tmp_path: Path, wheels: dict[str, str]) -> None:
+    command = [sys.executable, str(REPOSITORY / ".ci" / "pip_settings.py"), str(WHEELS)]
+    printed = subprocess.run(command, env=wheels, capture_output=True, text=True, check=True).stdout
+    here = f"http://127.0.0.1:{WHEELS}{tmp_path}"
+    assert f"find-links = {here}/wheels\n" in printed
+    assert f"extra-index-url = {here}/pypi/simple https://a.org/b\n" in printed
+    assert "timeout = 7\n" in printed
+    assert fetch(f"{here}/wheels/one.whl") == "one"
+    assert fetch(f"{here}/pypi/two.whl") == "two"  # an index's files lie beside it
+    for path in ("/private", "/wheels/../private", "/pip.conf"):
+        assert fetch(f"{here}{path}") == "404"
+
+
+def fetch(url: str) -> str:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return str(error.code)
+        except urllib.error.URLError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

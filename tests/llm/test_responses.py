@@ -1,0 +1,178 @@
+"""The store of answers: nothing is asked twice, nothing that was answered is lost."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from laurel.errors import DataError
+from laurel.llm import responses
+from laurel.llm.chat import ChatRequest, Identity, Message, Reply, Sampling
+from laurel.llm.responses import Exchange, ResponseStore
+
+WHO = Identity("model-a", "rev", "http://127.0.0.1:1/v1")
+
+
+def request(text: str = "Which?", **sampling: object) -> ChatRequest:
+    return ChatRequest((Message("user", text),), Sampling(**sampling))  # type: ignore[arg-type]
+
+
+ONE = Reply("1")
+
+
+def exchange(text: str = "Which?", reply: Reply = ONE) -> Exchange:
+    asked = request(text)
+    return Exchange(asked.digest(WHO), WHO, asked, reply)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResponseStore:
+    return ResponseStore(tmp_path / "new" / "responses.db")
+
+
+def test_a_question_is_known_by_all_that_its_answer_depends_on() -> None:
+    asked = [
+        (request(), WHO),
+        (request("Who?"), WHO),
+        (ChatRequest((Message("system", "Which?"),)), WHO),
+        (request(temperature=0.5), WHO),
+        (request(seed=1), WHO),
+        (ChatRequest(request().messages, choices=("1", "2")), WHO),
+        (ChatRequest(request().messages, schema="{}"), WHO),
+        (request(), Identity("model-b", "rev", WHO.endpoint)),
+        (request(), Identity("model-a", "other", WHO.endpoint)),
+        (request(), Identity("model-a", "rev", "http://elsewhere")),
+    ]
+    digests = [question.digest(who) for question, who in asked]
+    assert len(set(digests)) == len(asked)
+    assert request().digest(WHO) == digests[0]
+
+
+texts = st.text(st.characters(codec=None), max_size=50)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(st.dictionaries(texts, texts, max_size=5), st.none() | st.dictionaries(texts, st.floats(-9, 0), max_size=3))
+def test_what_is_put_in_comes_out(
+    tmp_path_factory: pytest.TempPathFactory, answers: dict[str, str], logprobs: dict[str, float] | None
+) -> None:
+    path = tmp_path_factory.mktemp("store") / "r.db"
+    put = [exchange(text, Reply(answer, logprobs, 3, None, "length", 0.25)) for text, answer in answers.items()]
+    with ResponseStore(path) as store:
+        for one in put:
+            store.put(one)
+    with ResponseStore(path) as store:
+        found = store.get([*(one.key for one in put), "unknown"])
+    readable = {one.key: one for one in put}
+    assert found.keys() == readable.keys()
+    for key, reply in found.items():
+        expected = readable[key].reply
+        assert reply.text == expected.text.encode("utf-8", "backslashreplace").decode()
+        assert (reply.input_tokens, reply.output_tokens, reply.finish_reason, reply.seconds) == (
+            3,
+            None,
+            "length",
+            0.25,
+        )
+        if logprobs is not None and not any("\ud800" <= c <= "\udfff" for name in logprobs for c in name):
+            assert reply.logprobs == logprobs
+
+
+def test_many_keys_at_once(store: ResponseStore) -> None:
+    put = [exchange(str(number)) for number in range(3 * responses.MAX_VARIABLES)]
+    for one in put[::2]:
+        store.put(one)
+    assert store.get([one.key for one in put]).keys() == {one.key for one in put[::2]}
+    assert len(store) == len(put) / 2
+
+
+def test_the_first_answer_stays(store: ResponseStore) -> None:
+    store.put(exchange(reply=Reply("1")))
+    store.put(exchange(reply=Reply("2")))
+    assert [reply.text for reply in store.get([exchange().key]).values()] == ["1"]
+
+
+def test_two_processes_ask_each_question_once(store: ResponseStore) -> None:
+    other = ResponseStore(store.path)
+    keys = [exchange(str(number)).key for number in range(4)]
+    store.put(exchange("0"))
+    assert store.claim(keys[:3]) == set(keys[1:3])
+    assert store.claim(keys[:3]) == set(keys[1:3]), "what is claimed may be claimed again by the same"
+    assert other.claim(keys) == {keys[3]}
+    store.release([keys[1]])
+    other.release([keys[2]])  # not its own
+    assert other.claim(keys) == {keys[1], keys[3]}
+    store.put(exchange("2"))
+    assert other.get(keys).keys() == {keys[0], keys[2]}
+
+
+def test_the_claims_of_a_process_that_died_expire(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = exchange().key
+    assert store.claim([key]) == {key}
+    other = ResponseStore(store.path)
+    later = time.time() + responses.LEASE_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert other.claim([key]) == {key}
+    assert store.claim([key]) == set()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_responses import ResponseStore, exchange
+store = ResponseStore(Path(sys.argv[1]))
+for number in range(200):
+    one = exchange(str(number))
+    if store.claim([one.key]):
+        store.put(one)
+        print(one.key)
+"""
+
+
+def test_processes_that_begin_and_write_at_once(tmp_path: Path) -> None:
+    code = WRITER.format(tests=str(Path(__file__).parent))
+    command = [sys.executable, "-c", code, str(tmp_path / "responses.db")]
+    writers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    written = []
+    for writer in writers:
+        out, err = writer.communicate(timeout=120)
+        assert writer.returncode == 0, err
+        written += out.split()
+    assert sorted(written) == sorted({exchange(str(number)).key for number in range(200)})
+    assert len(ResponseStore(tmp_path / "responses.db")) == 200
+
+
+def test_what_was_put_survives_a_kill(tmp_path: Path) -> None:
+    code = WRITER.format(tests=str(Path(__file__).parent)).replace("print(one.key)", "print(one.key, flush=True)")
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "responses.db")], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    seen = [writer.stdout.readline().strip() for _ in range(20)]
+    writer.kill()
+    writer.wait()
+    assert set(seen) <= ResponseStore(tmp_path / "responses.db").get(seen).keys()
+
+
+def test_files_that_are_no_store(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database, but long enough to be taken for one" * 100)
+    with pytest.raises(DataError, match=r"text: cannot be used as the store of answers \(file is not a database\)"):
+        ResponseStore(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE recipes (name TEXT)")
+    with pytest.raises(DataError, match=r"other.db: is another program's database. Choose another annotate.responses"):
+        ResponseStore(tmp_path / "other.db")
+    with sqlite3.connect(tmp_path / "later.db") as later:
+        later.execute("PRAGMA user_version = 99")
+    with pytest.raises(DataError, match="in version 99 of the format, but 1 is needed"):
+        ResponseStore(tmp_path / "later.db")
+    with pytest.raises(DataError, match="text/below: cannot be used"):
+        ResponseStore(tmp_path / "text" / "below")

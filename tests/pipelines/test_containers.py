@@ -1,0 +1,165 @@
+"""KFP's Docker runner with an engine that a test plays: what a container gets, and what a user is told."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker
+import pytest
+from docker.errors import APIError, ImageNotFound
+from kfp.local import docker_task_handler
+
+from laurel.cli import main
+from tiny_project import Project
+
+SERVER = "https://someone:secret@mlflow.example.org"
+
+
+class Engine:
+    """Holds one image, and no container that would have to be stopped."""
+
+    def __init__(self, *images: str, security: tuple[str, ...] = ()) -> None:
+        self.here = images
+        self.security = security
+        self.images = self
+        self.containers = SimpleNamespace(list=lambda **_: [])
+
+    def get(self, name: str) -> Any:
+        if name not in self.here:
+            raise ImageNotFound(name)
+        return SimpleNamespace(tags=list(self.here), attrs={"RepoDigests": []}, labels={})
+
+    def pull(self, *_: str) -> Any:
+        raise APIError("refused", explanation="pull access denied")
+
+    def info(self) -> dict[str, Any]:
+        return {"SecurityOptions": self.security}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[dict[str, Any]]]]:
+    """Run the pipeline with steps that say they have begun and are gone, which KFP takes for success."""
+
+    def run(engine: Engine, image: str = "laurel-python:mine", **changes: Any) -> tuple[int, list[dict[str, Any]]]:
+        containers: list[dict[str, Any]] = []
+
+        def vanish(**arguments: Any) -> int:
+            containers.append(arguments)
+            sys.stdout.write("laurel step collect: begun\n")
+            return 0
+
+        monkeypatch.setattr(docker, "from_env", lambda: engine)
+        monkeypatch.setattr(docker_task_handler, "run_docker_container", vanish)
+        project = Project.create(tmp_path / "p", changes)
+        monkeypatch.chdir(project.path)
+        code = main(["pipeline", "run", "--runner", "docker", "--image", image, "--output", "out"])
+        return code, containers
+
+    return run
+
+
+def test_a_container_that_vanished_has_failed(started: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _ = started(Engine("laurel-python:mine"))
+    assert code == 2
+    assert "laurel: step collect failed without a reason of its own" in capsys.readouterr().err
+    assert not (tmp_path / "p" / "out" / "reports").exists()
+
+
+def test_what_a_container_gets(started: Any, tmp_path: Path) -> None:
+    _, (container, *_) = started(Engine("laurel-python:mine"))
+    assert container["image"] == "laurel-python:mine"
+    assert container["user"] == f"{os.getuid()}:{os.getgid()}"
+    assert container["shm_size"] == "2g"
+    assert container["working_dir"] == "/project"
+    (mount,) = container["mounts"]
+    assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == (str(tmp_path / "p"), "/project", True)
+    assert container["volumes"][str(tmp_path / "p" / "out" / "steps")]["mode"] == "rw"
+    assert len(container["labels"]["laurel.run"]) == 32
+
+
+def test_root_of_a_rootless_engine_is_the_caller(started: Any) -> None:
+    _, (container, *_) = started(Engine("laurel-python:mine", security=("name=rootless",)))
+    assert "user" not in container
+
+
+def test_a_server_is_logged_to(
+    started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER)
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "hidden")
+    _, (container, *_) = started(Engine("laurel-python:mine"))
+    assert container["environment"] == {"MLFLOW_TRACKING_URI": SERVER, "MLFLOW_TRACKING_TOKEN": "hidden"}
+    assert "network_mode" not in container
+    said = "".join(capsys.readouterr()) + (tmp_path / "p" / "out" / "pipeline.log").read_text()
+    assert "secret" not in said
+    assert "hidden" not in said
+    assert "not logged" not in said
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_a_server_of_this_machine_is_reached(started: Any, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://{host}:5000")
+    _, (container, *_) = started(Engine("laurel-python:mine"))
+    assert container["network_mode"] == "host"
+
+
+def test_a_database_is_out_of_reach(
+    started: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "hidden")
+    _, (container, *_) = started(Engine("laurel-python:mine"))
+    assert not container.get("environment")
+    assert capsys.readouterr().err.count("runs are not logged") == 1
+    started(Engine("laurel-python:mine"), **{"tracking.enabled": False})
+    assert "not logged" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("image", "sentence"),
+    [
+        ("laurel-python:never", "There is no image laurel-python:never: `make image` builds it"),
+        ("example.org/laurel-python:1", "is not here and cannot be pulled (pull access denied). `make image` builds"),
+    ],
+)
+def test_an_image_that_is_not_to_be_had(
+    started: Any, capsys: pytest.CaptureFixture[str], image: str, sentence: str
+) -> None:
+    code, containers = started(Engine("laurel-python:mine"), image)
+    assert (code, containers) == (2, [])
+    assert sentence in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_image_without_its_tag_is_found(started: Any) -> None:
+    _, (container, *_) = started(Engine("laurel-python", "laurel-python:latest"), "laurel-python")
+    assert container["image"] == "laurel-python"
+
+
+def test_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    assert run(tmp_path) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"laurel: No Docker engine answers at unix://{tmp_path}/docker.sock (No such file or directory). "
+        "Start it, set DOCKER_HOST, or use --runner process."
+    )
+
+
+def test_without_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    assert run(tmp_path) == 2
+    assert capsys.readouterr().err.endswith("which is not installed: pip install 'laurel[cloud]'\n")
+
+
+def run(path: Path) -> int:
+    project = Project.create(path / "p", {"tracking.enabled": False})
+    params = str(project.path / "params.yaml")
+    return main(["pipeline", "run", "--runner", "docker", "--params", params, "--output", str(path / "out")])
