@@ -169,10 +169,18 @@ def _is_cron_range(part: str, low: int, high: int, names: list[str]) -> bool:
     return len(ends) in (1, 2) and all(low <= end <= high for end in ends) and ends == sorted(ends)
 
 
+def host_of(url: str) -> str:
+    """Return the host that a URL names; an empty text if it names none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # of brackets without an address
+        return ""
+
+
 def api_endpoint(value: str, transport: str) -> str | None:
     """Check another address of the API: it is sent your credentials."""
     plain = value.startswith("http://")
-    host = urlsplit(value if "://" in value else f"https://{value}").hostname
+    host = host_of(value if "://" in value else f"https://{value}")
     if not host or ("://" in value and not value.startswith(("http://", "https://"))):
         return f"--api-endpoint is {shown(value)}, but must be an address such as https://europe-west4-aiplatform.googleapis.com"
     if plain and host not in LOOPBACK:

@@ -6,13 +6,12 @@ All that is wrong is said at once, before anything is sent. Contacts nothing, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from laurel import __version__
 from laurel.errors import LaurelError, ParamsError
@@ -117,6 +116,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     spec = found.attempt(lambda: _pipeline(options, params)) if params else None
     planned = None
     if params and spec:
+        found.remarks += _not_in_the_cloud(params)
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, options, found)
     if found.problems or params is None or spec is None or planned is None:
@@ -190,6 +190,20 @@ def _pipeline(options: Options, params: Params) -> Spec:
     return spec
 
 
+def _not_in_the_cloud(params: Params) -> Iterator[str]:
+    """Say which parameters name files of this machine, which the steps find in their image or nowhere."""
+    if ":" in params.env.id:
+        yield f"env.id is {params.env.id}: the image must hold the module {params.env.id.partition(':')[0]}."
+    places = {f"collect.policies[{i}].path": policy.path for i, policy in enumerate(params.collect.policies)}
+    places |= {
+        "annotate.embedding.model": Path(params.annotate.embedding.model),
+        "reward.encoder": Path(params.reward.encoder),
+    }
+    for key, place in places.items():
+        if place is not None and place.is_dir():
+            yield f"{key} is {place}, a folder of this machine: the image must hold it at the same place."
+
+
 def _branches(spec: Spec, params: Params) -> int:
     """Count the branches of training, as the pipeline's first step will."""
     check_parts(params, constant(spec, "plan", "collect_parts"))
@@ -253,13 +267,12 @@ def _tracking(uri: str, named: set[str], variables: dict[str, str], remarks: lis
     if not uri:
         remarks.append(f"the run is not logged to MLflow: {TRACKING_URI} is not set.")
         return None
-    parts = urlsplit(uri)
-    if parts.username or parts.password:
+    if re.match(r"[^/]+://[^/]*@", uri):
         return (
             f"{TRACKING_URI} holds a password, and the pipeline is stored in clear: set it without, and add "
             "--secret MLFLOW_TRACKING_USERNAME=... --secret MLFLOW_TRACKING_PASSWORD=..."
         )
-    if parts.scheme not in ("http", "https") or parts.hostname in forms.LOOPBACK:
+    if not uri.startswith(("http://", "https://")) or forms.host_of(uri) in ("", *forms.LOOPBACK):
         remarks.append(
             f"the run is not logged to MLflow: the steps cannot reach {TRACKING_URI}, which is of this machine."
         )

@@ -61,7 +61,10 @@ class Vertex:
 
     @property
     def _options(self) -> dict[str, Any]:
-        options = ClientOptions(api_endpoint=self.place.endpoint or f"{self.place.region}-aiplatform.googleapis.com")
+        endpoint = self.place.address
+        if self.place.transport == "grpc":
+            endpoint = endpoint.removeprefix("https://")  # which it always is
+        options = ClientOptions(api_endpoint=endpoint)
         return {"credentials": self._credentials, "transport": self.place.transport, "client_options": options}
 
     @cached_property
@@ -79,7 +82,8 @@ class Vertex:
             client = storage.Client(project=self.place.project, credentials=self._credentials)
             found = client.get_bucket(name, timeout=10, retry=Retry(if_exception_type(*_TRANSIENT), timeout=PATIENCE))
         location = (found.location or "").lower()
-        if location and not self.place.region.startswith(location):
+        pair_of_regions = re.fullmatch(r"[a-z]+\d", location)
+        if location and not pair_of_regions and not self.place.region.startswith(location):
             return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
         return None
 

@@ -20,6 +20,7 @@ from laurel.cli import STAGES, main
 from tiny_project import BY_NAME, UNTRACKED, Project
 
 COMMANDS = [[], *([stage.name] for stage in STAGES), ["show"], ["table"], ["ui"], ["export"], ["export", "minari"]]
+COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
 HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
 
 

@@ -9,13 +9,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from laurel import __version__
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
-from laurel.pipeline_cli import add_commands
+from laurel.pipeline_cli import add_commands, pipelines_module
 
 INTERRUPTED = 130
 
@@ -263,7 +262,7 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     from laurel.params import load_params
 
     params = load_params(options.params)
-    definition = _pipelines("definition")
+    definition = pipelines_module("definition")
     definition.compile_pipeline(options.output, params, image=options.image or definition.IMAGE)
     return say(f"{options.output}\n")
 
@@ -276,7 +275,7 @@ def _run_pipeline(options: argparse.Namespace) -> int:
 
     params = load_params(options.params)
     configure(options.params.parent)  # steps that are processes log where this machine's stages do
-    reports = _pipelines("local").run_locally(
+    reports = pipelines_module("local").run_locally(
         params,
         options.output,
         runner=options.runner,
@@ -287,16 +286,6 @@ def _run_pipeline(options: argparse.Namespace) -> int:
     )
     metrics = reports / "metrics.json"
     return say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")
-
-
-def _pipelines(module: str) -> ModuleType:
-    """Import a module of the pipeline, which needs KFP."""
-    try:
-        return importlib.import_module(f"laurel.pipelines.{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "kfp":
-            raise
-        raise LaurelError("The pipeline needs KFP, which is not installed: pip install 'laurel[cloud]'") from None
 
 
 def _export_minari(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from laurel.console import say, tell
 from laurel.errors import LaurelError
@@ -95,9 +95,12 @@ def add_commands(add: Add) -> None:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0.05 <= value <= 3600:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f'"{text}" is no number of seconds from 0.05 to 3600')
     return value
 
 
@@ -111,14 +114,14 @@ class _Backend(Protocol):
 
 def _submit(options: argparse.Namespace) -> int:
     _check_exclusive(options)
-    submission = _pipelines("submission").make_submission(_options(options), os.environ)
+    submission = pipelines_module("submission").make_submission(_options(options), os.environ)
     for remark in submission.remarks:
         tell(f"note: {remark}")
     return _submit_to_cluster(options, submission) if options.host else _submit_to_vertex(options, submission)
 
 
 def _options(options: argparse.Namespace) -> Options:
-    made: Options = _pipelines("submission").Options(
+    made: Options = pipelines_module("submission").Options(
         params=options.params,
         template=options.template,
         image=options.image,
@@ -151,7 +154,7 @@ def _check_exclusive(options: argparse.Namespace) -> None:
 
 
 def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> int:
-    request = _pipelines("request")
+    request = pipelines_module("request")
     place: Place = request.Place(_project(options), _region(options), options.api_endpoint, options.api_transport)
     for name, chosen, variable in (("project", options.project, PROJECT), ("region", options.region, REGION)):
         if not chosen:
@@ -174,7 +177,7 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
     if options.dry_run:
         return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
 
-    backend = _pipelines("vertex").Vertex(place)
+    backend = pipelines_module("vertex").Vertex(place)
     remark = backend.check_bucket(options.bucket)
     if remark:
         tell(f"note: {remark}")
@@ -189,7 +192,7 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
 
 
 def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> int:
-    request = _pipelines("request")
+    request = pipelines_module("request")
     body = request.run_request(
         submission.spec,
         request.platform_spec(submission.spec, submission.cluster_secrets),
@@ -204,7 +207,7 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
     if options.dry_run:
         return _dry_run(submission, url, body, region=None, full=options.dry_run == "full")
 
-    backend = _pipelines("cluster").Cluster(options.host, options.namespace)
+    backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
     experiment = options.experiment or submission.params.tracking.experiment
     if options.schedule:
         say(f"recurring run: {backend.schedule(body, experiment)}\n")
@@ -216,7 +219,7 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
 
 def _dry_run(submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool) -> int:
     """Print the request to standard output, and what will run to standard error."""
-    estimate = _pipelines("estimate")
+    estimate = pipelines_module("estimate")
     run = estimate.estimate(submission.spec, submission.params, submission.branches, region=region)
     tell(f"{run}\nnothing was sent.\n")
     shown = body if full else _shortened(body, submission.spec, estimate.summary(submission.spec))
@@ -258,7 +261,7 @@ def _commands(where: str) -> tuple[str, str]:
 @contextmanager
 def _leaving_the_run_alone(where: str) -> Iterator[None]:
     """Say that the run goes on where Ctrl-C or silence ends the following."""
-    follow = _pipelines("follow")
+    follow = pipelines_module("follow")
     again, stop = _commands(where)
     try:
         yield
@@ -271,7 +274,7 @@ def _leaving_the_run_alone(where: str) -> Iterator[None]:
 
 def _follow(options: argparse.Namespace, backend: _Backend, job: str) -> int:
     """Say every change until the run has ended; return the exit code."""
-    progress: Progress = _pipelines("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
+    progress: Progress = pipelines_module("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
     for line in progress.failures():
         tell(line)
     return 0 if progress.state == "succeeded" else RUN_FAILED
@@ -298,22 +301,23 @@ def _connect(options: argparse.Namespace) -> tuple[_Backend, str]:
     _check_exclusive(options)
     if options.host:
         namespace = f" --namespace {options.namespace}" if options.namespace else ""
-        backend: _Backend = _pipelines("cluster").Cluster(options.host, options.namespace)
+        backend: _Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
         return backend, f"{options.job} --host {options.host}{namespace}"
-    forms = _pipelines("forms")
+    forms = pipelines_module("forms")
     project, region = _project(options), _region(options)
     problems = [forms.project(project), forms.region(region)]
     if options.api_endpoint:
         problems.append(forms.api_endpoint(options.api_endpoint, options.api_transport))
     if any(problems):
         raise LaurelError("\n".join(filter(None, problems)))
-    place = _pipelines("request").Place(project, region, options.api_endpoint, options.api_transport)
-    return _pipelines("vertex").Vertex(place), _named(options.job, place)
+    place = pipelines_module("request").Place(project, region, options.api_endpoint, options.api_transport)
+    return pipelines_module("vertex").Vertex(place), _named(options.job, place)
 
 
 def _named(job: str, place: Place) -> str:
     """Return the options that name a run of Vertex AI to `status` and `cancel`."""
     elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
+    elsewhere += f" --api-transport {place.transport}" if place.transport != "rest" else ""
     return f"{job} --project {place.project} --region {place.region}{elsewhere}"
 
 
@@ -325,16 +329,16 @@ def _region(options: argparse.Namespace) -> str | None:
     return options.region or os.environ.get(REGION)
 
 
-def _pipelines(module: str) -> Any:
-    """Import a module of the pipeline, which needs packages of the extra `cloud`."""
+def pipelines_module(module: str) -> Any:
+    """Import a module of the pipeline.
+
+    Raises:
+        LaurelError: it needs a package of the extra `cloud`, which is not installed.
+    """
     try:
         return importlib.import_module(f"laurel.pipelines.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("kfp", "kfp_server_api", "google", "requests"):
             raise
-        _refuse(error.name or "")
-
-
-def _refuse(package: str) -> NoReturn:
-    what = "Vertex AI's client" if package.startswith("google") else "KFP"
-    raise LaurelError(f"This needs {what}, which is not installed: pip install 'laurel[cloud]'") from None
+        what = "Vertex AI's client" if (error.name or "").startswith("google") else "KFP"
+        raise LaurelError(f"This needs {what}, which is not installed: pip install 'laurel[cloud]'") from None

@@ -154,14 +154,15 @@ def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pyte
     assert devices == ("cpu", "cuda", "auto")
 
 
-def test_a_secret_is_never_shown(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:hunter2@mlflow.example.org")
+@pytest.mark.parametrize("uri", ["https://me:hunter2@mlflow.example.org", "postgresql://me:hunter2@db/mlflow"])
+def test_a_secret_is_never_shown(refused: Refused, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     said = refused("--secret", "MLFLOW_TRACKING_PASSWORD=hunter3", "--secret", "hunter4")
     assert any("MLFLOW_TRACKING_URI holds a password" in line and "--secret" in line for line in said)
     assert not any("hunter" in line for line in said)
 
 
-@pytest.mark.parametrize("uri", ["sqlite:////home/me/mlflow.db", "http://localhost:5000", "/home/me/runs"])
+@pytest.mark.parametrize("uri", ["sqlite:////home/me/mlflow.db", "http://localhost:5000", "/home/me/runs", "http://[x"])
 def test_a_tracking_server_of_this_machine_is_not_passed_on(
     project: Project, uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -171,6 +172,17 @@ def test_a_tracking_server_of_this_machine_is_not_passed_on(
     out, err = capsys.readouterr()
     assert "the run is not logged to MLflow: the steps cannot reach MLFLOW_TRACKING_URI" in err
     assert uri not in out
+
+
+def test_files_of_this_machine_are_remarked(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.path / "agent").mkdir()
+    project.change({"env.id": "corridor:Corridor-v0", "collect.policies": [{"kind": "checkpoint", "path": "agent"}]})
+    given = [part for pair in RIGHT.items() for part in pair]
+    assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
+    err = capsys.readouterr().err
+    assert "note: env.id is corridor:Corridor-v0: the image must hold the module corridor." in err
+    assert "note: collect.policies[0].path is agent, a folder of this machine" in err
+    assert err.count("note: ") == 3  # and one on MLflow
 
 
 # -- compiled pipelines ---------------------------------------------------------------------------
