@@ -18,7 +18,7 @@ def network(request: pytest.FixtureRequest) -> ActorCritic:
 
 def test_round_trip(tmp_path: Path, network: ActorCritic) -> None:
     save_policy(tmp_path / "deep" / "agent", network, arm="preference", seed=3)
-    loaded = load_policy(tmp_path / "deep" / "agent")
+    loaded = load_policy(str(tmp_path / "deep" / "agent"))  # as MLflow names what it has downloaded
     assert loaded.config() == network.config()
     features = np.random.default_rng(0).random((16, 4), dtype=np.float32)
     for a, b in zip(*(n.act(features, np.random.default_rng(1)) for n in (network, loaded)), strict=True):

@@ -128,6 +128,7 @@ def test_what_cannot_render_is_a_note_and_no_crash(play, broken, words):
     assert found.reason.endswith((".", ")"))
 
 
+@pytest.mark.filterwarnings("error")
 def test_an_environment_without_render_modes_is_a_note(play):
     found = play([0] * 20, env_id="LaurelBlind-v0")
     assert isinstance(found, NotRendered)

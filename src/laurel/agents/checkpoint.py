@@ -27,12 +27,13 @@ def save_policy(path: Path, network: ActorCritic, **extra: Any) -> None:
     write_json(path / CONFIG, {"network": network.config(), **extra})
 
 
-def load_policy(path: Path) -> ActorCritic:
+def load_policy(path: Path | str) -> ActorCritic:
     """Make the network of a directory again, on the CPU.
 
     Raises:
         DataError: the directory is missing, or a file in it is missing, damaged or does not fit the other.
     """
+    path = Path(path)  # MLflow names what it has downloaded by a string
     if not path.is_dir():
         raise DataError(
             f"{path}: no such directory; a trained agent is needed, e.g. data/agents/preference/seed-0. "

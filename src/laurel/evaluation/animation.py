@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ def record(
     """
     with _headless():
         try:
-            reference = make_reference(env, render_mode="rgb_array")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Gymnasium warns of what the note says
+                reference = make_reference(env, render_mode="rgb_array")
         except (EnvError, TypeError):  # the room was made from the same environment, so this is about `render_mode`
             return NotRendered(f"There is no animation: {env.id} has no render_mode rgb_array.")
         try:
