@@ -267,7 +267,7 @@ class AgentParams(Section):
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None
-    """Training runs at a time; null takes the number of cores."""
+    """Training runs at a time; null takes one a CPU that may be used, also in a container."""
     device: Device = "cpu"
     """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
     ppo: PPOParams = PPOParams()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,16 +48,17 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
         raise ParamsError(f"collect.parts is {parts}, but there are only {params.collect.steps} steps (collect.steps).")
     used = params.dump("seed", "env", "collect")
     stage = STAGE if part is None else PART
+    numbers = [part] if part is not None else list(range(parts))
+    collectors = [_Collector.of(params, number) for number in numbers]  # what is wrong is said before anything is made
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
-        numbers = [part] if part is not None else list(range(parts))
-        with progress(sum(steps_of(params, number) for number in numbers), "collect", "steps") as advance:
-            if len(numbers) == 1:
-                out.counts = dict(_collect(params, numbers[0], out.path, advance))
+        with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
+            if len(collectors) == 1:
+                out.counts = dict(collectors[0].collect(out.path, advance))
             else:
-                made = [(out.path / f".part-{number}", number) for number in numbers]
-                counts = [(place, _collect(params, number, place, advance)) for place, number in made]
-                out.counts = dict(join_trajectories(counts, out.path))
-                for place, _ in made:
+                places = [out.path / f".part-{number}" for number in numbers]
+                counts = [one.collect(place, advance) for one, place in zip(collectors, places, strict=True)]
+                out.counts = dict(join_trajectories(list(zip(places, counts, strict=True)), out.path))
+                for place in places:
                     shutil.rmtree(place)
         with Tracker(params, STAGE, {}, out).stage_run() as tracked:
             if tracked:
@@ -68,45 +70,59 @@ def track(run: Run, counts: Mapping[str, Any]) -> None:
     run.log_metrics({key: float(value) for key, value in counts.items()})
 
 
-def steps_of(params: Params, part: int) -> int:
-    """Return how many transitions a part collects."""
-    whole, rest = divmod(params.collect.steps, params.collect.parts)
-    return whole + (part < rest)
+@dataclass(frozen=True)
+class _Collector:
+    """Collects one part."""
 
+    params: Params
+    room: Room
+    behaviour: Behaviour
+    seed: int
+    """Of the environments."""
+    steps: int
+    """Transitions of this part."""
 
-def _collect(params: Params, part: int, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
-    """Collect one part into a directory; return its counts."""
-    from contextlib import closing
+    @staticmethod
+    def of(params: Params, part: int) -> _Collector:
+        from laurel.agents.behaviour import Behaviour
+        from laurel.envs import room_for
+        from laurel.seeding import derive_seed
 
-    from laurel.agents.behaviour import Behaviour, collect_steps
-    from laurel.data.trajectories import TrajectoryWriter, trajectory_schema
-    from laurel.envs import room_for
-    from laurel.envs.vector import make_vector
-    from laurel.seeding import derive_seed
+        collect = params.collect
+        if any(policy.kind != "random" for policy in collect.policies):
+            import torch
 
-    collect = params.collect
-    if any(policy.kind != "random" for policy in collect.policies):
-        import torch
+            torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
+        which = [str(part)] if part else []  # the first draws what a whole collection draws
+        policies_seed = derive_seed(params.seed, "collect", "policies", *which)
+        room = room_for(params.env)
+        behaviour = Behaviour(collect.policies, room, collect.n_envs, policies_seed)
+        whole, rest = divmod(collect.steps, collect.parts)
+        seed = derive_seed(params.seed, "collect", "envs", *which)
+        return _Collector(params, room, behaviour, seed, whole + (part < rest))
 
-        torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
-    path.mkdir(exist_ok=True)
-    which = [str(part)] if part else []  # the first draws what a whole collection draws
-    room = room_for(params.env)
-    policies_seed = derive_seed(params.seed, "collect", "policies", *which)
-    behaviour = Behaviour(collect.policies, room, collect.n_envs, policies_seed)
-    seed = derive_seed(params.seed, "collect", "envs", *which)
-    schema = trajectory_schema(room.observation_dtype, room.observation_size, *behaviour.uniform.action_shape)
-    steps = steps_of(params, part)
-    with closing(make_vector(params.env, room, collect.n_envs, seed)) as envs:
-        metadata = _metadata(params, room, envs.backend, seed, behaviour)
-        with TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer:
-            unfinished = collect_steps(envs, behaviour, steps, writer.write, advance)
-    return {
-        "transitions": steps,
-        "episodes": writer.episodes,
-        "unfinished_episodes": unfinished,
-        "shards": writer.shards,
-    }
+    def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
+        """Write shards into a directory; return what is in them."""
+        from contextlib import closing
+
+        from laurel.agents.behaviour import collect_steps
+        from laurel.data.trajectories import TrajectoryWriter, trajectory_schema
+        from laurel.envs.vector import make_vector
+
+        path.mkdir(exist_ok=True)
+        collect, room = self.params.collect, self.room
+        action_shape = self.behaviour.uniform.action_shape
+        schema = trajectory_schema(room.observation_dtype, room.observation_size, *action_shape)
+        with closing(make_vector(self.params.env, room, collect.n_envs, self.seed)) as envs:
+            metadata = _metadata(self.params, room, envs.backend, self.seed, self.behaviour)
+            with TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer:
+                unfinished = collect_steps(envs, self.behaviour, self.steps, writer.write, advance)
+        return {
+            "transitions": self.steps,
+            "episodes": writer.episodes,
+            "unfinished_episodes": unfinished,
+            "shards": writer.shards,
+        }
 
 
 def _metadata(params: Params, room: Room, backend: str, seed: int, behaviour: Behaviour) -> dict[str, Any]:
