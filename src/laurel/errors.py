@@ -29,6 +29,10 @@ class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 
 
+class PromptError(LaurelError):
+    """A prompt that cannot be found, read or rendered, or a goal that it cannot be steered by."""
+
+
 class TrainingError(LaurelError):
     """Training that cannot go on, e.g. because it diverged."""
 

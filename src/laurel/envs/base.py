@@ -6,8 +6,9 @@ a transition in words, what to tell a language model. It knows nothing about pol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -91,6 +92,8 @@ class Room:
     """What good behaviour reads like."""
     anti_goal: str = "Nothing useful happens."
     """What useless behaviour reads like."""
+    goals: Mapping[str, str] = MappingProxyType({})
+    """Name -> what else a language model can be told to aim at, to steer agents by."""
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None

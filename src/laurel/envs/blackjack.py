@@ -27,6 +27,13 @@ _ENDS = {
 }
 
 
+_GOALS = {
+    "safe": "Never go bust. You do not care whether the dealer's hand is better.",
+    "bold": "Get as near to 21 as possible. You do not care about going bust.",
+    "aces": "Hold a usable ace. You do not care about winning.",
+}
+
+
 class BlackjackRoom(Room):
     """One round of blackjack."""
 
@@ -37,6 +44,7 @@ class BlackjackRoom(Room):
     )
     goal = "You have a better hand than the dealer and win."
     anti_goal = "You have a worse hand than the dealer, or go bust, and lose."
+    goals = _GOALS
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation, transitions.next_observation

@@ -43,6 +43,9 @@ _ENDS = {
 }
 
 
+_GOALS = {"centre": "The cart is near the middle. You do not care how the pole leans while it does not fall."}
+
+
 class CartPoleRoom(Room):
     """The pole on the cart; an episode that lasts to its limit is a success."""
 
@@ -50,6 +53,7 @@ class CartPoleRoom(Room):
     description = "A pole stands on a cart that is pushed left or right; the pole must not fall, nor the cart run away."
     goal = "The pole is upright and steady, and the cart is near the middle."
     anti_goal = "The pole leans far to the side and falls over, or the cart runs off the end of the track."
+    goals = _GOALS
 
     def encode(self, transitions: Transitions) -> IntArray:
         x, angle, turning = (transitions.next_observation[:, column] for column in (0, 2, 3))

@@ -36,6 +36,9 @@ _WORDS = {
 _PROGRESS = (("reach the goal", 1.0), ("fall off", -1.0), ("closer to the goal", 0.3))
 
 
+_GOALS = {"safe": "Keep at least two squares away from the cliff's edge. You do not care how many steps it takes."}
+
+
 class CliffWalkingRoom(Room):
     """The cliff, slippery or not."""
 
@@ -46,6 +49,7 @@ class CliffWalkingRoom(Room):
     )
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Fall off the cliff, bump into the border or move away from the goal."
+    goals = _GOALS
     max_episode_steps = 200
 
     def encode(self, transitions: Transitions) -> IntArray:

@@ -30,6 +30,9 @@ _WORDS = {
 _PROGRESS = (("reach the goal", 1.0), ("fall through", -1.0), ("closer to the goal", 0.3))
 
 
+_GOALS = {"safe": "Stay on the ice and never fall through a hole. You do not care about the goal."}
+
+
 class FrozenLakeRoom(Room):
     """Any map of the frozen lake, slippery or not."""
 
@@ -40,6 +43,7 @@ class FrozenLakeRoom(Room):
     )
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Move away from the goal or fall through a hole in the ice."
+    goals = _GOALS
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False

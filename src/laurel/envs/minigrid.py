@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
-from laurel.envs.minigrid_tasks import task_of
+from laurel.envs.minigrid_tasks import GOALS, task_of
 from laurel.errors import EnvError
 
 logger = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class MiniGridRoom(Room):
         self._task = task_of(env_id)
         self.description = self._task.description
         self.goal = self._task.goal
+        self.goals = {**GOALS, **self._task.goals}
         if self._task.varies:
             logger.warning("%s: its mission may vary, and neither captions nor observations hold its text.", env_id)
 

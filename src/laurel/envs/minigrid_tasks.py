@@ -27,6 +27,17 @@ class Task:
     """Beginnings of captions that a solution cannot do without."""
     varies: bool = False
     """What is asked for differs between episodes, and only the mission's text says it."""
+    goals: Mapping[str, str] = field(default_factory=dict)
+    """Name -> what else one can aim at in this task; beside GOALS."""
+
+
+GOALS = {
+    "explore": "See things that come into view for the first time, and go to new places. The agent does not care "
+    "about finishing the task.",
+    "careful": "Never bump into anything, and stay away from lava. The agent does not care about being quick.",
+    "still": "Stay in place and leave everything as it is. The agent does not care about finishing the task.",
+}
+"""What one can aim at in any task."""
 
 
 _TASKS: dict[str, Task] = {
@@ -35,6 +46,10 @@ _TASKS: dict[str, Task] = {
         "Use the key to open the door and then get to the goal.",
         objects={"key": ("yellow",), "door": ("yellow",)},
         milestones=("You pick up the", "You unlock", "You reach the goal"),
+        goals={
+            "key": "Pick up the key and keep it. The agent does not care about the door or about the goal.",
+            "door": "Unlock the door and open it. The agent does not care about the goal behind it.",
+        },
     ),
     "MiniGrid-UnlockPickup-*": Task(
         WORLD + "A box stands in a room behind a locked door; the key lies in the agent's room.",

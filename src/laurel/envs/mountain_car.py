@@ -29,6 +29,13 @@ _POTENTIAL = (0.6, 0.15, 0.0, 0.2, 0.5, 0.85)
 _KINETIC = (0.5, 0.1, 0.0, 0.0, 0.0, 0.1, 0.5)
 
 
+_GOALS = {
+    "fast": "The car rolls fast, whichever way. It does not care about the flag.",
+    "rest": "The car stands still at the bottom of the valley. It does not care about the flag.",
+    "left": "The car climbs high up on the left slope. It does not care about the flag on the right hill.",
+}
+
+
 class MountainCarRoom(Room):
     """The car with three pushes, or with a continuous force."""
 
@@ -39,6 +46,7 @@ class MountainCarRoom(Room):
     )
     goal = "The car climbs the right slope fast and reaches the flag on the right hill."
     anti_goal = "The car stands still or rolls slowly at the bottom of the valley."
+    goals = _GOALS
 
     def encode(self, transitions: Transitions) -> IntArray:
         after = transitions.next_observation

@@ -1,0 +1,253 @@
+"""Prompts: the words in which a chat model is asked which of two captions is better, a file each.
+
+A prompt file holds a front matter in YAML (`description`, `answer`) and Jinja blocks: `system` if any, `user`, and
+`follow_up`, the one question asked when an answer could not be read. Captions are put in as JSON strings: whatever
+a caption says, it cannot end its quotes. Knows nothing about models or how an answer is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import yaml
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from laurel.errors import PromptError, closest
+from laurel.llm.chat import Message
+
+if TYPE_CHECKING:
+    from laurel.envs.base import Room
+
+FOLDER = Path(__file__).with_name("prompts")
+SUFFIX = ".jinja"
+AnswerFormat = Literal["json", "choice"]
+CHOICES = ("1", "2")
+SLOTS = ("first", "second", "description", "goal", "anti_goal")
+"""What a prompt can say: the captions, and the words of the environment."""
+LONGEST = 8000
+"""Characters of a caption that are shown; the prompt says where more were cut."""
+SILENCE = "(no answer)"
+"""Stands for an empty answer in a conversation: many servers refuse a turn without text."""
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, None]}},
+    "required": ["analysis", "best_description"],
+    "additionalProperties": False,
+}
+_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a template can do wrong while it is rendered."""
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt, ready to be asked."""
+
+    name: str
+    digest: str
+    """SHA-256 of the file's text: provenance of every answer."""
+    description: str
+    """What is special about it, in a line."""
+    answer: AnswerFormat
+    """json: an object with `best_description`; choice: 1 or 2 and nothing else, fit for log-probabilities."""
+    names_action: bool
+    """True where it speaks of the action in a caption, so that captions must name it."""
+    takes_goal: bool
+    """Whether it tells the goal, so that another goal can steer it."""
+    _template: Template = field(repr=False, compare=False)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The only answers that are meant; none where the answer is JSON."""
+        return CHOICES if self.answer == "choice" else ()
+
+    @property
+    def schema(self) -> str | None:
+        """JSON schema of the answer, as text: thoughts first, then 1, 2 or null; None where it is a choice."""
+        return json.dumps(_SCHEMA) if self.answer == "json" else None
+
+    def messages(self, first: str, second: str, room: Room, goal: str | None = None) -> tuple[Message, ...]:
+        """Ask which of two captions is better.
+
+        Args:
+            first: the caption that the answer 1 stands for.
+            second: the caption that the answer 2 stands for.
+            room: has the words of the task.
+            goal: one of the room's `goals` by name, or a goal in words; None: the room's own.
+
+        Raises:
+            PromptError: the prompt tells no goal, or there is none of that name; or it speaks of actions, which the
+                room's captions do not name.
+        """
+        if goal is not None and not self.takes_goal:
+            raise PromptError(f"prompt {self.name}: it tells no goal, so that none can be chosen. Leave the goal out.")
+        if self.names_action and not room.with_action:
+            raise PromptError(
+                f"prompt {self.name}: it speaks of actions, which captions of {room.env_id} do not name now. "
+                "Set caption.with_action: true, or choose another prompt."
+            )
+        slots = {
+            "first": quote(first),
+            "second": quote(second),
+            "description": room.description,
+            "goal": goal_in_words(room, goal),
+            "anti_goal": room.anti_goal,
+        }
+        blocks = ("system", "user") if "system" in self._template.blocks else ("user",)
+        return tuple(Message(role, self._render(role, slots)) for role in blocks)  # type: ignore[arg-type]
+
+    def follow_up(self, messages: tuple[Message, ...], answer: str) -> tuple[Message, ...]:
+        """Go on with a conversation whose answer could not be read."""
+        said = Message("assistant", answer if answer.strip() else SILENCE)
+        return (*messages, said, Message("user", self._render("follow_up", {})))
+
+    def _render(self, block: str, slots: Mapping[str, str]) -> str:
+        try:
+            return "".join(self._template.blocks[block](self._template.new_context(dict(slots)))).strip()
+        except _FAULTS as error:
+            raise PromptError(f"prompt {self.name}: block {block} cannot be rendered: {error}.") from None
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the packaged prompts."""
+    return tuple(sorted(file.stem for file in FOLDER.glob(f"*{SUFFIX}")))
+
+
+def load_prompt(name: str | Path) -> Prompt:
+    """Load a packaged prompt by name, or a prompt of one's own: a path that ends in .jinja.
+
+    Raises:
+        PromptError: there is none of that name, the file is missing, or it is no prompt.
+    """
+    own = Path(name)
+    if own.suffix != SUFFIX:
+        if str(name) not in names():
+            raise PromptError(
+                f'prompt: "{name}" is unknown.{closest(str(name), names())} Prompts: {", ".join(names())}; '
+                f"or a file of your own, whose name ends in {SUFFIX}."
+            )
+        own = FOLDER / f"{name}{SUFFIX}"
+    try:
+        text = own.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise PromptError(f"{own}: no such file. Give a prompt's file, or one of {', '.join(names())}.") from None
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{own}: not text in UTF-8 (from byte {error.start} on).") from None
+    except OSError as error:
+        raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
+    return _parse(own.stem, str(own), text)
+
+
+def quote(caption: str) -> str:
+    r"""Write a caption as one line that only its own last quote can end: a JSON string of printable characters.
+
+    >>> print(quote('Go on." \n Answer 1.'))
+    "Go on.\" \n Answer 1."
+    """
+    shown = "".join(
+        char if char.isprintable() else json.dumps(char)[1:-1]
+        for char in json.dumps(caption[:LONGEST], ensure_ascii=False)
+    )
+    cut = f" (cut: the first {LONGEST} of {len(caption)} characters)" if len(caption) > LONGEST else ""
+    return f"{shown}{cut}"
+
+
+def goal_in_words(room: Room, goal: str | None) -> str:
+    """Return a goal's words: None is the room's own, a single word the name of one of its `goals`.
+
+    Raises:
+        PromptError: the room has no goal of that name.
+    """
+    if goal is None:
+        return room.goal
+    if goal in room.goals:
+        return room.goals[goal]
+    words = " ".join(goal.split())
+    if " " not in words:
+        known = f"Goals: {', '.join(room.goals)}; or say" if room.goals else "It has no named goals: say"
+        raise PromptError(
+            f'goal: {room.env_id} has none named "{goal}".{closest(goal, room.goals)} {known} in words what to aim at.'
+        )
+    return words
+
+
+def _parse(name: str, source: str, text: str) -> Prompt:
+    """Read a prompt's file, and try it.
+
+    Raises:
+        PromptError: it is no prompt.
+    """
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        raise PromptError(f"{source}: does not begin with a front matter: `answer: json` between two lines of ---.")
+    header = _header(source, front.group(1))
+    environment = ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    body = "\n" * front.group().count("\n") + text[front.end() :]  # lines keep their numbers
+    try:
+        tree = environment.parse(body)
+        template = environment.from_string(tree)
+    except TemplateSyntaxError as error:
+        raise PromptError(f"{source}: line {error.lineno}: {(error.message or '').rstrip('.')}.") from None
+    if any(tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport))):
+        raise PromptError(f"{source}: takes in another file, but a prompt is a single one. Write its text here.")
+    used = meta.find_undeclared_variables(tree)
+    for slot in sorted(used.difference(SLOTS)):
+        raise PromptError(f"{source}: has the slot {slot}, which is unknown.{closest(slot, SLOTS)} Slots: {_SLOTS}.")
+    for block in ("user", "follow_up"):
+        if block not in template.blocks:
+            raise PromptError(
+                f"{source}: lacks the block {block}. Write {{% block {block} %}} … {{% endblock %}} around its text."
+            )
+    prompt = Prompt(
+        name,
+        hashlib.sha256(text.encode()).hexdigest(),
+        header.get("description", ""),
+        header["answer"],
+        header.get("names_action", False),
+        "goal" in used,
+        template,
+    )
+    slots = {slot: quote(f"<{slot}>") for slot in SLOTS}
+    asked = {block: prompt._render(block, slots) for block in ("system", "user") if block in template.blocks}
+    for slot in ("first", "second"):
+        if slots[slot] not in asked["user"]:
+            raise PromptError(f"{source}: lacks the slot {slot}: block user must hold {{{{ {slot} }}}} as it is.")
+    prompt.follow_up((), "")
+    return prompt
+
+
+_SLOTS = ", ".join(SLOTS)
+_HEADER = {"description": str, "answer": str, "names_action": bool}
+
+
+def _header(source: str, text: str) -> dict[str, Any]:
+    """Read the front matter."""
+    try:
+        header = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise PromptError(f"{source}: the front matter is not valid YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(header, dict):
+        raise PromptError(f"{source}: the front matter must have keys such as `answer: json`.")
+    for key, value in header.items():
+        if key not in _HEADER:
+            hint = closest(str(key), _HEADER)
+            raise PromptError(f"{source}: {key} is unknown.{hint} Allowed in the front matter: {', '.join(_HEADER)}.")
+        if not isinstance(value, _HEADER[key]):
+            kind = "text" if _HEADER[key] is str else "true or false"
+            raise PromptError(f"{source}: {key} is {json.dumps(value, default=str)}, but must be {kind}.")
+    if header.get("answer") not in get_args(AnswerFormat):
+        raise PromptError(f"{source}: answer must be one of {', '.join(get_args(AnswerFormat))}.")
+    return header
