@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -79,6 +80,22 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def _quantity(value: str) -> str:
     if not re.fullmatch(r"[1-9]\d*([EPTGMK]i?)?", value):
         raise ValueError(f"is {shown(value)}, but must be a quantity such as 16G or 512Mi.")
+    return value
+
+
+def _address(value: str) -> str:
+    """Take http(s)://host/path alone; what may hold a secret is refused without being shown."""
+    url = urlsplit(value)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError("must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1.")
+    if url.username is not None or url.password is not None or url.query or url.fragment:
+        raise ValueError("must hold no user, password, query or fragment: a key belongs in the environment.")
+    return value.rstrip("/")
+
+
+def _variable(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or value.startswith("sk_"):
+        raise ValueError("must be the name of an environment variable such as OPENAI_API_KEY, not the key itself.")
     return value
 
 
@@ -192,6 +209,33 @@ class ScriptedParams(Section):
     """Differences of utility up to this are ties."""
     first_bias: Probability = 0.0
     """Probability that the teacher just names the first of the two."""
+
+
+class OpenAIParams(Section):
+    """A chat model behind an OpenAI-compatible address: OpenAI's own, vLLM, Ollama, llama.cpp, a gateway."""
+
+    model: str
+    """As the server names it."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Address of the server up to and with its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
+    api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
+    """Environment variable that holds the key, never the key itself. A server at http:// needs none."""
+    temperature: NonNegative = 0.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
+    max_tokens: Count = 512
+    """Tokens of an answer at most."""
+    max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 32
+    """Requests on their way at once, at most; fewer while the server is slow or refuses."""
+    requests_per_minute: Count | None = None
+    """null: no limit but what the server says in its headers."""
+    tokens_per_minute: Count | None = None
+    """Of questions and answers, an answer counted with max_tokens; null: no limit but what the server says."""
+    timeout_seconds: Positive = 60.0
+    """For one attempt, from connecting to the last byte."""
+    retries: Annotated[int, Field(ge=0, le=20)] = 6
+    """Further attempts at a request that failed for the moment."""
+    structured: bool = True
+    """Hold the server to the JSON schema of the answer, where it can be."""
 
 
 class AnnotateParams(Section):

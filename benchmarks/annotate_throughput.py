@@ -1,0 +1,206 @@
+"""How much of what a chat server offers is used: of a limit of 50 requests a second, and of a server without one.
+
+The server runs in a process of its own. Of the limit only the headers of its answers tell. Beside the client for
+servers without a limit runs a bare one of aiohttp. Run it with: python benchmarks/annotate_throughput.py
+"""
+
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
+from laurel.llm.openai_chat import OpenAIChat
+from laurel.params import OpenAIParams
+
+RESULTS = Path(__file__).resolve().parent / "results"
+QUESTION = "Which of the two is better? " + "The agent moves towards the goal. " * 20
+LIMIT, LIMITED_LATENCY, LIMITED_IN_FLIGHT = 50.0, 0.8, 64
+WARM_UP, MEASURED = 5.0, 30.0
+LATENCY, IN_FLIGHT, REQUESTS, REPEATS = 0.2, 256, 10_000, 3
+ANSWER = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "A"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 180, "completion_tokens": 1, "total_tokens": 181},
+}
+
+
+def main() -> None:
+    """Measure both, print the results and write them."""
+    limited()
+    unlimited()
+
+
+def limited() -> None:
+    """Ask a server that takes 50 requests a second, and tells so, as fast as it lets us."""
+    load = os.getloadavg()
+    with _server("limited") as url:
+        begun = time.time()
+        for _, answer in _model(url, LIMITED_IN_FLIGHT).ask(_requests(until=begun + WARM_UP + MEASURED)):
+            assert isinstance(answer, Reply), answer
+        log = asyncio.run(_log(url))
+    warm = [status for when, status in log if WARM_UP <= when - begun < WARM_UP + MEASURED]
+    share = round(warm.count(200) / (LIMIT * MEASURED), 4)
+    refused = sum(status == 429 for _, status in log)
+    _write(
+        "annotate_throughput_limited",
+        value=share,
+        unit="share of a limit of 50 requests/s (0.8 s latency), told by headers alone, that is reached",
+        target=">= 0.95, and no request refused after the first 5 s",
+        met=share >= 0.95 and 429 not in warm,
+        peer="requests refused with status 429 after the first 5 s, and in them",
+        peer_value=[warm.count(429), refused - warm.count(429)],
+        load=load,
+    )
+
+
+def unlimited() -> None:
+    """Ask a server without a limit, in turns with a bare client."""
+    load = os.getloadavg()
+    rates, bare = [], []
+    with _server("unlimited") as url:
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            requests = (request for request, _ in zip(_requests(), range(REQUESTS), strict=False))
+            done = sum(isinstance(answer, Reply) for _, answer in _model(url, IN_FLIGHT).ask(requests))
+            assert done == REQUESTS
+            rates.append(REQUESTS / (time.perf_counter() - began))
+            began = time.perf_counter()
+            asyncio.run(_bare(url))
+            bare.append(REQUESTS / (time.perf_counter() - began))
+    rate = round(sorted(rates)[REPEATS // 2])
+    _write(
+        "annotate_throughput_unlimited",
+        value=rate,
+        unit="requests/s with 256 in flight at 0.2 s latency (1280 at most), median of 3 runs from start to end",
+        target=">= 1000",
+        met=rate >= 1000,
+        peer="requests/s of a bare aiohttp client, the same way",
+        peer_value=round(sorted(bare)[REPEATS // 2]),
+        load=load,
+    )
+
+
+def _write(name: str, load: tuple[float, float, float], **fields: Any) -> None:
+    result = {
+        "benchmark": name,
+        **fields,
+        "command": "python benchmarks/annotate_throughput.py",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "load": f"{load[0]:.1f} processes over the last minute before the start",
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("openai", "aiohttp", "laurel")},
+        },
+        "date": date.today().isoformat(),
+    }
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    sys.stdout.write(path.read_text())
+
+
+def _model(url: str, in_flight: int) -> OpenAIChat:
+    return OpenAIChat(OpenAIParams(model="m", base_url=url, max_in_flight=in_flight))
+
+
+def _requests(until: float = float("inf")) -> Iterator[ChatRequest]:
+    for number in count():
+        if time.time() > until:
+            return
+        yield ChatRequest((Message("user", f"{number}: {QUESTION}"),), Sampling(max_tokens=16))
+
+
+async def _bare(url: str) -> None:
+    numbers = iter(range(REQUESTS))
+
+    async def worker(session: aiohttp.ClientSession) -> None:
+        for number in numbers:
+            message = {"role": "user", "content": f"{number}: {QUESTION}"}
+            body = {"model": "m", "messages": [message], "temperature": 0.0, "max_tokens": 16}
+            async with session.post(f"{url}/chat/completions", json=body) as response:
+                (await response.json())["choices"][0]["message"]["content"]
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        await asyncio.gather(*(worker(session) for _ in range(IN_FLIGHT)))
+
+
+async def _log(url: str) -> list[tuple[float, int]]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/log") as response:
+        return await response.json()
+
+
+@contextmanager
+def _server(kind: str) -> Iterator[str]:
+    command = [sys.executable, __file__, kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.terminate()
+
+
+async def _serve(limit: float | None, latency: float) -> None:
+    """Answer; a limit is a bucket of one second's requests that fills evenly."""
+    log: list[tuple[float, int]] = []
+    answer = json.dumps(ANSWER).encode()
+    left, at = limit or 0.0, time.time()
+
+    async def chat(request: web.Request) -> web.Response:
+        nonlocal left, at
+        await request.read()
+        status, headers = 200, {}
+        if limit is not None:
+            now = time.time()
+            left, at = min(limit, left + (now - at) * limit), now
+            status = 200 if left >= 1 else 429
+            left -= status == 200
+            log.append((now, status))
+            headers = {
+                "x-ratelimit-limit-requests": f"{limit:.0f}",
+                "x-ratelimit-remaining-requests": str(int(left)),
+                "x-ratelimit-reset-requests": f"{(limit - left) / limit * 1000:.0f}ms",
+            }
+        if status == 429:
+            return web.json_response({"error": {"message": "Rate limit reached"}}, status=429, headers=headers)
+        await asyncio.sleep(latency)
+        return web.Response(body=answer, content_type="application/json", headers=headers)
+
+    async def told(request: web.Request) -> web.Response:
+        return web.json_response(log)
+
+    app = web.Application()
+    app.add_routes([web.post("/v1/chat/completions", chat), web.get("/v1/log", told)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    sys.stdout.write(f"{runner.addresses[0][1]}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["limited"]:
+            asyncio.run(_serve(LIMIT, LIMITED_LATENCY))
+        case ["unlimited"]:
+            asyncio.run(_serve(None, LATENCY))
+        case _:
+            main()

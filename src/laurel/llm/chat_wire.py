@@ -1,0 +1,173 @@
+"""Chat completions as OpenAI's protocol has them: a request's JSON, and a reply read from an answer's.
+
+Knows what servers differ in; knows nothing of networks, limits or retries.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from laurel.llm.chat import ChatRequest, Reply
+
+logger = logging.getLogger(__name__)
+
+CHOICE_TOKENS = 4
+"""Tokens of an answer that is a choice: a space or a quotation mark may come first."""
+BYTES_PER_TOKEN = 4
+"""About, in English."""
+_OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
+"""Fields that no answer depends on if the server does not know them, or not these values."""
+_REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
+
+
+class BrokenAnswerError(Exception):
+    """What a server sent is no chat completion."""
+
+
+class Dialect:
+    """What a server takes, as far as it has said: fields that it refuses are left out for the rest of a run.
+
+    A limit to the length of an answer is `max_tokens` at most servers and `max_completion_tokens` at OpenAI's own;
+    where one is refused the other is tried.
+    """
+
+    def __init__(self, model: str, length: str = "max_tokens", structured: bool = True) -> None:
+        self._model = model
+        self._length = length
+        self._left_out = set() if structured else {"response_format"}
+
+    def body(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the JSON of a request."""
+        sampling = request.sampling
+        length = min(sampling.max_tokens, CHOICE_TOKENS) if request.choices else sampling.max_tokens
+        body: dict[str, Any] = {
+            "model": self._model,
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+            "temperature": sampling.temperature,
+            self._length: length,
+        }
+        if sampling.top_p != 1.0:
+            body["top_p"] = sampling.top_p
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed
+        if request.choices:
+            body |= {"logprobs": True, "top_logprobs": 20}
+        elif request.schema is not None:
+            schema = {"name": "answer", "schema": json.loads(request.schema), "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return {field: value for field, value in body.items() if field not in self._left_out}
+
+    def adapt(self, body: Mapping[str, Any], error: Any, message: str) -> bool:
+        """Learn from a refusal (400 or 422) of `body`; return whether the request is worth another try.
+
+        Args:
+            body: what was sent, maybe before the dialect last changed.
+            error: the server's error object.
+            message: its text.
+        """
+        param = str(error.get("param") or "") if isinstance(error, Mapping) else ""
+        named = {field for field in body if field == param or ("_" in field and field in message)}
+        if "logprobs" in body and "logprobs" in f"{param} {message}":
+            named |= {"logprobs", "top_logprobs"}
+        if not named & _OPTIONAL and not _REFUSAL.search(message):
+            return False  # e.g. "max_tokens is too large for this context"
+        for length, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
+            if length in named and not _is_too_long(message):
+                if self._length == length and other not in self._left_out:
+                    self._left_out.add(length)  # never back again
+                    self._length = other
+                    logger.debug("The server takes %s instead of %s.", other, length)
+                return self._length != length
+        droppable = named & (_OPTIONAL | {"seed", "temperature", "top_p"})
+        new = droppable - self._left_out
+        if new:
+            self._left_out |= new
+            logger.warning(
+                'The server does not take %s for model "%s", so the rest of the run goes on without. It says: %s',
+                " and ".join(sorted(new)),
+                self._model,
+                message,
+            )
+        return bool(droppable)
+
+
+def _is_too_long(message: str) -> bool:
+    return re.search(r"context length|too large|too long|maximum context", message, re.IGNORECASE) is not None
+
+
+def tokens_of(request: ChatRequest) -> float:
+    """Return about how many tokens a request costs, as servers count them before it is answered: with its limit."""
+    length = min(request.sampling.max_tokens, CHOICE_TOKENS) if request.choices else request.sampling.max_tokens
+    return sum(len(message.content.encode()) for message in request.messages) / BYTES_PER_TOKEN + length
+
+
+def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:
+    """Read an answer.
+
+    Raises:
+        BrokenAnswerError: it is no chat completion.
+    """
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        raise BrokenAnswerError("the answer is not JSON, or not whole") from None
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and not answer.get("choices"):
+        raise BrokenAnswerError(f"the answer holds an error: {answer['error'].get('message')}")
+    try:
+        choice = answer["choices"][0]
+        message = choice["message"]
+        text = message["content"] or message.get("refusal") or ""
+        if not isinstance(text, str):
+            raise BrokenAnswerError("the answer's text is no text")
+        usage = answer.get("usage") or {}
+        return Reply(
+            text=text,
+            logprobs=_logprobs(choice.get("logprobs"), request.choices) if request.choices else None,
+            input_tokens=usage.get("prompt_tokens"),
+            output_tokens=usage.get("completion_tokens"),
+            finish_reason=choice.get("finish_reason") or "stop",
+            seconds=seconds,
+        )
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise BrokenAnswerError("the answer is no chat completion") from None
+
+
+def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
+    """Return the normalised log-probability of each choice, from the first token that says anything.
+
+    A choice that is not among the likeliest tokens is given the least of theirs, which it cannot exceed.
+    """
+    if not told or not told.get("content"):
+        return None
+    first = next((token for token in told["content"] if _plain(token["token"])), None)
+    if first is None or not first.get("top_logprobs"):
+        return None
+    mass: dict[str, float] = {}
+    for token in first["top_logprobs"]:
+        choice = _choice_of(_plain(token["token"]), choices)
+        if choice is not None:
+            mass[choice] = mass.get(choice, 0.0) + math.exp(token["logprob"])
+    if not any(mass.values()):
+        return None
+    floor = math.exp(min(token["logprob"] for token in first["top_logprobs"])) or 1e-12
+    masses = {choice: mass.get(choice) or floor for choice in choices}
+    total = sum(masses.values())
+    return {choice: math.log(value / total) for choice, value in masses.items()}
+
+
+def _plain(token: str) -> str:
+    return token.strip(" \t\r\n\"'`*([Ġ▁").casefold()
+
+
+def _choice_of(token: str, choices: tuple[str, ...]) -> str | None:
+    """Return the choice that a token is, or alone can be the beginning of."""
+    if not token:
+        return None
+    exact = [choice for choice in choices if _plain(choice) == token]
+    begun = [choice for choice in choices if _plain(choice).startswith(token)]
+    return exact[0] if exact else begun[0] if len(begun) == 1 else None

@@ -1,0 +1,183 @@
+"""A chat model behind an OpenAI-compatible server: OpenAI's own, vLLM, SGLang, Ollama, llama.cpp, a gateway.
+
+Every request ends as a reply or as a failure; what passes is tried again, within the server's limits. Knows nothing
+about captions, prompts or labels. The environment gives the key alone: OPENAI_BASE_URL is not read, for where answers
+come from is a parameter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Iterator
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+
+from laurel.llm import retries
+from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
+from laurel.llm.chat_wire import BrokenAnswerError, Dialect, read_reply, tokens_of
+from laurel.llm.concurrently import concurrently
+from laurel.llm.limits import Limits, retry_after
+from laurel.llm.retries import Breaker, TransientError
+from laurel.params import OpenAIParams
+
+OPENAI = "https://api.openai.com/v1"
+PATIENCE = 4.0
+"""A request is given up when its attempts and waits took so many times the timeout of an attempt."""
+
+
+class OpenAIChat:
+    """Implements `laurel.llm.chat.ChatModel`.
+
+    Args:
+        params: server, model, limits.
+        backoff: seconds of the first wait before a further attempt, at most.
+
+    Raises:
+        RefusedError: the environment lacks the key.
+    """
+
+    def __init__(self, params: OpenAIParams, *, backoff: float = 0.5) -> None:
+        self._params = params
+        self._backoff = backoff
+        self.identity = Identity(model=params.model, endpoint=params.base_url or OPENAI)
+        self._key()
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield (number of the request, answer) as answers come in; see `ChatModel`.
+
+        Raises:
+            RefusedError: every further request would fail alike, or the server has gone.
+        """
+        run = _Run(self._params, self.identity, self._key(), self._backoff)
+        return concurrently(requests, run.answer, self._params.max_in_flight, run.close)
+
+    def _key(self) -> str:
+        """Return the key from the environment; empty where none is set and none needed.
+
+        OpenAI's key is never sent unencrypted to another machine; one that params.yaml names for a server is.
+        """
+        name = self._params.api_key_env
+        url = urlsplit(self.identity.endpoint)
+        key = os.environ.get(name, "").strip()
+        if url.scheme == "https" and not key:
+            raise RefusedError(
+                f"{self.identity.endpoint} needs a key: set the environment variable {name}, "
+                "or name another in annotate.openai.api_key_env."
+            )
+        local = url.hostname in ("localhost", "::1") or (url.hostname or "").startswith("127.")
+        return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
+
+
+class _Run:
+    """One run over many requests: the connection, and what was learned of the server."""
+
+    def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float) -> None:
+        self._params = params
+        self._identity = identity
+        self._secrets = (key,) if key else ()
+        self._backoff = backoff
+        own = identity.endpoint == OPENAI
+        self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
+        self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
+        self._breaker = Breaker(identity.endpoint)
+        self._client = openai.AsyncOpenAI(
+            api_key=key or "none",  # the package asks for one
+            base_url=identity.endpoint,
+            max_retries=0,
+            timeout=params.timeout_seconds,
+            http_client=openai.DefaultAioHttpClient(
+                timeout=params.timeout_seconds,
+                limits=httpx2.Limits(max_connections=params.max_in_flight),
+            ),
+        )
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def answer(self, request: ChatRequest) -> Reply | Failure:
+        """Ask until there is a reply, or no sense in asking again."""
+        spent = 0.0
+
+        async def attempt() -> Reply | Failure:
+            nonlocal spent
+            async with self._limits.window.place():
+                await self._limits.turn(tokens_of(request))
+                began = time.monotonic()
+                try:
+                    return await self._attempt(request, began)
+                except TransientError as error:
+                    if error.congested:
+                        self._limits.window.shrink(began)
+                    self._breaker.failed(error)
+                    raise
+                finally:
+                    spent += time.monotonic() - began
+
+        attempts = retries.retrying(
+            self._params.retries + 1, lambda: spent, PATIENCE * self._params.timeout_seconds, self._backoff
+        )
+        try:
+            outcome: Reply | Failure = await attempts(attempt)
+        except TransientError as error:
+            tries = attempts.statistics["attempt_number"]
+            failure = Failure(f"after {tries} attempts: {error.reason}")
+            self._breaker.exhausted(failure)
+            return failure
+        if isinstance(outcome, Failure):
+            self._breaker.turned_down(outcome)
+        else:
+            self._breaker.answered()
+        return outcome
+
+    async def _attempt(self, request: ChatRequest, began: float) -> Reply | Failure:
+        """Ask once, or once more for every field that turns out to be one the server does not take."""
+        while True:
+            body = self._dialect.body(request)
+            try:
+                async with asyncio.timeout(self._params.timeout_seconds):  # of all, however slowly it drips in
+                    response = await self._client.post("/chat/completions", body=body, cast_to=httpx2.Response)
+                self._limits.learn(response.headers)
+                reply = read_reply(response.content, request, time.monotonic() - began)
+            except openai.APIStatusError as error:
+                failure = self._judge(error, body)
+                if failure is not None:
+                    return failure
+            except retries.NETWORK_ERRORS as error:
+                raise retries.of_network(error) from None
+            except BrokenAnswerError as error:
+                raise TransientError(retries.one_line(error, self._secrets)) from None
+            else:
+                self._limits.window.grow()
+                return reply
+
+    def _judge(self, error: openai.APIStatusError, body: dict[str, object]) -> Failure | None:
+        """Return the failure of a request that the server refused; None if it can be put another way.
+
+        Raises:
+            RefusedError: every request would be.
+            TransientError: the same request may be taken later.
+        """
+        self._limits.learn(error.response.headers)
+        message = retries.message_of(error, self._secrets)
+        status = error.status_code
+        refusal = retries.refused(
+            error,
+            message,
+            model=self._params.model,
+            endpoint=self._identity.endpoint,
+            key=self._params.api_key_env,
+        )
+        if refusal is not None:
+            raise refusal from None
+        if status in retries.AGAIN or status >= 500:
+            wait = retry_after(error.response.headers)
+            if wait is not None and status in (429, 503):
+                self._limits.pause(wait)
+            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503))
+        if status in (400, 422) and self._dialect.adapt(body, retries.error_object(error), message):
+            return None
+        return Failure(f"refused with status {status}: {message}")

@@ -1,0 +1,188 @@
+"""What went wrong with a request, in a sentence, and whether asking again makes sense.
+
+Knows the errors of the `openai` package and of what it stands on; knows nothing of limits.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import aiohttp
+import openai
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from laurel.llm.chat import Failure, RefusedError
+
+AGAIN = frozenset({408, 409, 425, 429})
+"""Statuses that may pass, besides 5xx."""
+LONGEST_WAIT = 30.0
+"""Seconds between two attempts at most, unless the server asks for more."""
+LONGEST_REASON = 300
+NETWORK_ERRORS = (openai.APIConnectionError, aiohttp.ClientError, OSError)  # OSError: of which TimeoutError is one
+
+
+class TransientError(Exception):
+    """A failure that may pass."""
+
+    def __init__(self, reason: str, *, congested: bool = False, unreachable: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.congested = congested
+        """The server has too much to do: ask it for less at once."""
+        self.unreachable = unreachable
+        """There was not even a connection."""
+
+
+def retrying(attempts: int, seconds: Callable[[], float], deadline: float, backoff: float) -> AsyncRetrying:
+    """Return the retries of one request: waits grow twofold from `backoff` seconds and are random below that.
+
+    Args:
+        attempts: in all, at most.
+        seconds: says how long the attempts themselves took so far, waiting for a turn not counted.
+        deadline: seconds of attempts and waits after which no further attempt begins.
+        backoff: seconds of the first wait at most.
+    """
+
+    def spent(state: RetryCallState) -> bool:
+        return state.idle_for + seconds() >= deadline
+
+    return AsyncRetrying(
+        retry=retry_if_exception_type(TransientError),
+        stop=lambda state: stop_after_attempt(attempts)(state) or spent(state),
+        wait=wait_random_exponential(multiplier=backoff, max=LONGEST_WAIT),
+        reraise=True,
+    )
+
+
+def one_line(text: Any, secrets: Iterable[str]) -> str:
+    """Return a server's text as one line of bearable length, without secrets."""
+    line = " ".join(str(text).split())
+    for secret in secrets:
+        line = line.replace(secret, "***")
+    line = re.sub(r"\b(sk-|Bearer )\S+", r"\1***", line)
+    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+
+
+def error_object(error: openai.APIStatusError) -> Any:
+    """Return the server's error object: what stands under `error`, or all of the body."""
+    body = error.body
+    return body.get("error", body) if isinstance(body, Mapping) else body
+
+
+def message_of(error: openai.APIStatusError, secrets: Iterable[str]) -> str:
+    """Return what the server says, or the name of its status."""
+    content = error_object(error)
+    if isinstance(content, Mapping):
+        content = content.get("message") or content.get("detail") or dict(content)
+    if not content or str(content).lstrip().startswith("<"):  # a web page
+        content = error.response.reason_phrase
+    return one_line(content, secrets)
+
+
+def of_network(error: BaseException) -> TransientError:
+    """Turn a failed connection into what is tried again."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, aiohttp.ClientError):
+        cause = cause.__cause__
+    unreachable = isinstance(cause, aiohttp.ClientConnectorError)
+    if unreachable:
+        os_error = getattr(cause, "os_error", None)
+        detail = getattr(os_error, "strerror", None) or str(os_error or cause)
+        return TransientError(f"no connection ({one_line(detail, ())})", unreachable=True)
+    if isinstance(cause or error, (TimeoutError, openai.APITimeoutError)):
+        return TransientError("no whole answer in time", congested=True)
+    return TransientError(f"the connection broke ({type(cause or error).__name__})")
+
+
+def refused(error: openai.APIStatusError, message: str, *, model: str, endpoint: str, key: str) -> RefusedError | None:
+    """Return the error of a status after which no request can succeed, with how to mend it; None for any other."""
+    code = str(getattr(error, "code", None) or "")
+    content = error_object(error)
+    kinds = {code, str(content.get("type")), str(content.get("code"))} if isinstance(content, Mapping) else {code}
+    match error.status_code:
+        case 401:
+            says = f"does not accept the key (status 401): set {key} to a valid one for this server"
+        case 403:
+            says = f'denies access to model "{model}" (status 403: {message}): set {key} to a key that may use it'
+        case 404:
+            says = (
+                f'has no model "{model}" or no chat completions there (status 404: {message}): '
+                "see annotate.openai.model and annotate.openai.base_url"
+            )
+        case 402:
+            says = f"asks for payment (status 402: {message}): see the account that the key in {key} belongs to"
+        case 429 if kinds & {"insufficient_quota", "billing_hard_limit_reached"}:
+            says = f"has no quota left (status 429: {message}): see the account that the key in {key} belongs to"
+        case _:
+            return None
+    return RefusedError(f"{endpoint} {says.rstrip('.')}. What is answered so far is kept.")
+
+
+class Breaker:
+    """Stops a run that goes nowhere: a server that is down, or one that takes no request of this kind."""
+
+    EXHAUSTED = 5
+    """Requests in a row, each given up after all its attempts."""
+    REFUSALS = 5
+    """First requests, all refused in the same words."""
+    UNREACHED = 3.0
+    """Seconds without a connection, where there never was one."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._heard = False
+        self._in_a_row = 0
+        self._unreached_since: float | None = None
+        self._refusals: list[str] = []
+
+    def answered(self) -> None:
+        """Note a usable answer."""
+        self._heard = True
+        self._in_a_row = 0
+
+    def failed(self, error: TransientError) -> None:
+        """Note a failed attempt.
+
+        Raises:
+            RefusedError: the server was never reached.
+        """
+        if error.unreachable and not self._heard:
+            now = time.monotonic()
+            self._unreached_since = self._unreached_since or now
+            if now - self._unreached_since >= self.UNREACHED:
+                raise RefusedError(
+                    f"{self._endpoint} cannot be reached: {error.reason}. "
+                    "Start the server, or see annotate.openai.base_url."
+                )
+
+    def exhausted(self, failure: Failure) -> None:
+        """Note a request that was given up.
+
+        Raises:
+            RefusedError: too many in a row.
+        """
+        self._in_a_row += 1
+        if self._in_a_row >= self.EXHAUSTED:
+            raise RefusedError(
+                f"{self._endpoint} does not answer: {self._in_a_row} requests in a row were given up, the last "
+                f"{failure.reason}. What is answered so far is kept; run the same command again when it is well."
+            )
+
+    def turned_down(self, failure: Failure) -> None:
+        """Note a request that the server will not take.
+
+        Raises:
+            RefusedError: it took none so far, for the same reason.
+        """
+        self._in_a_row = 0
+        if self._heard or len(self._refusals) == self.REFUSALS:
+            return
+        self._refusals.append(re.sub(r"\d+", "0", failure.reason))
+        if len(self._refusals) == self.REFUSALS and len(set(self._refusals)) == 1:
+            raise RefusedError(
+                f"{self._endpoint} takes none of the requests: {failure.reason}. "
+                "See annotate.openai: its model and its other keys."
+            )

@@ -1,0 +1,470 @@
+"""Every request to a chat server ends as exactly one answer or failure, within its limits, whatever the server does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import logging
+import math
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from chat_server import Bucket, ChatServer, chat_server, completion, problem, top_logprobs
+
+from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
+from laurel.llm.limits import LearnedRate, Rate, Window, retry_after, seconds_of
+from laurel.llm.openai_chat import OpenAIChat
+from laurel.params import OpenAIParams
+
+KEY = "sk-planted-4711-secret"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server() as running:
+        yield running
+
+
+def chat(server: ChatServer, **params: Any) -> OpenAIChat:
+    params = {"timeout_seconds": 5.0, **params}
+    return OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, **params), backoff=0.02)
+
+
+def question(text: str, **fields: Any) -> ChatRequest:
+    return ChatRequest((Message("user", text),), **fields)
+
+
+def only(answers: Iterator[tuple[int, Reply | Failure]]) -> Reply | Failure:
+    ((number, answer),) = answers
+    assert number == 0
+    return answer
+
+
+def reply(answers: Iterator[tuple[int, Reply | Failure]]) -> Reply:
+    answer = only(answers)
+    assert isinstance(answer, Reply), answer
+    return answer
+
+
+def until_stopped(answers: Iterator[tuple[int, Reply | Failure]]) -> tuple[list[Any], RefusedError]:
+    """Return what came before the run stopped, and why it did."""
+    seen = []
+    try:
+        for answer in answers:
+            seen.append(answer)  # noqa: PERF402 - what came before the error counts
+    except RefusedError as error:
+        return seen, error
+    raise AssertionError("the run did not stop")
+
+
+# ---- one request, one outcome ----
+
+
+def test_an_answer_carries_text_tokens_and_time(server: ChatServer) -> None:
+    answer = reply(chat(server).ask([question("q")]))
+    assert (answer.text, answer.input_tokens, answer.output_tokens) == ("answer q", 5, 1)
+    assert (answer.finish_reason, answer.logprobs) == ("stop", None)
+    assert 0 < answer.seconds < 5
+    assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+def test_a_request_says_all_that_was_asked(server: ChatServer) -> None:
+    sampling = Sampling(temperature=0.5, top_p=0.9, max_tokens=7, seed=3)
+    request = ChatRequest((Message("system", "s"), Message("user", "q")), sampling, schema='{"type": "object"}')
+    list(chat(server).ask([request]))
+    assert server.bodies[0] == {
+        "model": "tiny",
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}],
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 7,
+        "seed": 3,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": True},
+        },
+    }
+
+
+FAULTS = ("429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200")
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, "drip", "hang"])
+def test_what_passes_is_tried_again(server: ChatServer, fault: str) -> None:
+    answer = reply(chat(server, timeout_seconds=0.5).ask([question(f"q {fault}")]))
+    assert answer.text == "answer q"
+    assert server.attempts["q"] == 2
+
+
+@pytest.mark.parametrize("fault", ["500", "reset", "half", "drip"])
+def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
+    answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join([fault] * 9)}")]))
+    assert isinstance(answer, Failure)
+    assert server.attempts["q"] == 3
+    assert answer.reason.startswith("after 3 attempts: ")
+    assert "\n" not in answer.reason
+
+
+def test_a_request_has_a_deadline_over_all_attempts(server: ChatServer) -> None:
+    started = time.monotonic()
+    answer = only(chat(server, timeout_seconds=0.2, retries=20).ask([question(f"q {','.join(['hang'] * 30)}")]))
+    assert isinstance(answer, Failure)
+    assert time.monotonic() - started < 2.5
+
+
+def test_a_thousand_requests_through_every_fault_end_once_each(server: ChatServer) -> None:
+    plain = [fault for fault in FAULTS for _ in range(12)]
+    several = ["reset,500,half", "500,500,500,500,500", "400", "drip", "hang"] * 4
+    plans = [*plain, *several, *[""] * 1000][:1000]
+    random.Random(0).shuffle(plans)
+    lost = [plan in ("400", "500,500,500,500,500") for plan in plans]
+    model = chat(server, timeout_seconds=0.8, retries=3, max_in_flight=64)
+    answers = list(model.ask(question(f"{number} {plan}") for number, plan in enumerate(plans)))
+    assert sorted(number for number, _ in answers) == list(range(1000))
+    for number, answer in answers:
+        assert isinstance(answer, Failure) == lost[number], (plans[number], answer)
+        if isinstance(answer, Reply):
+            assert answer.text == f"answer {number}"
+    assert server.most_at_once <= 64
+
+
+def test_a_request_that_the_server_refuses_is_a_failure_and_the_run_goes_on(server: ChatServer) -> None:
+    answers = dict(chat(server).ask([question("a"), question("b 400"), question("c")]))
+    assert isinstance(answers[0], Reply)
+    assert isinstance(answers[2], Reply)
+    assert answers[1] == Failure("refused with status 400: This model's maximum context length is 8 tokens.")
+    assert server.attempts["b"] == 1
+
+
+# ---- when asking makes no sense ----
+
+
+def behave(server: ChatServer, response: web.Response) -> None:
+    body, status, headers = response.body, response.status, dict(response.headers)
+    server.behave = lambda request, asked: web.Response(body=body, status=status, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("response", "words"),
+    [
+        (problem(401, f"Incorrect API key provided: {KEY}"), ("key", "OPENAI_API_KEY")),
+        (problem(403, f"{KEY} may not"), ("tiny", "OPENAI_API_KEY")),
+        (problem(404, "no such model"), ('"tiny"', "annotate.openai.model", "annotate.openai.base_url")),
+        (problem(429, "You exceeded your quota", code="insufficient_quota"), ("quota", "OPENAI_API_KEY")),
+    ],
+)
+def test_what_no_request_survives_stops_the_run_with_how_to_mend_it(
+    server: ChatServer, response: web.Response, words: tuple[str, ...]
+) -> None:
+    behave(server, response)
+    with pytest.raises(RefusedError) as caught:
+        list(chat(server).ask(question(str(i)) for i in range(100)))
+    assert all(word in str(caught.value) for word in (*words, server.url)), caught.value
+    assert "\n" not in str(caught.value)
+    assert KEY not in str(caught.value)
+    assert len(server.times) <= 32  # what was on its way
+
+
+def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatServer) -> None:
+    refusals = itertools.count(1000)
+    server.behave = lambda request, body: problem(400, f"tiny cannot chat (request {next(refusals)})")
+    seen = []
+    with pytest.raises(RefusedError, match=r"takes none of the requests.*tiny cannot chat"):
+        seen.extend(chat(server).ask(question(str(i)) for i in range(1000)))
+    assert len(server.times) < 100
+
+
+def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        params = OpenAIParams(model="m", base_url=f"http://127.0.0.1:{unused.getsockname()[1]}/v1")
+        started = time.monotonic()
+        with pytest.raises(RefusedError, match=r"cannot be reached: no connection .*annotate\.openai\.base_url"):
+            list(OpenAIChat(params).ask(question(str(i)) for i in range(100)))
+    assert time.monotonic() - started < 10
+
+
+def test_a_server_that_goes_down_stops_the_run_and_keeps_what_is_done(server: ChatServer) -> None:
+    def die_after_fifty(request: web.Request, body: dict[str, Any]) -> web.Response | None:
+        return problem(503, "gone") if len(server.times) > 50 else None
+
+    server.behave = die_after_fifty
+    answers, error = until_stopped(chat(server, retries=2).ask(question(str(i)) for i in range(1000)))
+    assert "does not answer: 5 requests in a row" in str(error)
+    assert sum(isinstance(answer, Reply) for _, answer in answers) == 50
+    assert len(server.times) < 500
+
+
+def test_a_missing_key_is_said_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    with pytest.raises(RefusedError, match="set the environment variable MY_KEY"):
+        OpenAIChat(OpenAIParams(model="m", api_key_env="MY_KEY"))
+
+
+# ---- what servers differ in ----
+
+
+def test_a_server_without_schemas_is_asked_without_after_one_warning(
+    server: ChatServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.behave = lambda request, body: (
+        problem(400, "response_format is not supported") if "response_format" in body else None
+    )
+    requests = (question(str(i), schema='{"type": "object"}') for i in range(60))
+    answers = list(chat(server).ask(requests))
+    assert len(answers) == 60
+    assert all(isinstance(answer, Reply) for _, answer in answers)
+    assert sum("response_format" in record.message for record in caplog.records) == 1
+    assert sum("response_format" in body for body in server.bodies) <= 8
+
+
+@pytest.mark.parametrize("taken", ["max_tokens", "max_completion_tokens"])
+def test_either_name_of_the_length_of_an_answer_is_found(server: ChatServer, taken: str) -> None:
+    other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}[taken]
+    server.behave = lambda request, body: (
+        problem(400, f"Unsupported parameter: '{other}'.", param=other) if other in body else None
+    )
+    reply(chat(server).ask([question("q", sampling=Sampling(max_tokens=9))]))
+    assert server.bodies[-1][taken] == 9
+
+
+def test_a_request_longer_than_the_context_does_not_change_how_the_others_are_asked(server: ChatServer) -> None:
+    server.behave = lambda request, body: (
+        problem(400, "'max_tokens' or 'max_completion_tokens' is too large; the model supports 8.", param="max_tokens")
+        if body["messages"][0]["content"] == "long"
+        else None
+    )
+    answers = dict(chat(server).ask([question("long"), question("b")]))
+    assert isinstance(answers[0], Failure)
+    assert isinstance(answers[1], Reply)
+    assert all("max_tokens" in body for body in server.bodies)
+
+
+def test_choices_are_scored_by_their_tokens(server: ChatServer) -> None:
+    told = top_logprobs(**{"A": math.log(0.3), " a": math.log(0.1), "B": math.log(0.1), "The": math.log(0.4)})
+    server.behave = lambda request, body: web.json_response(completion("A", told))
+    answer = reply(chat(server).ask([question("q", choices=("A", "B"))]))
+    assert answer.logprobs is not None
+    assert {choice: math.exp(value) for choice, value in answer.logprobs.items()} == pytest.approx({"A": 0.8, "B": 0.2})
+    assert server.bodies[0]["logprobs"] is True
+    assert server.bodies[0]["top_logprobs"] == 20
+    assert server.bodies[0]["max_tokens"] <= 4
+
+
+def test_a_choice_of_several_tokens_is_known_by_its_first(server: ChatServer) -> None:
+    told = top_logprobs(**{" fir": math.log(0.6), "second": math.log(0.2), "s": math.log(0.1), "sa": math.log(0.1)})
+    server.behave = lambda request, body: web.json_response(completion("first", told))
+    answer = reply(chat(server).ask([question("q", choices=("first", "second", "same"))]))
+    assert answer.logprobs is not None
+    probabilities = {choice: math.exp(value) for choice, value in answer.logprobs.items()}
+    assert probabilities == pytest.approx({"first": 6 / 9, "second": 2 / 9, "same": 1 / 9})
+
+
+def test_no_scores_are_made_up(server: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
+    told = {
+        "none": None,
+        "empty": {"content": []},
+        "others": top_logprobs(**{"The": math.log(0.5), "I": math.log(0.5)}),
+        "null": {"content": None},
+    }
+    server.behave = lambda request, body: web.json_response(completion("A", told[body["messages"][0]["content"]]))
+    answers = list(chat(server).ask(question(name, choices=("A", "B")) for name in told))
+    assert [answer.logprobs for _, answer in answers if isinstance(answer, Reply)] == [None] * 4
+    server.behave = lambda request, body: problem(400, "logprobs unavailable") if "logprobs" in body else None
+    answer = reply(chat(server).ask([question("q", choices=("A", "B"))]))
+    assert (answer.text, answer.logprobs) == ("answer q", None)
+    assert sum("logprobs" in record.message for record in caplog.records) == 1
+
+
+# ---- limits ----
+
+
+def most_within(times: list[float], seconds: float) -> int:
+    return max(sum(start <= other < start + seconds for other in times) for start in times)
+
+
+def test_no_more_than_the_given_rate_is_sent(server: ChatServer) -> None:
+    list(chat(server, requests_per_minute=3000).ask(question(str(i)) for i in range(120)))
+    assert most_within(server.times, 1.0) <= 50 + 60  # a burst of a fiftieth of a minute's at most
+    assert server.times[-1] - server.times[0] > (120 - 60) / 50 * 0.95
+
+
+def test_tokens_are_limited_too(server: ChatServer) -> None:
+    sampling = Sampling(max_tokens=99)
+    requests = (question("four", sampling=sampling) for _ in range(40))  # 100 tokens each
+    list(chat(server, tokens_per_minute=120_000).ask(requests))  # 24 at once, then 19.6 a second
+    assert 0.7 < server.times[-1] - server.times[0] < 3
+
+
+def test_what_headers_say_is_kept_and_used(server: ChatServer) -> None:
+    server.bucket = Bucket(50, 50)
+    server.latency = 0.2
+    answers = list(chat(server, max_in_flight=64).ask(question(str(i)) for i in range(200)))
+    assert all(isinstance(answer, Reply) for _, answer in answers)
+    begun = server.times[0]
+    assert [status for when, status in server.statuses if status == 429 and when > begun + 1.5] == []
+    assert server.times[-1] - begun < 200 / 50 * 1.1
+
+
+def test_a_server_that_asks_for_a_pause_gets_it(server: ChatServer) -> None:
+    refused = []
+
+    def first_is_refused(request: web.Request, body: dict[str, Any]) -> web.Response | None:
+        if not refused:
+            refused.append(time.monotonic())
+            return problem(429, "later", {"Retry-After": "1"})
+        return None
+
+    server.behave = first_is_refused
+    list(chat(server, max_in_flight=1).ask(question(str(i)) for i in range(20)))
+    assert [when for when in server.times if refused[0] + 0.05 < when < refused[0] + 0.95] == []
+
+
+def test_requests_are_drawn_no_further_than_the_window(server: ChatServer) -> None:
+    server.latency = 0.02
+    drawn = 0
+
+    def requests() -> Iterator[ChatRequest]:
+        nonlocal drawn
+        for drawn in range(1, 101):
+            yield question(str(drawn))
+
+    for done, _ in enumerate(chat(server, max_in_flight=10).ask(requests())):
+        assert drawn - done <= 10
+        if done == 3:
+            time.sleep(0.3)
+    assert drawn == 100
+    assert server.most_at_once <= 10
+
+
+def test_an_answer_is_handed_over_as_soon_as_it_is_there(server: ChatServer) -> None:
+    started = time.monotonic()
+    answers = chat(server, timeout_seconds=30.0).ask([question("slow hang"), question("quick")])
+    number, _ = next(answers)
+    answers.close()
+    assert number == 1
+    assert time.monotonic() - started < 3
+
+
+def test_a_busy_caller_does_not_make_answers_late(server: ChatServer) -> None:
+    server.latency = 0.1
+    for _, answer in chat(server, timeout_seconds=0.3, retries=0, max_in_flight=4).ask(map(question, "abcdefgh")):
+        assert isinstance(answer, Reply)
+        time.sleep(0.15)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1s", 1), ("6m0s", 360), ("20ms", 0.02), ("1h2m3.5s", 3723.5), ("12", 12), ("0.5", 0.5), ("2m59.56s", 179.56)],
+)
+def test_durations_in_headers(text: str, seconds: float) -> None:
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+def test_dates_and_nonsense_in_headers() -> None:
+    from email.utils import formatdate
+
+    assert seconds_of(formatdate(time.time() + 30, usegmt=True)) == pytest.approx(30, abs=2)
+    assert seconds_of(formatdate(time.time() - 30, usegmt=True)) == 0
+    assert [seconds_of(text) for text in (None, "", "soon", "-1", "1x", "1760000000000")] == [None] * 6
+    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
+
+
+def test_a_rate_lets_no_more_through_within_any_time() -> None:
+    async def takes() -> list[float]:
+        rate, times = Rate(100, 5), []
+        for _ in range(50):
+            await rate.take(1)
+            times.append(time.monotonic())
+        return times
+
+    times = asyncio.run(takes())
+    assert most_within(times, 0.1) <= 5 + 10 + 1
+
+
+@pytest.mark.parametrize(("used", "reset"), [(1, 0.02), (2500, 50.0), (2999, 59.98)])
+def test_the_rate_of_a_bucket_is_found(used: int, reset: float) -> None:
+    told = LearnedRate()
+    told.learn(3000, 3000 - used, reset)
+    told.learn(3000, 500, 50.0)
+    assert told._rate == pytest.approx(50, rel=0.01)
+
+
+def test_the_window_opens_fast_shuts_fast_and_reopens_slowly() -> None:
+    window = Window(100)
+    for _ in range(200):
+        window.grow()
+    assert window.size == 100
+    sent = time.monotonic()
+    for _ in range(10):
+        window.shrink(sent)  # one event, ten witnesses
+    assert window.size == 50
+    for _ in range(50):
+        window.grow()
+    assert 50.9 < window.size < 51.1
+
+
+# ---- the end ----
+
+
+@pytest.mark.parametrize("stop", ["close", "interrupt"])
+def test_stopping_cancels_what_is_on_its_way(server: ChatServer, caplog: pytest.LogCaptureFixture, stop: str) -> None:
+    def requests() -> Iterator[ChatRequest]:
+        yield question("quick")
+        for i in range(20):
+            yield question(f"{i} hang")
+        if stop == "interrupt":
+            raise KeyboardInterrupt
+
+    before = threading.active_count()
+    started = time.monotonic()
+    answers = chat(server, timeout_seconds=30.0).ask(requests())
+    if stop == "close":
+        next(answers)
+        answers.close()  # type: ignore[attr-defined]
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            list(answers)
+    del answers
+    gc.collect()
+    assert time.monotonic() - started < 3
+    while threading.active_count() > before and time.monotonic() - started < 3:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    assert not caplog.records  # asyncio would log tasks that were destroyed, aiohttp what was not closed
+
+
+def test_the_key_is_nowhere(server: ChatServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    server.behave = lambda request, body: problem(400, f"you sent {request.headers['Authorization']}")
+    model = chat(server)
+    answers, error = until_stopped(model.ask(question(str(i)) for i in range(9)))
+    assert len(answers) >= 4
+    said = [repr(model), repr(model.identity), repr(error), caplog.text, repr(answers)]
+    assert all("4711" not in text for text in said)
+
+
+@pytest.mark.parametrize("url", ["http://u:p4ss@h/v1", "http://h/v1?key=p4ss", "ftp://h/p4ss", "http://h/v1#p4ss"])
+def test_an_address_with_a_secret_is_refused_without_showing_it(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError) as caught:
+        OpenAIParams(model="m", base_url=url)
+    assert all("p4ss" not in str(error.get("ctx", "")) for error in caught.value.errors())  # type: ignore[attr-defined]
+
+
+def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("VLLM_KEY", "k")
+    at = {"model": "m", "base_url": "http://models.example:8000/v1"}
+    assert OpenAIChat(OpenAIParams(**at))._key() == ""
+    assert OpenAIChat(OpenAIParams(**at, api_key_env="VLLM_KEY"))._key() == "k"
+    assert OpenAIChat(OpenAIParams(model="m", base_url="http://localhost:8000/v1"))._key() == KEY
