@@ -238,6 +238,32 @@ class OpenAIParams(Section):
     """Hold the server to the JSON schema of the answer, where it can be."""
 
 
+class HuggingFaceParams(Section):
+    model: str = "Qwen/Qwen2.5-0.5B-Instruct"
+    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub; null takes its main branch."""
+    device: Device = "auto"
+    """Where the model runs; auto: on a GPU where there is one."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the weights; auto takes the one that they were saved in."""
+    quantization: Literal["none", "4bit", "8bit"] = "none"
+    """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
+    adapter: str | None = None
+    """LoRA weights on top, by peft: a directory, or a name on the hub."""
+    mode: Literal["score", "generate"] = "score"
+    """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""
+    batch_tokens: Count = 8192
+    """Tokens of a batch, padding and the answer's room included; what all prompts begin with is not counted where it
+    is computed once. Halved where the memory of the GPU is too small."""
+    temperature: NonNegative = 0.0
+    """generate only: of the draw; 0 takes the likeliest token."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
+    """generate only: draw from the likeliest tokens that have this probability together."""
+    max_tokens: Count = 512
+    """generate only: tokens of an answer at most."""
+
+
 class AnnotateParams(Section):
     annotator: Literal["embedding", "scripted"] = "embedding"
     n_pairs: Count = 2000

@@ -1,0 +1,136 @@
+"""A language model in this process as chat model.
+
+A request with choices is scored: the probabilities of the choices are read off in one pass. For any other an answer
+is written. Requests are read a window at a time and answered in batches of like length.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply
+from laurel.llm.local_model import LocalModel, load_model
+from laurel.llm.local_prompts import Prompt, PromptReader
+from laurel.llm.local_scoring import Scorer
+from laurel.llm.local_writing import Writer
+
+if TYPE_CHECKING:
+    from laurel.params import HuggingFaceParams
+
+logger = logging.getLogger(__name__)
+WINDOW = 512
+"""Requests that are read before the first of them is answered; memory does not grow beyond it."""
+
+
+class Worker(Protocol):
+    """Answers prompts, each of which takes `height` rows of `width` tokens in a batch."""
+
+    def width(self, prompt: Prompt) -> int: ...
+    def height(self, prompt: Prompt) -> int: ...
+    def answer(self, prompts: Sequence[Prompt]) -> list[Reply]: ...
+
+
+class LocalChat:
+    """Implements `laurel.llm.chat.ChatModel`."""
+
+    def __init__(self, local: LocalModel, batch_tokens: int) -> None:
+        self.identity = local.identity
+        self._local = local
+        self._reader = PromptReader(local)
+        self._batch_tokens = batch_tokens
+        self._said = False
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield (number of the request, answer) after each batch.
+
+        Raises:
+            RefusedError: the chat template does not take such conversations, or what they begin with alone is too much
+                for the memory of the GPU.
+        """
+        numbered = enumerate(requests)
+        while window := list(islice(numbered, WINDOW)):
+            scored: list[Prompt] = []
+            written: list[Prompt] = []
+            for number, request in window:
+                prompt = self._reader.read(number, request)
+                if isinstance(prompt, Failure):
+                    yield number, prompt
+                else:
+                    (scored if request.choices else written).append(prompt)
+            if scored:
+                try:
+                    scorer = Scorer(self._local, scored)
+                except torch.OutOfMemoryError:
+                    raise RefusedError(
+                        f'The memory of the GPU is too small for the prompts of "{self.identity.model}". '
+                        "Shorten them, or take a smaller model."
+                    ) from None
+                yield from self._in_batches(scorer, scored)
+            yield from self._in_batches(Writer(self._local), written)
+
+    def _in_batches(self, worker: Worker, prompts: list[Prompt]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Answer batch by batch, the longest first, with smaller ones once memory runs out."""
+        queue = sorted(prompts, key=worker.width, reverse=True)
+        while queue:
+            size, tokens = self._fitting(worker, queue)
+            batch = queue[:size]
+            replies = self._attempt(worker, batch)
+            if replies is None and size > 1:
+                self._shrink(tokens // 2)
+                continue
+            del queue[:size]
+            if replies is None:
+                yield batch[0].number, Failure("the memory of the GPU is too small for this prompt alone")
+            else:
+                yield from zip((prompt.number for prompt in batch), replies, strict=True)
+
+    def _fitting(self, worker: Worker, queue: list[Prompt]) -> tuple[int, int]:
+        """Return how many prompts make the next batch, at least one, and how many tokens it has."""
+        width = worker.width(queue[0])
+        size = rows = 0
+        for prompt in queue:
+            more = rows + worker.height(prompt)
+            if size and more * width > self._batch_tokens:
+                break
+            size, rows = size + 1, more
+        return size, rows * width
+
+    def _attempt(self, worker: Worker, batch: list[Prompt]) -> list[Reply] | None:
+        """Return the answers to a batch, or None if memory does not suffice."""
+        started = time.perf_counter()
+        try:
+            replies = worker.answer(batch)
+        except torch.OutOfMemoryError:
+            replies = None
+        if replies is None:
+            torch.cuda.empty_cache()  # only now, when what the failed attempt held is let go
+            return None
+        seconds = (time.perf_counter() - started) / len(batch)
+        return [replace(reply, seconds=seconds) for reply in replies]
+
+    def _shrink(self, tokens: int) -> None:
+        if not self._said:
+            logger.warning(
+                "A batch of %d tokens does not fit into the memory of the GPU; going on with smaller ones. "
+                "A smaller annotate.huggingface.batch_tokens saves the attempt.",
+                2 * tokens,
+            )
+            self._said = True
+        self._batch_tokens = tokens
+
+
+def load_local(params: HuggingFaceParams) -> LocalChat:
+    """Load the language model that the params name.
+
+    Raises:
+        RefusedError: it cannot be loaded, or cannot hold a conversation.
+        ParamsError: a GPU is asked for, and there is none.
+    """
+    return LocalChat(load_model(params), params.batch_tokens)

@@ -1,0 +1,192 @@
+"""A causal language model with its tokenizer in this process: how it is loaded, and what tells its weights apart.
+
+Loads with transformers, from a directory or the Hugging Face hub. Knows nothing about what it is asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.device import torch_device
+from laurel.errors import ParamsError
+from laurel.llm.chat import Identity, RefusedError
+
+if TYPE_CHECKING:
+    import torch
+
+    from laurel.params import HuggingFaceParams
+
+KEY = "annotate.huggingface"
+DIGESTED = {".json", ".jinja", ".txt", ".model", ".safetensors", ".bin"}
+WHOLE = 2**20
+"""Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
+BLOCK = 2**12
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A loaded model and what must be known to run it."""
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    identity: Identity
+    context: int
+    """Tokens that prompt and answer may have together."""
+    stops: frozenset[int]
+    """Tokens that end an answer."""
+    resumes: bool
+    """Whether its cache can go on with several tokens at once, as a shared beginning asks for."""
+    picks_logits: bool
+    """Whether it computes logits at chosen positions alone."""
+
+
+def load_model(params: HuggingFaceParams) -> LocalModel:
+    """Load the model that the params name.
+
+    Raises:
+        RefusedError: there is no such model, it cannot be fetched, it is not a causal language model, it has no chat
+            template, or a package or memory is missing.
+        ParamsError: a GPU is asked for, and there is none.
+    """
+    from transformers import DynamicCache
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    device = torch_device(params.device, f"{KEY}.device")
+    _check(params, device)
+    tokenizer, model = _load(params, device)
+    if tokenizer.chat_template is None:
+        raise _not_loaded(params.model, "its tokenizer has no chat template, so it cannot hold a conversation")
+    config = model.config.get_text_config()
+    ends = [tokenizer.eos_token_id, model.generation_config.eos_token_id]
+    flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    return LocalModel(
+        model=model,
+        tokenizer=tokenizer,
+        device=device,
+        identity=Identity(params.model, _revision(params)),
+        context=getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length,
+        stops=frozenset(token for token in flat if token is not None),
+        resumes=kinds <= {DynamicLayer, DynamicSlidingWindowLayer},
+        picks_logits="logits_to_keep" in inspect.signature(model.forward).parameters,
+    )
+
+
+def _check(params: HuggingFaceParams, device: torch.device) -> None:
+    """Refuse what cannot work before gigabytes are read."""
+    if params.quantization != "none":
+        if device.type != "cuda":
+            raise ParamsError(
+                f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '
+                "CPU. Set it to none, or run where PyTorch finds a GPU."
+            )
+        _need("quantization", params.quantization, "bitsandbytes", "accelerate")
+    if params.adapter is not None:
+        _need("adapter", params.adapter, "peft")
+    for name in (params.model, params.adapter):
+        if name and name.startswith(("/", ".", "~")) and not Path(name).is_dir():
+            raise _not_loaded(name, "there is no such directory")
+
+
+def _need(key: str, value: str, *packages: str) -> None:
+    missing = [package for package in packages if find_spec(package) is None]
+    if missing:
+        names = " and ".join(missing)
+        raise RefusedError(
+            f'{KEY}.{key} is "{value}", which needs {names}: run pip install {" ".join(missing)}, or leave it out.'
+        )
+
+
+def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
+    import torch
+    from safetensors import SafetensorError
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kwargs: dict[str, Any] = {"dtype": params.dtype}
+    if params.quantization != "none":
+        bits = {f"load_in_{params.quantization}": True, "bnb_4bit_compute_dtype": torch.bfloat16}
+        kwargs["quantization_config"] = BitsAndBytesConfig(**bits)  # type: ignore[no-untyped-call]
+        kwargs["device_map"] = {"": device}
+    try:
+        config = AutoConfig.from_pretrained(params.model, revision=params.revision)
+        written = set(config.architectures or ())
+        if not written & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
+            what = ", ".join(sorted(written)) or config.model_type
+            raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
+        tokenizer = AutoTokenizer.from_pretrained(params.model, revision=params.revision)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            params.model, revision=params.revision, output_loading_info=True, **kwargs
+        )
+        model, report = loaded
+        if "past_key_values" not in inspect.signature(model.forward).parameters:
+            raise _not_loaded(params.model, f"{type(model).__name__} has no cache of keys and values")
+        if report["missing_keys"]:  # transformers would fill them with random numbers
+            raise _not_loaded(params.model, f"its weights lack {min(report['missing_keys'])}")
+        if params.adapter is not None:
+            model.load_adapter(params.adapter)
+        if params.quantization == "none":
+            model = model.to(device)
+    except torch.OutOfMemoryError:
+        raise RefusedError(
+            f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
+            f"or 4bit, {KEY}.device to cpu, or take a smaller model."
+        ) from None
+    # a damaged file may raise any of these
+    except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
+        raise _not_loaded(params.model, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
+    return tokenizer, model.eval()
+
+
+def _not_loaded(name: str, reason: str) -> RefusedError:
+    return RefusedError(
+        f'Language model "{name}" cannot be loaded: {reason.rstrip(".: ")}. '
+        "Give a directory with a causal language model that has a chat template, or a name on the Hugging Face hub."
+    )
+
+
+def _revision(params: HuggingFaceParams) -> str:
+    """Say which weights these are, and what else in loading them changes answers."""
+    from transformers.utils.hub import cached_file
+
+    config = cached_file(params.model, "config.json", revision=params.revision)
+    parts = [weights_revision(Path(str(config)).parent)]
+    if params.adapter is not None:
+        adapter = cached_file(params.adapter, "adapter_config.json")
+        parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
+    parts += [value for value in (params.quantization, params.dtype) if value not in ("none", "auto")]
+    return " ".join(parts)
+
+
+def weights_revision(folder: Path) -> str:
+    """Return the commit if the folder is of the hub's cache, else a digest of its configuration, words and weights.
+
+    Of large files the digest takes name, length and blocks all over them: training changes every tensor, so it
+    tells such weights apart without reading gigabytes, but not those where someone has changed a single number.
+    """
+    from transformers.utils.hub import extract_commit_hash
+
+    commit = extract_commit_hash(str(folder / "config.json"), None)
+    if commit is not None:
+        return commit
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.iterdir() if path.suffix in DIGESTED and path.is_file()):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}\n".encode())
+        with path.open("rb") as file:
+            if size <= WHOLE:
+                digest.update(file.read())
+                continue
+            blocks = WHOLE // BLOCK
+            for i in range(blocks):
+                file.seek(i * (size - BLOCK) // (blocks - 1))
+                digest.update(file.read(BLOCK))
+    return digest.hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""Conversations as tokens: a prompt by the model's chat template, and its possible answers.
+
+Knows nothing about batches or how a model is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+
+from laurel.llm.chat import ChatRequest, Failure, RefusedError
+from laurel.llm.local_model import LocalModel
+
+TAIL = 32
+"""Characters before an answer that may change how it falls into tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request as the model reads it."""
+
+    number: int
+    request: ChatRequest
+    text: str
+    tokens: list[int]
+    answers: dict[str, list[int]]
+    """Choice -> tokens; empty where text is to be written."""
+
+
+class PromptReader:
+    """Makes prompts of requests."""
+
+    def __init__(self, local: LocalModel) -> None:
+        self._local = local
+        self._answers: dict[tuple[str, tuple[str, ...]], dict[str, list[int]]] = {}
+
+    def read(self, number: int, request: ChatRequest) -> Prompt | Failure:
+        """Return the prompt of a request, or why it cannot be answered.
+
+        Raises:
+            RefusedError: the chat template does not take such conversations.
+        """
+        text = self._text(request)
+        tokens = self._tokens(text)
+        answers = self._tokens_of_answers(text[-TAIL:], request.choices)
+        room = max((len(answer) - 1 for answer in answers.values()), default=1)
+        if len(tokens) + room > self._local.context:
+            return Failure(f"the prompt has {len(tokens)} tokens, but the model takes {self._local.context - room}")
+        for one, other in permutations(answers, 2):
+            if answers[other][: len(answers[one])] == answers[one]:
+                return Failure(
+                    f'the answers "{one}" and "{other}" begin with the same tokens, to the end of one of them'
+                )
+        return Prompt(number, request, text, tokens, answers)
+
+    def _text(self, request: ChatRequest) -> str:
+        from jinja2 import TemplateError
+
+        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        # a template that can have the model think first lets it, unless told; then no answer would be next
+        thinking = {"enable_thinking": False} if request.choices else {}
+        try:
+            return self._local.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, **thinking
+            )
+        except TemplateError as error:
+            raise RefusedError(
+                f'The chat template of "{self._local.identity.model}" does not take this conversation: '
+                f"{str(error).rstrip('.')}. Change the prompt, or take another model."
+            ) from None
+
+    def _tokens(self, text: str) -> list[int]:
+        return self._local.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def _tokens_of_answers(self, tail: str, choices: tuple[str, ...]) -> dict[str, list[int]]:
+        """Return the tokens of each choice where it follows the tail of a prompt."""
+        known = self._answers.get((tail, choices))
+        if known is None:
+            before = self._tokens(tail)
+            known = {}
+            for choice in choices:
+                whole = self._tokens(tail + choice)
+                # where its first letters join the prompt's last token, it stands alone: the prompt is given as it is
+                joined = whole[: len(before)] != before
+                known[choice] = self._tokens(choice) if joined else whole[len(before) :]
+            self._answers[tail, choices] = known
+        return known

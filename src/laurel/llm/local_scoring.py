@@ -1,0 +1,134 @@
+"""Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
+
+What all prompts begin with is computed once, for all batches. Where the first tokens of the answers differ, they
+alone are compared; otherwise the probability of an answer is the product over its tokens. Knows nothing about
+how batches are chosen.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from transformers import DynamicCache
+
+from laurel.llm.chat import Reply
+from laurel.llm.local_model import LocalModel
+from laurel.llm.local_prompts import Prompt
+
+
+class Read(NamedTuple):
+    """A log-probability to read off."""
+
+    position: int
+    """Of the token before, in its row."""
+    token: int
+    prompt: int
+    choice: str
+
+
+class ResumedCache(DynamicCache):
+    """A cache that holds a beginning for each of n rows and keeps nothing of what is added.
+
+    The beginning is copied for one layer at a time, so that it takes the memory of one layer.
+    """
+
+    def __init__(self, beginning: DynamicCache, n_rows: int) -> None:
+        super().__init__()
+        self.layers = beginning.layers
+        self._n_rows = n_rows
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return keys and values of the beginning and of what is new, for attention in one layer."""
+        layer: Any = copy.copy(self.layers[layer_idx])
+        layer.keys, layer.values = (states.expand(self._n_rows, -1, -1, -1) for states in (layer.keys, layer.values))
+        return layer.update(key_states, value_states, *args, **kwargs)
+
+
+class Scorer:
+    """Scores prompts that have something in common; `shared` tokens of them are computed once."""
+
+    def __init__(self, local: LocalModel, prompts: Sequence[Prompt]) -> None:
+        self._local = local
+        self.shared = _common(prompts) if local.resumes else 0
+        self._beginning: DynamicCache | None = None
+        if self.shared:
+            tokens = torch.tensor([prompts[0].tokens[: self.shared]], device=local.device)
+            cache = DynamicCache(config=local.model.config)
+            keep = {"logits_to_keep": 1} if local.picks_logits else {}
+            with torch.inference_mode():
+                local.model(input_ids=tokens, past_key_values=cache, use_cache=True, **keep)
+            self._beginning = cache
+
+    def width(self, prompt: Prompt) -> int:
+        """Return how many tokens a row of this prompt has."""
+        return max(len(row) for row, _ in self._rows(prompt, 0))
+
+    def height(self, prompt: Prompt) -> int:
+        """Return how many rows this prompt takes."""
+        return len(self._rows(prompt, 0))
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return the log-probability of each choice of each prompt, normalised over its choices."""
+        rows = [row for i, prompt in enumerate(prompts) for row in self._rows(prompt, i)]
+        reads = [(r, read) for r, (_, of_row) in enumerate(rows) for read in of_row]
+        logprobs = self._logprobs([tokens for tokens, _ in rows], reads)
+        sums = [dict.fromkeys(prompt.answers, 0.0) for prompt in prompts]
+        for (_, read), logprob in zip(reads, logprobs, strict=True):
+            sums[read.prompt][read.choice] += logprob
+        return [
+            Reply("", _normalised(choices), input_tokens=len(prompt.tokens), output_tokens=0)
+            for prompt, choices in zip(prompts, sums, strict=True)
+        ]
+
+    def _rows(self, prompt: Prompt, i: int) -> list[tuple[list[int], list[Read]]]:
+        """Return the rows that a prompt needs: tokens after the shared beginning, and what is read off them."""
+        own = prompt.tokens[self.shared :]
+        last = len(own) - 1
+        if len({answer[0] for answer in prompt.answers.values()}) == len(prompt.answers):
+            return [(own, [Read(last, answer[0], i, choice) for choice, answer in prompt.answers.items()])]
+        return [
+            (own + answer[:-1], [Read(last + j, token, i, choice) for j, token in enumerate(answer)])
+            for choice, answer in prompt.answers.items()
+        ]
+
+    def _logprobs(self, rows: list[list[int]], reads: list[tuple[int, Read]]) -> list[float]:
+        """Run the model on rows (padded on the right, where no token before can see it) and read."""
+        width = max(len(row) for row in rows)
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        mask = torch.tensor([[1] * (self.shared + len(row)) + [0] * (width - len(row)) for row in rows])
+        positions = torch.arange(self.shared, self.shared + width).expand(len(rows), -1)
+        wanted, column = torch.tensor([read.position for _, read in reads]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        device, beginning = self._local.device, self._beginning
+        keep = {"logits_to_keep": wanted.to(device)} if self._local.picks_logits else {}
+        with torch.inference_mode():
+            logits = self._local.model(
+                input_ids=tokens.to(device),
+                attention_mask=mask.to(device),
+                position_ids=positions.to(device),
+                past_key_values=None if beginning is None else ResumedCache(beginning, len(rows)),
+                use_cache=beginning is not None,
+                **keep,
+            ).logits
+            if not self._local.picks_logits:
+                logits = logits[:, wanted.to(device)]
+            found = logits[torch.tensor([row for row, _ in reads]), column].float().log_softmax(dim=-1)
+            return found[torch.arange(len(reads)), torch.tensor([read.token for _, read in reads])].tolist()
+
+
+def _common(prompts: Sequence[Prompt]) -> int:
+    """Return how many tokens all prompts begin with, leaving each at least one of its own."""
+    if len(prompts) == 1:
+        return 0
+    first, last = min(prompt.tokens for prompt in prompts), max(prompt.tokens for prompt in prompts)
+    limit = min(len(prompt.tokens) for prompt in prompts) - 1
+    return next((i for i in range(limit) if first[i] != last[i]), limit)
+
+
+def _normalised(logprobs: dict[str, float]) -> dict[str, float]:
+    values = torch.tensor(list(logprobs.values()), dtype=torch.float64).log_softmax(dim=0).tolist()
+    return dict(zip(logprobs, values, strict=True))

@@ -1,0 +1,115 @@
+"""Answers in words, written by a language model token by token, for a batch of prompts at a time.
+
+Every prompt draws from random numbers of its own, so that its answer depends on its batch only as far as sums of
+floating-point numbers do. Knows nothing about how batches are chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import DynamicCache
+
+from laurel.llm.chat import Reply
+from laurel.llm.local_model import LocalModel
+from laurel.llm.local_prompts import Prompt
+from laurel.seeding import generator
+
+
+class Writer:
+    """Writes answers."""
+
+    def __init__(self, local: LocalModel) -> None:
+        self._local = local
+
+    def width(self, prompt: Prompt) -> int:
+        """Return how many tokens prompt and answer have at most."""
+        return len(prompt.tokens) + self._limit(prompt)
+
+    def height(self, prompt: Prompt) -> int:
+        """Return how many rows this prompt takes."""
+        return 1
+
+    def answer(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Return the answer to each prompt."""
+        written = self._write(prompts)
+        replies = []
+        for prompt, tokens in zip(prompts, written, strict=True):
+            stopped = bool(tokens) and tokens[-1] in self._local.stops
+            text = self._local.tokenizer.decode(tokens[:-1] if stopped else tokens, skip_special_tokens=True)
+            replies.append(
+                Reply(
+                    text,
+                    input_tokens=len(prompt.tokens),
+                    output_tokens=len(tokens),
+                    finish_reason="stop" if stopped else "length",
+                )
+            )
+        return replies
+
+    def _limit(self, prompt: Prompt) -> int:
+        return min(prompt.request.sampling.max_tokens, self._local.context - len(prompt.tokens))
+
+    def _write(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+        """Return the tokens of each answer; one that ended leaves the batch."""
+        local, width = self._local, max(len(prompt.tokens) for prompt in prompts)
+        keep = {"logits_to_keep": 1} if local.picks_logits else {}
+        padding = [width - len(prompt.tokens) for prompt in prompts]
+        # on the left, so that the next token of every prompt comes in the same column
+        tokens = torch.tensor([[0] * pad + prompt.tokens for pad, prompt in zip(padding, prompts, strict=True)])
+        mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding], device=local.device)
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        cache = DynamicCache(config=local.model.config)
+        draws = [Draw(prompt) for prompt in prompts]
+        written: list[list[int]] = [[] for _ in prompts]
+        rows = list(range(len(prompts)))
+        with torch.inference_mode():
+            while rows:
+                logits = local.model(
+                    input_ids=tokens.to(local.device),
+                    attention_mask=mask,
+                    position_ids=positions,
+                    past_key_values=cache,
+                    use_cache=True,
+                    **keep,
+                ).logits[:, -1]
+                drawn = [draws[row].token(of_row) for row, of_row in zip(rows, logits.float(), strict=True)]
+                going = []
+                for i, (row, token) in enumerate(zip(rows, drawn, strict=True)):
+                    written[row].append(token)
+                    if token not in local.stops and len(written[row]) < self._limit(prompts[row]):
+                        going.append(i)
+                if going and len(going) < len(rows):
+                    left = torch.tensor(going, device=local.device)
+                    mask, positions = mask[left], positions[left]
+                    cache.reorder_cache(left)  # type: ignore[arg-type]  # its LongTensor is an alias of old
+                rows = [rows[i] for i in going]
+                tokens = torch.tensor([[drawn[i]] for i in going])
+                mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+                positions = positions[:, -1:] + 1
+        return written
+
+
+class Draw:
+    """Draws the tokens of an answer from random numbers that its seed and its prompt determine."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._sampling = prompt.request.sampling
+        self._rng = generator(self._sampling.seed or 0, prompt.text)
+
+    def token(self, logits: torch.Tensor) -> int:
+        """Return a token by its logit (V,): the likeliest at temperature 0, else one of the nucleus.
+
+        The nucleus are the likeliest tokens that have probability top_p together (Holtzman et al. 2020).
+        """
+        if self._sampling.temperature == 0:
+            return int(logits.argmax())
+        p = (logits / self._sampling.temperature).softmax(dim=-1).double()
+        if self._sampling.top_p < 1:
+            p, tokens = p.sort(descending=True, stable=True)
+            p[p.cumsum(dim=-1) - p >= self._sampling.top_p] = 0
+        cumulated = p.cumsum(dim=-1)
+        # a rank whose share of [0, 1) holds the number drawn; one without a share is never met
+        rank = int((cumulated <= self._rng.random() * cumulated[-1]).sum())
+        return int(tokens[rank]) if self._sampling.top_p < 1 else rank
