@@ -264,16 +264,43 @@ class HuggingFaceParams(Section):
     """generate only: tokens of an answer at most."""
 
 
+class LanguageModelParams(Section):
+    """How a chat model is asked, whichever it is."""
+
+    prompt: str = "motif"
+    """One of `laurel prompt list`, or a file of your own that ends in .jinja."""
+    goal: str | None = None
+    """What to steer by: a goal of the environment by name, or in words; null takes the environment's own."""
+    both_orders: bool = True
+    """Ask with either text first, which takes out what a model makes of the order."""
+    votes: Count = 1
+    """Answers in each order; more than one only makes sense with a temperature above 0."""
+    tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
+    """Probabilities within this of 1/2 are ties."""
+    responses: Annotated[Path, Field(strict=False)] = Path("responses.db")
+    """Where every answer is kept, so that no question is asked twice; runs may share it."""
+
+
 class AnnotateParams(Section):
-    annotator: Literal["embedding", "scripted"] = "embedding"
+    annotator: Literal["embedding", "scripted", "openai", "huggingface"] = "embedding"
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency"] = "uniform"
     """uniform over distinct segments, or weighted by how often they occurred."""
     embedding: EmbeddingParams = EmbeddingParams()
     scripted: ScriptedParams = ScriptedParams()
+    language_model: LanguageModelParams = LanguageModelParams()
+    openai: OpenAIParams | None = None
+    """annotator: openai only; it needs at least `model`."""
+    huggingface: HuggingFaceParams = HuggingFaceParams()
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
+
+    @model_validator(mode="after")
+    def _openai_has_model(self) -> AnnotateParams:
+        if self.annotator == "openai" and self.openai is None:
+            raise ValueError("has annotator openai and so needs `openai.model`, as the server names it.")
+        return self
 
 
 class RewardParams(Section):

@@ -25,7 +25,7 @@ from laurel import __version__
 from laurel.errors import DataError
 
 MANIFEST = "manifest.json"
-VOLATILE = ("seconds", "mlflow_run_id")
+VOLATILE = ("seconds", "mlflow_run_id", "usage")
 """Manifest keys that differ between two runs with the same result."""
 SPENT = ".seconds.json"
 """Seconds that stopped runs worked on what is there; written when the next one begins, and gone in the end."""
@@ -41,6 +41,8 @@ class Output:
     """What there is: rows, episodes, skips."""
     notes: list[str] = field(default_factory=list)
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
+    usage: dict[str, Any] = field(default_factory=dict)
+    """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
     started: float = field(default_factory=time.monotonic)
     """When this run began; earlier by as long as stopped runs had worked on the same."""
@@ -105,6 +107,7 @@ def output_directory(
                 "counts": out.counts,
                 "notes": out.notes,
                 "seconds": out.seconds,
+                "usage": out.usage,
                 "mlflow_run_id": out.mlflow_run_id,
             }
             write_json(partial / MANIFEST, manifest)

@@ -22,7 +22,7 @@ from laurel.errors import DataError
 _T = TypeVar("_T", str, int)
 
 STAGE = "annotate"
-PAIRS, PREFERENCES = "pairs.parquet", "preferences.parquet"
+PAIRS, PREFERENCES, ANSWERS = "pairs.parquet", "preferences.parquet", "answers.parquet"
 
 STATUSES = ("ok", "tie", "abstain", "parse_failed", "api_failed")
 """ok: one is better; tie: neither; abstain: the annotator would not say; the rest: it could not be asked or read."""
@@ -48,6 +48,34 @@ PREFERENCES_SCHEMA = pa.schema(
         pa.field("annotator", pa.string(), nullable=False),
     ]
 )
+
+
+ANSWERS_SCHEMA = pa.schema(
+    [
+        pa.field("pair", pa.int32(), nullable=False),
+        pa.field("swapped", pa.bool_(), nullable=False),
+        pa.field("vote", pa.int32(), nullable=False),
+        pa.field("verdict", pa.string(), nullable=False),
+        pa.field("p_first", pa.float64()),
+        pa.field("response", pa.string(), nullable=False),
+    ]
+)
+"""The single answers behind the labels; `response` is a key of the store of responses."""
+
+
+class _Answer(Protocol):
+    """What was said when a pair was asked about once."""
+
+    @property
+    def swapped(self) -> bool: ...
+    @property
+    def vote(self) -> int: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def p_first(self) -> float | None: ...
+    @property
+    def key(self) -> str: ...
 
 
 class _Judgement(Protocol):
@@ -201,6 +229,46 @@ def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
         )
     except DataError as error:
         raise DataError(f"{path / PREFERENCES}: {error} Run laurel {STAGE} again.") from None
+
+
+def write_answers(path: Path, answers: Sequence[Sequence[_Answer]]) -> None:
+    """Write the single answers about each pair, if there are any."""
+    rows = [(pair, one) for pair, said in enumerate(answers) for one in said]
+    if not rows:
+        return
+    columns = {
+        "pair": pa.array([pair for pair, _ in rows], pa.int32()),
+        "swapped": [one.swapped for _, one in rows],
+        "vote": pa.array([one.vote for _, one in rows], pa.int32()),
+        "verdict": [one.verdict for _, one in rows],
+        "p_first": pa.array([one.p_first for _, one in rows], pa.float64()),
+        "response": [one.key for _, one in rows],
+    }
+    write_table(path / ANSWERS, pa.table(columns, schema=ANSWERS_SCHEMA))
+
+
+def join_answers(shards: Sequence[tuple[Path, int]], path: Path, stage: str) -> None:
+    """Write the single answers of several shares of the pairs as one table; nothing where none keeps any.
+
+    Args:
+        shards: directory and number of pairs of each share, in order.
+        path: directory to write into.
+        stage: that wrote the shares.
+    """
+    parts, before = [], 0
+    for place, pairs in shards:
+        if (answers := read_answers(place, stage)) is not None:
+            shifted = pa.array(answers["pair"].to_numpy() + before, pa.int32())
+            parts.append(answers.set_column(0, ANSWERS_SCHEMA.field("pair"), shifted))
+        before += pairs
+    if parts:
+        write_table(path / ANSWERS, pa.concat_tables(parts).combine_chunks())
+
+
+def read_answers(path: Path, stage: str = STAGE) -> pa.Table | None:
+    """Read the single answers; None where the annotator keeps none. Errors as `read_pairs`."""
+    read_manifest(path, stage)
+    return read_table(path / ANSWERS, ANSWERS_SCHEMA, STAGE) if (path / ANSWERS).exists() else None
 
 
 def _read(path: Path, name: str, schema: pa.Schema, stage: str) -> pa.Table:

@@ -13,6 +13,7 @@ from laurel.envs.base import Room
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
+    from laurel.llm.chat import ChatModel, Sampling
     from laurel.params import AnnotateParams
 
 Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed"]
@@ -27,6 +28,23 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """What came of asking once."""
+
+    swapped: bool
+    """True where the second text was shown first."""
+    vote: int
+    """Number of the answer in this order."""
+    verdict: str
+    """first, second, tie or abstain, of the texts as they are and not as they were shown; unread where the answer
+    could not be read, failed where there was none."""
+    p_first: float | None
+    """None where there is no label."""
+    key: str
+    """Of the raw answer in the store of responses; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """What an annotator said about a question."""
 
@@ -37,6 +55,8 @@ class Judgement:
     """Answers that it rests on."""
     swap_consistent: bool | None = None
     """Whether asking in the other order gave the same; None where that was not asked."""
+    answers: tuple[Said, ...] = ()
+    """The single answers that it rests on, for annotators that keep them."""
 
 
 TIE = Judgement("tie", 0.5, votes=0)
@@ -50,6 +70,11 @@ class Annotator(Protocol):
     """Who judges, with model and settings: provenance of every label."""
     simulated: bool
     """True where no language model judged; shown wherever the labels are."""
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """What it has cost so far; empty where that is nothing."""
+        ...
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Get ready for all questions of a run, of which others may be asked to judge a share.
@@ -74,7 +99,9 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
     """Make the annotator that the params name.
 
     Raises:
-        AnnotationError: its model cannot be loaded, or it has nothing to judge this environment by.
+        AnnotationError: its model cannot be loaded or asked, or it has nothing to judge this environment by.
+        PromptError: the prompt is none, or does not go with the environment's captions.
+        DataError: the store of answers cannot be used.
     """
     match params.annotator:
         case "embedding":
@@ -85,3 +112,29 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
             from laurel.feedback.scripted import ScriptedAnnotator
 
             return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"))
+        case "openai" | "huggingface":
+            from laurel.feedback.language_model import LanguageModelAnnotator
+            from laurel.feedback.prompt import load_prompt
+            from laurel.llm.responses import ResponseStore
+
+            prompt = load_prompt(params.language_model.prompt)
+            prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
+            model, sampling = _chat_model(params)
+            store = ResponseStore(params.language_model.responses)
+            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model)
+
+
+def _chat_model(params: AnnotateParams) -> tuple[ChatModel, Sampling]:
+    """Return the chat model that the params name, and how it is to draw its answers."""
+    from laurel.llm.chat import Sampling
+
+    if params.annotator == "openai":
+        from laurel.llm.openai_chat import OpenAIChat
+
+        assert params.openai is not None  # params see to it
+        server = params.openai
+        return OpenAIChat(server), Sampling(server.temperature, server.top_p, server.max_tokens)
+    from laurel.llm.local_chat import load_local
+
+    local = params.huggingface
+    return load_local(local), Sampling(local.temperature, local.top_p, local.max_tokens)

@@ -50,6 +50,11 @@ class EmbeddingAnnotator:
         vectors = self.encoder.encode(texts)
         return vectors @ self._aims[0] - vectors @ self._aims[1]
 
+    @property
+    def usage(self) -> dict[str, int]:
+        """Return nothing: no call is made."""
+        return {}
+
     def prepare(self, questions: Sequence[Question]) -> None:
         """Encode the texts of all questions, always in the same batches: sums in another order would differ."""
         for start in range(0, len(questions), STREAM):

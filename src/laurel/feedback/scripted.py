@@ -37,6 +37,11 @@ class ScriptedAnnotator:
         self._room = room
         self._seed = seed
 
+    @property
+    def usage(self) -> dict[str, int]:
+        """Return nothing: no call is made."""
+        return {}
+
     def prepare(self, questions: Sequence[Question]) -> None:
         """Do nothing: each question is judged by itself."""
 

@@ -34,7 +34,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     from laurel.data.captions import read_segments
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.data.preferences import Pairs, Preferences, write_pairs, write_preferences
+    from laurel.data.preferences import Pairs, Preferences, write_answers, write_pairs, write_preferences
     from laurel.envs import room_for
     from laurel.feedback.annotator import Question, judge, make_annotator
     from laurel.feedback.pairs import sample_pairs
@@ -74,6 +74,8 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
         preferences = Preferences.of(judgements, annotator.name)
         write_pairs(out.path, pairs)
         write_preferences(out.path, preferences)
+        write_answers(out.path, [judgement.answers for judgement in judgements])
+        out.usage = annotator.usage
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         if shard:
@@ -116,7 +118,7 @@ def conclude(
     out.counts = {"pairs": len(pairs), "distinct_segments": distinct, **statuses}
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
-            track(tracked, out.counts, out.path)
+            track(tracked, {**out.counts, **out.usage}, out.path)
 
 
 def track(run: Run, counts: dict[str, int], path: Path) -> None:

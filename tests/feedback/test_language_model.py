@@ -1,0 +1,248 @@
+"""A chat model as annotator: whom it asks what, how often, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from math import log
+from pathlib import Path
+
+import pytest
+
+from laurel.envs import room_for
+from laurel.envs.base import Room
+from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.language_model import LanguageModelAnnotator
+from laurel.feedback.prompt import load_prompt
+from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling
+from laurel.llm.responses import ResponseStore
+from laurel.params import EnvParams, LanguageModelParams
+
+Answer = Callable[[str, str, ChatRequest], Reply | Failure]
+
+
+class PlayedModel:
+    """A chat model that answers by a rule on the two texts shown, some requests at a time and out of order."""
+
+    def __init__(self, answer: Answer, *, in_flight: int = 5, name: str = "played") -> None:
+        self.identity = Identity(name)
+        self.requests: list[ChatRequest] = []
+        self.most_drawn = 0
+        self._answer, self._in_flight = answer, in_flight
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        window: list[tuple[int, ChatRequest]] = []
+        rng = random.Random(0)
+        answered = 0
+        for number, request in enumerate(requests):
+            self.requests.append(request)
+            window.append((number, request))
+            self.most_drawn = max(self.most_drawn, number - answered)
+            if len(window) == self._in_flight:
+                answered += 1
+                yield self._reply(*window.pop(rng.randrange(len(window))))
+        rng.shuffle(window)
+        for one in window:
+            yield self._reply(*one)
+
+    def _reply(self, number: int, request: ChatRequest) -> tuple[int, Reply | Failure]:
+        shown = re.findall(r'(?m)^.{0,30}?("(?:[^"\\\\]|\\\\.)*")$', request.messages[1].content)
+        first, second = map(json.loads, shown[:2])
+        return number, self._answer(first, second, request)
+
+
+def longer(first: str, second: str, _: ChatRequest) -> Reply:
+    """Prefer the longer text, in JSON."""
+    best = None if len(first) == len(second) else 1 if len(first) > len(second) else 2
+    return Reply(json.dumps({"analysis": "", "best_description": best}), None, 10, 5)
+
+
+@pytest.fixture(scope="module")
+def room() -> Room:
+    return room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResponseStore:
+    return ResponseStore(tmp_path / "responses.db")
+
+
+def annotator(
+    model: PlayedModel, room: Room, store: ResponseStore, prompt: str = "motif", **params: object
+) -> LanguageModelAnnotator:
+    wanted = LanguageModelParams(prompt=prompt, **params)  # type: ignore[arg-type]
+    return LanguageModelAnnotator(model, Sampling(), load_prompt(prompt), room, store, wanted)
+
+
+def questions(n: int) -> list[Question]:
+    return [Question(f"You do {'x' * (i % 7)} {i}.", f"You see {'y' * (i % 5)} {i}.") for i in range(n)]
+
+
+def test_the_answer_stands_for_the_text_in_whichever_order(room: Room, store: ResponseStore) -> None:
+    model = PlayedModel(longer)
+    judgements = list(annotator(model, room, store).annotate([Question("long text", "short"), Question("a", "bcd")]))
+    assert [judgement.p_first for judgement in judgements] == [1.0, 0.0]
+    assert all(
+        judgement.status == "ok" and judgement.swap_consistent and judgement.votes == 2 for judgement in judgements
+    )
+    assert [(one.swapped, one.verdict) for one in judgements[0].answers] == [(False, "first"), (True, "first")]
+    assert len(model.requests) == 4
+
+
+def test_a_model_that_minds_the_order_says_nothing(room: Room, store: ResponseStore) -> None:
+    model = PlayedModel(lambda *_: Reply('{"best_description": 1}'))
+    (judgement,) = annotator(model, room, store).annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first, judgement.swap_consistent) == ("tie", 0.5, False)
+    (alone,) = annotator(model, room, store, both_orders=False).annotate([Question("a", "b")])
+    assert (alone.status, alone.p_first, alone.swap_consistent) == ("ok", 1.0, None)
+    assert len(model.requests) == 2, "the first order had been asked"
+
+
+def test_judgements_come_in_order_and_requests_are_drawn_as_they_are_sent(room: Room, store: ResponseStore) -> None:
+    asked = questions(300)
+    model = PlayedModel(longer, in_flight=4)
+    judgements = list(annotator(model, room, store).annotate(iter(asked)))
+    expected = [longer(q.first, q.second, None).text for q in asked]  # type: ignore[arg-type]
+    best = [json.loads(text)["best_description"] for text in expected]
+    assert [judgement.p_first for judgement in judgements] == [{1: 1.0, 2: 0.0, None: 0.5}[one] for one in best]
+    assert model.most_drawn <= 4
+
+
+def test_log_probabilities_are_soft_labels(room: Room, store: ResponseStore) -> None:
+    def sure(first: str, _: str, request: ChatRequest) -> Reply:
+        p = 0.8 if first == "good" else 0.3
+        return Reply("", {"1": log(p), "2": log(1 - p)})
+
+    (judgement,) = annotator(PlayedModel(sure), room, store, "answer_only").annotate([Question("good", "bad")])
+    assert judgement.p_first == pytest.approx((0.8 + 0.7) / 2)
+    assert judgement.swap_consistent
+    (tied,) = annotator(PlayedModel(sure), room, store, "answer_only", tie_band=0.3).annotate([Question("good", "bad")])
+    assert (tied.status, tied.p_first) == ("tie", 0.5)
+
+
+def test_votes_are_drawn_apart(room: Room, store: ResponseStore) -> None:
+    def by_seed(first: str, second: str, request: ChatRequest) -> Reply:
+        return Reply(f'{{"best_description": {2 if request.sampling.seed == 2 else 1}}}')
+
+    (judgement,) = annotator(PlayedModel(by_seed), room, store, votes=3, both_orders=False).annotate(
+        [Question("a", "b")]
+    )
+    assert judgement.p_first == pytest.approx(2 / 3)
+    assert [one.vote for one in judgement.answers] == [0, 1, 2]
+
+
+def test_one_follow_up_where_an_answer_cannot_be_read(room: Room, store: ResponseStore) -> None:
+    def shy(first: str, second: str, request: ChatRequest) -> Reply:
+        return longer(first, second, request) if len(request.messages) > 2 else Reply("Hm, let me think.")
+
+    model = PlayedModel(shy)
+    judgements = list(annotator(model, room, store).annotate(questions(20)))
+    assert {judgement.status for judgement in judgements} <= {"ok", "tie"}
+    assert len(model.requests) == 80
+    assert model.requests[-1].messages[2].content == "Hm, let me think."
+    assert len(store) == 80, "the unreadable answers are kept, too"
+
+
+def test_statuses_are_not_merged(room: Room, store: ResponseStore) -> None:
+    answers = {
+        "mute": Reply("?!"),
+        "down": Failure("the server is gone"),
+        "shy": Reply('I cannot say. {"best_description": "abstain"}'),
+    }
+    model = PlayedModel(lambda first, second, _: answers[first if first in answers else second])
+    asked = [Question("mute", "x"), Question("down", "x"), Question("shy", "x")]
+    judgements = list(annotator(model, room, store).annotate(asked))
+    assert [judgement.status for judgement in judgements[:2]] == ["parse_failed", "api_failed"]
+    assert judgements[2].status in ("abstain", "parse_failed")
+    assert all(judgement.p_first is None for judgement in judgements)
+
+
+def test_one_answer_is_enough(room: Room, store: ResponseStore) -> None:
+    model = PlayedModel(lambda first, second, _: Failure("busy") if first == "b" else Reply('{"best_description": 1}'))
+    (judgement,) = annotator(model, room, store).annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first, judgement.votes, judgement.swap_consistent) == ("ok", 1.0, 1, None)
+
+
+def test_nothing_is_asked_twice(room: Room, store: ResponseStore) -> None:
+    asked = [*questions(50), *questions(50)] * 3
+    model = PlayedModel(longer)
+    first = list(annotator(model, room, store).annotate(asked))
+    assert len(model.requests) == 100
+    again = annotator(model, room, store)
+    assert list(again.annotate(asked)) == first
+    assert len(model.requests) == 100
+    assert again.usage == {"calls": 0, "cached": 600, "failures": 0, "input_tokens": 0, "output_tokens": 0}
+    assert len(list(annotator(PlayedModel(longer, name="other"), room, store).annotate(asked[:1]))) == 1
+    assert len(store) == 102, "another model is another question"
+
+
+def test_failures_are_asked_again_the_next_time(room: Room, store: ResponseStore) -> None:
+    down = PlayedModel(lambda *_: Failure("down"))
+    assert [judgement.status for judgement in annotator(down, room, store).annotate(questions(3))] == ["api_failed"] * 3
+    up = PlayedModel(longer)
+    assert "api_failed" not in [judgement.status for judgement in annotator(up, room, store).annotate(questions(3))]
+    assert len(up.requests) == 6
+
+
+def test_what_was_answered_before_a_refusal_is_kept_and_the_rest_is_free(room: Room, store: ResponseStore) -> None:
+    calls = 0
+
+    def refuses(first: str, second: str, request: ChatRequest) -> Reply:
+        nonlocal calls
+        calls += 1
+        if calls > 7:
+            raise RefusedError("the key has expired")
+        return longer(first, second, request)
+
+    with pytest.raises(RefusedError, match="expired"):
+        list(annotator(PlayedModel(refuses), room, store).annotate(questions(20)))
+    assert len(store) == 7
+    other = ResponseStore(store.path)
+    model = PlayedModel(longer)
+    assert len(list(annotator(model, room, other).annotate(questions(20)))) == 20
+    assert len(model.requests) == 40 - 7
+
+
+def test_another_process_is_waited_for(room: Room, store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ResponseStore(store.path)
+    asked = questions(2)
+    theirs = annotator(PlayedModel(longer), room, other).annotate(asked)
+    mine = annotator(PlayedModel(longer), room, store)
+    slow: list[Judgement] = []
+
+    def sleeps(_: float) -> None:
+        slow.extend(theirs)  # the other process gets its answers meanwhile
+
+    monkeypatch.setattr("laurel.feedback.language_model.sleep", sleeps)
+    request = mine._ask(0, asked[0], False, 0)
+    assert other.claim([request.key]) == {request.key}
+    assert list(mine.annotate(asked)) == slow
+    assert mine.usage["calls"] == 3
+    assert mine.usage["cached"] == 1
+
+
+def test_memory_does_not_grow_with_the_questions(
+    room: Room, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.feedback.language_model.BLOCK", 10)
+    drawn = 0
+
+    def stream() -> Iterator[Question]:
+        nonlocal drawn
+        for question in questions(200):
+            drawn += 1
+            yield question
+
+    judgements = annotator(PlayedModel(longer), room, store).annotate(stream())
+    next(judgements)
+    assert drawn == 10
+    assert len(list(judgements)) == 199
+
+
+def test_it_says_who_judged_by_what(room: Room, store: ResponseStore) -> None:
+    judge = annotator(PlayedModel(longer), room, store, "steered", goal="You keep the door shut.")
+    digest = load_prompt("steered").digest[:8]
+    assert judge.name == f'played (prompt steered {digest}, goal "You keep the door shut.")'
+    assert not judge.simulated
