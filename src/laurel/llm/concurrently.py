@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,11 +29,9 @@ def concurrently(
     Of the items at most `window` are drawn beyond those whose results were yielded. An error in `work` is raised
     here; then, and when the generator is closed or interrupted, the others are cancelled. `close` runs last.
     """
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="laurel-concurrently", daemon=True)
-    thread.start()
-    finished: SimpleQueue[tuple[int, Future[Result]]] = SimpleQueue()
+    crew = _Crew(work)
     numbered = enumerate(items)
+    ready: deque[tuple[int, asyncio.Task[Result]]] = deque()
     running, exhausted = 0, False
     try:
         while True:
@@ -43,31 +41,62 @@ def concurrently(
                     exhausted = True
                 else:
                     running += 1
-                    future = asyncio.run_coroutine_threadsafe(work(drawn[1]), loop)
-                    future.add_done_callback(partial(_put, finished, drawn[0]))
+                    crew.start(*drawn)
             if exhausted and not running:
                 return
-            try:
-                number, future = finished.get(block=exhausted or running == window)
-            except Empty:
-                continue
-            running -= 1
-            yield number, future.result()
+            ready.extend(crew.finished(wait=not ready and (exhausted or running == window)))
+            if ready:  # one, and then the next item: a slow caller keeps no place empty
+                number, task = ready.popleft()
+                running -= 1
+                yield number, task.result()
     finally:
-        asyncio.run_coroutine_threadsafe(_finish(close), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        crew.stop(close)
 
 
-def _put(finished: SimpleQueue[tuple[int, Future[Result]]], number: int, future: Future[Result]) -> None:
-    finished.put((number, future))
+class _Crew(Generic[Item, Result]):
+    """A thread with an event loop, and the tasks that run on it."""
 
+    def __init__(self, work: Callable[[Item], Coroutine[Any, Any, Result]]) -> None:
+        self._work = work
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="laurel-concurrently", daemon=True)
+        self._finished: SimpleQueue[list[tuple[int, asyncio.Task[Result]]]] = SimpleQueue()
+        self._batch: list[tuple[int, asyncio.Task[Result]]] = []
+        self._thread.start()
 
-async def _finish(close: Callable[[], Awaitable[None]]) -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await close()
-    await asyncio.get_running_loop().shutdown_asyncgens()
+    def start(self, number: int, item: Item) -> None:
+        self._loop.call_soon_threadsafe(self._start, number, item)
+
+    def _start(self, number: int, item: Item) -> None:
+        self._loop.create_task(self._work(item)).add_done_callback(partial(self._hand_over, number))
+
+    def _hand_over(self, number: int, task: asyncio.Task[Result]) -> None:
+        """Collect what ends in the same turn of the loop: to wake the caller costs more than most of the work."""
+        if not self._batch:
+            self._loop.call_soon(self._flush)
+        self._batch.append((number, task))
+
+    def _flush(self) -> None:
+        self._finished.put(self._batch)
+        self._batch = []
+
+    def finished(self, wait: bool) -> list[tuple[int, asyncio.Task[Result]]]:
+        """Return tasks that ended, waiting for one if need be."""
+        try:
+            return self._finished.get(block=wait)
+        except Empty:
+            return []
+
+    def stop(self, close: Callable[[], Awaitable[None]]) -> None:
+        asyncio.run_coroutine_threadsafe(self._finish(close), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _finish(self, close: Callable[[], Awaitable[None]]) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await close()
+        await self._loop.shutdown_asyncgens()

@@ -8,9 +8,11 @@ come from is a parameter.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -84,16 +86,18 @@ class _Run:
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
         self._breaker = Breaker(identity.endpoint)
+        self._http = openai.DefaultAioHttpClient(
+            timeout=params.timeout_seconds,
+            limits=httpx2.Limits(max_connections=params.max_in_flight),
+        )
         self._client = openai.AsyncOpenAI(
             api_key=key or "none",  # the package asks for one
             base_url=identity.endpoint,
-            max_retries=0,
-            timeout=params.timeout_seconds,
-            http_client=openai.DefaultAioHttpClient(
-                timeout=params.timeout_seconds,
-                limits=httpx2.Limits(max_connections=params.max_in_flight),
-            ),
+            http_client=self._http,
         )
+        self._url = httpx2.URL(f"{identity.endpoint}/chat/completions")
+        headers = {**self._client.default_headers, **self._client.auth_headers}
+        self._headers = httpx2.Headers({name: value for name, value in headers.items() if isinstance(value, str)})
 
     async def close(self) -> None:
         await self._client.close()
@@ -117,14 +121,13 @@ class _Run:
                 finally:
                     spent += time.monotonic() - began
 
-        attempts = retries.retrying(
-            self._params.retries + 1, lambda: spent, PATIENCE * self._params.timeout_seconds, self._backoff
-        )
+        patience = PATIENCE * self._params.timeout_seconds
         try:
-            outcome: Reply | Failure = await attempts(attempt)
+            outcome = await retries.persistently(
+                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff
+            )
         except TransientError as error:
-            tries = attempts.statistics["attempt_number"]
-            failure = Failure(f"after {tries} attempts: {error.reason}")
+            failure = Failure(error.reason)
             self._breaker.exhausted(failure)
             return failure
         if isinstance(outcome, Failure):
@@ -139,45 +142,50 @@ class _Run:
             body = self._dialect.body(request)
             try:
                 async with asyncio.timeout(self._params.timeout_seconds):  # of all, however slowly it drips in
-                    response = await self._client.post("/chat/completions", body=body, cast_to=httpx2.Response)
-                self._limits.learn(response.headers)
-                reply = read_reply(response.content, request, time.monotonic() - began)
-            except openai.APIStatusError as error:
-                failure = self._judge(error, body)
-                if failure is not None:
-                    return failure
+                    response = await self._post(body)
             except retries.NETWORK_ERRORS as error:
                 raise retries.of_network(error) from None
+            self._limits.learn(response.headers)
+            if response.is_error:
+                failure = self._judge(response, body)
+                if failure is not None:
+                    return failure
+                continue
+            try:
+                reply = read_reply(response.content, request, time.monotonic() - began)
             except BrokenAnswerError as error:
                 raise TransientError(retries.one_line(error, self._secrets)) from None
-            else:
-                self._limits.window.grow()
-                return reply
+            self._limits.window.grow()
+            return reply
 
-    def _judge(self, error: openai.APIStatusError, body: dict[str, object]) -> Failure | None:
+    async def _post(self, body: dict[str, Any]) -> httpx2.Response:
+        """Send a request with the package's address, key and connections.
+
+        Its own `chat.completions.create` makes the same request, at four times the processor time: for the models
+        that it builds of question and answer.
+        """
+        content = json.dumps(body).encode()
+        return await self._http.send(httpx2.Request("POST", self._url, headers=self._headers, content=content))
+
+    def _judge(self, response: httpx2.Response, body: dict[str, Any]) -> Failure | None:
         """Return the failure of a request that the server refused; None if it can be put another way.
 
         Raises:
             RefusedError: every request would be.
             TransientError: the same request may be taken later.
         """
-        self._limits.learn(error.response.headers)
-        message = retries.message_of(error, self._secrets)
-        status = error.status_code
-        refusal = retries.refused(
-            error,
-            message,
-            model=self._params.model,
-            endpoint=self._identity.endpoint,
-            key=self._params.api_key_env,
+        refusal = retries.Refusal.read(response, self._secrets)
+        status, message = refusal.status, refusal.message
+        hopeless = retries.hopeless(
+            refusal, model=self._params.model, endpoint=self._identity.endpoint, key=self._params.api_key_env
         )
-        if refusal is not None:
-            raise refusal from None
+        if hopeless is not None:
+            raise hopeless
         if status in retries.AGAIN or status >= 500:
-            wait = retry_after(error.response.headers)
+            wait = retry_after(response.headers)
             if wait is not None and status in (429, 503):
                 self._limits.pause(wait)
             raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503))
-        if status in (400, 422) and self._dialect.adapt(body, retries.error_object(error), message):
+        if status in (400, 422) and self._dialect.adapt(body, refusal.error, message):
             return None
         return Failure(f"refused with status {status}: {message}")

@@ -1,18 +1,25 @@
 """What went wrong with a request, in a sentence, and whether asking again makes sense.
 
-Knows the errors of the `openai` package and of what it stands on; knows nothing of limits.
+Knows statuses, and the errors of what the `openai` package sends with; knows nothing of limits.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import aiohttp
-import openai
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+import httpx2
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    wait_random_exponential,
+)
 
 from laurel.llm.chat import Failure, RefusedError
 
@@ -21,7 +28,9 @@ AGAIN = frozenset({408, 409, 425, 429})
 LONGEST_WAIT = 30.0
 """Seconds between two attempts at most, unless the server asks for more."""
 LONGEST_REASON = 300
-NETWORK_ERRORS = (openai.APIConnectionError, aiohttp.ClientError, OSError)  # OSError: of which TimeoutError is one
+NETWORK_ERRORS = (httpx2.RequestError, aiohttp.ClientError, OSError)  # OSError: of which TimeoutError is one
+
+Result = TypeVar("Result")
 
 
 class TransientError(Exception):
@@ -36,25 +45,50 @@ class TransientError(Exception):
         """There was not even a connection."""
 
 
-def retrying(attempts: int, seconds: Callable[[], float], deadline: float, backoff: float) -> AsyncRetrying:
-    """Return the retries of one request: waits grow twofold from `backoff` seconds and are random below that.
+async def persistently(
+    attempt: Callable[[], Awaitable[Result]],
+    attempts: int,
+    seconds: Callable[[], float],
+    deadline: float,
+    backoff: float,
+) -> Result:
+    """Await `attempt` until it succeeds; waits grow twofold from `backoff` seconds and are random below that.
 
     Args:
+        attempt: raises TransientError where another makes sense.
         attempts: in all, at most.
         seconds: says how long the attempts themselves took so far, waiting for a turn not counted.
         deadline: seconds of attempts and waits after which no further attempt begins.
         backoff: seconds of the first wait at most.
+
+    Raises:
+        TransientError: the last attempt's, with the number of attempts in its reason.
     """
+    try:
+        return await attempt()  # most succeed, and need none of what follows
+    except TransientError as error:
+        first: TransientError | None = error
 
-    def spent(state: RetryCallState) -> bool:
-        return state.idle_for + seconds() >= deadline
+    async def again() -> Result:
+        nonlocal first
+        if first is not None:
+            error, first = first, None
+            raise error
+        return await attempt()
 
-    return AsyncRetrying(
+    def enough(state: RetryCallState) -> bool:
+        return state.attempt_number >= attempts or state.idle_for + seconds() >= deadline
+
+    retrying = AsyncRetrying(
         retry=retry_if_exception_type(TransientError),
-        stop=lambda state: stop_after_attempt(attempts)(state) or spent(state),
+        stop=enough,
         wait=wait_random_exponential(multiplier=backoff, max=LONGEST_WAIT),
         reraise=True,
     )
+    try:
+        return await retrying(again)
+    except TransientError as error:
+        raise TransientError(f"after {retrying.statistics['attempt_number']} attempts: {error.reason}") from None
 
 
 def one_line(text: Any, secrets: Iterable[str]) -> str:
@@ -66,20 +100,33 @@ def one_line(text: Any, secrets: Iterable[str]) -> str:
     return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 
 
-def error_object(error: openai.APIStatusError) -> Any:
-    """Return the server's error object: what stands under `error`, or all of the body."""
-    body = error.body
-    return body.get("error", body) if isinstance(body, Mapping) else body
+@dataclass(frozen=True)
+class Refusal:
+    """An answer that is an error."""
 
+    status: int
+    error: Any
+    """The server's error object: what stands under `error`, or all that it sent."""
+    message: str
+    """What it says, or the name of the status."""
 
-def message_of(error: openai.APIStatusError, secrets: Iterable[str]) -> str:
-    """Return what the server says, or the name of its status."""
-    content = error_object(error)
-    if isinstance(content, Mapping):
-        content = content.get("message") or content.get("detail") or dict(content)
-    if not content or str(content).lstrip().startswith("<"):  # a web page
-        content = error.response.reason_phrase
-    return one_line(content, secrets)
+    @classmethod
+    def read(cls, response: httpx2.Response, secrets: Iterable[str]) -> Refusal:
+        """Read an error, in whatever form it comes."""
+        try:
+            body = json.loads(response.content)
+        except ValueError:
+            body = response.text
+        error = body.get("error", body) if isinstance(body, Mapping) else body
+        says = error.get("message") or error.get("detail") or error if isinstance(error, Mapping) else error
+        if not says or str(says).lstrip().startswith("<"):  # a web page
+            says = response.reason_phrase
+        return cls(response.status_code, error, one_line(says, secrets))
+
+    @property
+    def kinds(self) -> set[str]:
+        """The words that servers sort errors by."""
+        return {str(self.error.get("code")), str(self.error.get("type"))} if isinstance(self.error, Mapping) else set()
 
 
 def of_network(error: BaseException) -> TransientError:
@@ -92,17 +139,15 @@ def of_network(error: BaseException) -> TransientError:
         os_error = getattr(cause, "os_error", None)
         detail = getattr(os_error, "strerror", None) or str(os_error or cause)
         return TransientError(f"no connection ({one_line(detail, ())})", unreachable=True)
-    if isinstance(cause or error, (TimeoutError, openai.APITimeoutError)):
+    if isinstance(cause or error, TimeoutError):
         return TransientError("no whole answer in time", congested=True)
     return TransientError(f"the connection broke ({type(cause or error).__name__})")
 
 
-def refused(error: openai.APIStatusError, message: str, *, model: str, endpoint: str, key: str) -> RefusedError | None:
-    """Return the error of a status after which no request can succeed, with how to mend it; None for any other."""
-    code = str(getattr(error, "code", None) or "")
-    content = error_object(error)
-    kinds = {code, str(content.get("type")), str(content.get("code"))} if isinstance(content, Mapping) else {code}
-    match error.status_code:
+def hopeless(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedError | None:
+    """Return the error of a refusal after which no request can succeed, with how to mend it; None for any other."""
+    message = refusal.message
+    match refusal.status:
         case 401:
             says = f"does not accept the key (status 401): set {key} to a valid one for this server"
         case 403:
@@ -114,7 +159,7 @@ def refused(error: openai.APIStatusError, message: str, *, model: str, endpoint:
             )
         case 402:
             says = f"asks for payment (status 402: {message}): see the account that the key in {key} belongs to"
-        case 429 if kinds & {"insufficient_quota", "billing_hard_limit_reached"}:
+        case 429 if refusal.kinds & {"insufficient_quota", "billing_hard_limit_reached"}:
             says = f"has no quota left (status 429: {message}): see the account that the key in {key} belongs to"
         case _:
             return None
