@@ -19,8 +19,21 @@ from laurel import __version__, cli
 from laurel.cli import STAGES, main
 from tiny_project import BY_NAME, UNTRACKED, Project
 
-COMMANDS = [[], *([stage.name] for stage in STAGES), ["show"], ["table"], ["ui"], ["export"], ["export", "minari"]]
-HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
+COMMANDS = [[], *([stage.name] for stage in STAGES), ["show"], ["table"], ["ui"], ["export"], ["export", "minari"],
+            ["prompt", "list"], ["prompt", "show"]]  # fmt: skip
+HEAVY = {
+    "jinja2",
+    "torch",
+    "numpy",
+    "pydantic",
+    "mlflow",
+    "transformers",
+    "gymnasium",
+    "pandas",
+    "matplotlib",
+    "pyarrow",
+    "yaml",
+}
 
 
 @pytest.fixture

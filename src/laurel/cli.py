@@ -14,6 +14,7 @@ from typing import Any
 
 from laurel import __version__
 from laurel.errors import DataError, LaurelError
+from laurel.prompt_cli import add_prompt
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -161,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     ui.set_defaults(run=_ui)
 
     _add_pipeline(commands)
+    add_prompt(commands, _command, _say)
 
     example = "laurel export minari doorkey/random-v0 --output minari"
     summary = "Write data in other libraries' formats."
