@@ -22,7 +22,9 @@ from tiny_project import BY_NAME, UNTRACKED, Project
 
 COMMANDS = [[], *([stage.name] for stage in STAGES), ["show"], ["table"], ["ui"], ["export"], ["export", "minari"]]
 COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
+COMMANDS += [["prompt", "list"], ["prompt", "show"]]
 HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
+HEAVY |= {"jinja2"}
 
 
 @pytest.fixture

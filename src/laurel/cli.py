@@ -15,6 +15,7 @@ from laurel import __version__
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.pipeline_cli import add_commands, pipelines_module
+from laurel.prompt_cli import add_prompt
 
 INTERRUPTED = 130
 
@@ -145,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     ui.set_defaults(run=_ui)
 
     _add_pipeline(commands)
+    add_prompt(commands, _command, _say)
 
     example = "laurel export minari doorkey/random-v0 --output minari"
     summary = "Write data in other libraries' formats."

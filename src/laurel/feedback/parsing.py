@@ -161,7 +161,7 @@ def _answer_of(value: Any) -> Answer | None:
         case int() | float():
             return _NUMBERS.get(value)
         case str():
-            return "tie" if not value.strip() else alone(value[:100].translate(_PLAIN).casefold())
+            return alone(value[:100].translate(_PLAIN).casefold())
         case [single] if not isinstance(value, _Pairs):
             return _answer_of(single)
         case list():

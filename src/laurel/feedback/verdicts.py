@@ -60,7 +60,7 @@ _BETTER = (
     r"(?:better|best|preferable|preferred|superior|stronger|closer to|nearer to|the winner|more (?:promising|useful|"
     r"valuable|helpful|desirable|favou?rable|relevant|informative|productive)|besser|bessere|beste|besten|vorzuziehen|"
     r"überlegen|hilfreicher|nützlicher|meilleure?|mieux|préférable|supérieure?|mejor|preferible|migliore|meglio|"
-    r"preferibile|melhor|preferível)\b"
+    r"preferibile|melhor|preferível)\b(?! (?:understood|known|described|explained|suited)\b)"
 )
 _WORSE = r"(?:worse|worst|inferior|schlechter|schlechtere|schlechteste|pire|peor|peggiore|peggio|pior)\b"
 _SHOWS = r"(?:describes|shows|represents|reflects|indicates|makes|suggests|contains|beschreibt|décrit|describe)"
@@ -89,6 +89,7 @@ _VERDICTS = tuple(
     re.compile(pattern)
     for pattern in (
         rf"{_SUBJECT} ?{_IS} {_FILL}(?:{_BETTER}|(?P<worse>{_WORSE}))",
+        rf"^ ?(?P<bare>[12]) {_IS} {_FILL}(?:{_BETTER}|(?P<worse>{_WORSE}))",
         rf"{_SUBJECT} (?:wins|gewinnt|gagne|gana)\b",
         rf"{_SUBJECT} {_SHOWS} {_FILL}(?:better|best|more progress|greater progress|(?P<worse>{_WORSE}))",
         rf"{_CHOOSE} {_OBJECT}",
@@ -130,7 +131,8 @@ _TIES = tuple(
 )
 _UNSURE = re.compile(
     r"\b(?:not|no|never|cannot|neither|nor|hardly|less|without|doubt|might|may|could|argu\w*|one would|some would|"
-    r"at first (?:glance|sight)|which|what|claims?|says?|said|asks?|told|tells|instructs?|pretends?|nicht|kein\w{0,2}|"
+    r"at first (?:glance|sight)|wrong|false|incorrect|untrue|nothing|"
+    r"which|what|claims?|says?|said|asks?|told|tells|instructs?|pretends?|nicht|kein\w{0,2}|"
     r"weder|welche\w?|pas|aucune?|jamais|quelle?|ni|nunca|ningun\w?|ninguna|cuál|non|não|qual|quale)\b|n't|不|"
     r"没|哪|并非|どちらが"
 )
@@ -202,7 +204,7 @@ def alone(text: str) -> Answer | None:
     """Return what a text says that is an answer and nothing else, e.g. "2.", "the second" or "neither"."""
     if len(text) > 80:
         return None
-    bare = text.strip().lstrip(_LEFT).rstrip(_RIGHT)
+    bare = text.replace("_", " ").strip().lstrip(_LEFT).rstrip(_RIGHT)
     label = _LABEL.match(bare)
     if label is not None:
         bare = bare[label.end() :].lstrip(_LEFT)
