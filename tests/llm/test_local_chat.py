@@ -236,13 +236,34 @@ def test_choices_that_cannot_be_told_apart(chat: LocalChat, choices: tuple[str, 
     assert isinstance(fine, Reply)
 
 
-def test_choices_that_follow_a_prompt_have_the_tokens_they_have_there(fresh: Callable[..., LocalChat]) -> None:
-    """After a blank a word may be another token than at the beginning of a line."""
-    local = fresh()._local
-    reader = PromptReader(local)
-    assert reader._tokens_of_answers("the ", ("key",)) == {"key": local.tokenizer("key")["input_ids"]}
-    before, whole = (local.tokenizer(text)["input_ids"] for text in ("<|assistant|>", "<|assistant|> the key"))
-    assert reader._tokens_of_answers("<|assistant|>", (" the key",)) == {" the key": whole[len(before) :]}
+def test_choices_have_the_tokens_that_they_have_after_the_prompt(copied: Path) -> None:
+    """A tokenizer may write a blank or a special token before a text, but not after a line's end."""
+    file = copied / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["pre_tokenizer"]["add_prefix_space"] = True
+    begin = {"SpecialToken": {"id": "<|begin|>", "type_id": 0}}
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [begin, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<|begin|>": {"id": "<|begin|>", "ids": [0], "tokens": ["<|begin|>"]}},
+    }
+    file.write_text(json.dumps(content))
+    other = load_local(HuggingFaceParams(model=str(copied), device="cpu"))
+    tokenizer = other._local.tokenizer
+    tokenizer.chat_template = TEMPLATE + "{{ '\\n' }}"
+    assert tokenizer.convert_ids_to_tokens(tokenizer("1")["input_ids"]) == ["<|begin|>", "Ġ1"]
+    prompt = PromptReader(other._local).read(0, request("x"))
+    assert not isinstance(prompt, Failure)
+    assert prompt.tokens.count(0) == 1
+    assert prompt.answers == {digit: [tokenizer.convert_tokens_to_ids(digit)] for digit in DIGITS}
+
+
+def test_choices_that_would_join_the_prompt_stand_alone(chat: LocalChat) -> None:
+    tokenizer = chat._local.tokenizer
+    (k,) = tokenizer("k")["input_ids"]
+    assert len(tokenizer("key")["input_ids"]) == 1
+    assert PromptReader(chat._local)._tokens_of_answers(k, ("ey",)) == {"ey": tokenizer("ey")["input_ids"]}
 
 
 # -- requests come, answers go ----------------------------------------------------------------------------------
@@ -392,6 +413,14 @@ def test_a_draw_depends_on_its_request_alone(fresh: Callable[..., LocalChat]) ->
     assert all(first != second for first, second in zip(together[::3], together[1::3], strict=True))
 
 
+def test_one_seed_gives_each_prompt_draws_of_its_own(chat: LocalChat) -> None:
+    reader, flat = PromptReader(chat._local), torch.zeros(1000)
+    first, second = (reader.read(0, request(own, (), temperature=1.0, seed=1)) for own in OWN[:2])
+    assert not isinstance(first, Failure)
+    assert not isinstance(second, Failure)
+    assert Draw(first).token(flat) != Draw(second).token(flat)
+
+
 def test_draws_follow_the_probabilities_of_the_nucleus(chat: LocalChat) -> None:
     p = torch.tensor([0.1, 0.4, 0.0, 0.3, 0.2])
     logits = p.log()
@@ -431,6 +460,11 @@ def test_a_directory_that_is_not_there() -> None:
         'Language model "/no/such/model" cannot be loaded: there is no such directory. Give a directory with a causal '
         "language model that has a chat template, or a name on the Hugging Face hub."
     )
+
+
+def test_a_name_that_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nobody is to be asked
+    assert 'Language model "nobody/has-this-model" cannot be loaded: ' in refusal(model="nobody/has-this-model")
 
 
 def test_a_tokenizer_that_is_not_there(copied: Path) -> None:
@@ -518,6 +552,20 @@ def test_dtype(tiny_llama: Path, chat: LocalChat) -> None:
     assert half.identity.revision == f"{chat.identity.revision} bfloat16"
     for one, other in zip(scores(half, SHARED), scores(chat, SHARED), strict=True):
         assert one == pytest.approx(other, abs=0.2)
+
+
+@pytest.mark.parametrize("choices", [DIGITS, ()])
+def test_logits_that_are_no_numbers(copied: Path, choices: tuple[str, ...]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(copied / "model.safetensors")
+    weights["model.norm.weight"][0] = math.nan
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    chat = load_local(HuggingFaceParams(model=str(copied), device="cpu"))
+    with pytest.raises(
+        RefusedError, match=r"computes in torch.float32 is not a number: set annotate.huggingface.dtype"
+    ):
+        list(chat.ask([request("x", choices), request("y", choices)]))
 
 
 # -- who answers ------------------------------------------------------------------------------------------------

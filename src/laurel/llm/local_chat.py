@@ -83,7 +83,7 @@ class LocalChat:
             batch = queue[:size]
             replies = self._attempt(worker, batch)
             if replies is None and size > 1:
-                self._shrink(tokens // 2)
+                self._shrink(tokens)
                 continue
             del queue[:size]
             if replies is None:
@@ -120,10 +120,10 @@ class LocalChat:
             logger.warning(
                 "A batch of %d tokens does not fit into the memory of the GPU; going on with smaller ones. "
                 "A smaller annotate.huggingface.batch_tokens saves the attempt.",
-                2 * tokens,
+                tokens,
             )
             self._said = True
-        self._batch_tokens = tokens
+        self._batch_tokens = tokens // 2
 
 
 def load_local(params: HuggingFaceParams) -> LocalChat:

@@ -45,6 +45,27 @@ class LocalModel:
     picks_logits: bool
     """Whether it computes logits at chosen positions alone."""
 
+    def logits(self, tokens: torch.Tensor, wanted: torch.Tensor, **inputs: Any) -> torch.Tensor:
+        """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (W,).
+
+        Raises:
+            RefusedError: they are not numbers.
+        """
+        import torch
+
+        tokens, wanted = tokens.to(self.device), wanted.to(self.device)
+        keep = {"logits_to_keep": wanted} if self.picks_logits else {}
+        with torch.inference_mode():
+            logits = self.model(input_ids=tokens, **inputs, **keep).logits
+            if not self.picks_logits:
+                logits = logits[:, wanted]
+            if logits.isnan().any():
+                raise RefusedError(
+                    f'What language model "{self.identity.model}" computes in {self.model.dtype} is not a number: '
+                    f"set {KEY}.dtype to bfloat16 or float32, or mend its weights."
+                )
+        return logits
+
 
 def load_model(params: HuggingFaceParams) -> LocalModel:
     """Load the model that the params name.
@@ -62,8 +83,6 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
     device = torch_device(params.device, f"{KEY}.device")
     _check(params, device)
     tokenizer, model = _load(params, device)
-    if tokenizer.chat_template is None:
-        raise _not_loaded(params.model, "its tokenizer has no chat template, so it cannot hold a conversation")
     config = model.config.get_text_config()
     ends = [tokenizer.eos_token_id, model.generation_config.eos_token_id]
     flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]
@@ -111,21 +130,22 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+    source: dict[str, Any] = {"revision": params.revision, "trust_remote_code": False}
     kwargs: dict[str, Any] = {"dtype": params.dtype}
     if params.quantization != "none":
         bits = {f"load_in_{params.quantization}": True, "bnb_4bit_compute_dtype": torch.bfloat16}
         kwargs["quantization_config"] = BitsAndBytesConfig(**bits)  # type: ignore[no-untyped-call]
         kwargs["device_map"] = {"": device}
     try:
-        config = AutoConfig.from_pretrained(params.model, revision=params.revision)
+        config = AutoConfig.from_pretrained(params.model, **source)
         written = set(config.architectures or ())
         if not written & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
             what = ", ".join(sorted(written)) or config.model_type
             raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
-        tokenizer = AutoTokenizer.from_pretrained(params.model, revision=params.revision)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            params.model, revision=params.revision, output_loading_info=True, **kwargs
-        )
+        tokenizer = AutoTokenizer.from_pretrained(params.model, **source)
+        if tokenizer.chat_template is None:
+            raise _not_loaded(params.model, "its tokenizer has no chat template, so it cannot hold a conversation")
+        loaded: Any = AutoModelForCausalLM.from_pretrained(params.model, output_loading_info=True, **source, **kwargs)
         model, report = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise _not_loaded(params.model, f"{type(model).__name__} has no cache of keys and values")
@@ -140,8 +160,17 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
             f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
             f"or 4bit, {KEY}.device to cpu, or take a smaller model."
         ) from None
-    # a damaged file may raise any of these
-    except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
+    # a damaged file may raise any of these, and a tokenizer that needs another package the last
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        SafetensorError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ImportError,
+    ) as error:
         raise _not_loaded(params.model, (str(error).strip() or type(error).__name__).splitlines()[0]) from None
     return tokenizer, model.eval()
 

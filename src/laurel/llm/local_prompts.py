@@ -11,9 +11,6 @@ from itertools import permutations
 from laurel.llm.chat import ChatRequest, Failure, RefusedError
 from laurel.llm.local_model import LocalModel
 
-TAIL = 32
-"""Characters before an answer that may change how it falls into tokens."""
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -32,7 +29,7 @@ class PromptReader:
 
     def __init__(self, local: LocalModel) -> None:
         self._local = local
-        self._answers: dict[tuple[str, tuple[str, ...]], dict[str, list[int]]] = {}
+        self._answers: dict[tuple[int, tuple[str, ...]], dict[str, list[int]]] = {}
 
     def read(self, number: int, request: ChatRequest) -> Prompt | Failure:
         """Return the prompt of a request, or why it cannot be answered.
@@ -42,7 +39,7 @@ class PromptReader:
         """
         text = self._text(request)
         tokens = self._tokens(text)
-        answers = self._tokens_of_answers(text[-TAIL:], request.choices)
+        answers = self._tokens_of_answers(tokens[-1], request.choices)
         room = max((len(answer) - 1 for answer in answers.values()), default=1)
         if len(tokens) + room > self._local.context:
             return Failure(f"the prompt has {len(tokens)} tokens, but the model takes {self._local.context - room}")
@@ -72,16 +69,16 @@ class PromptReader:
     def _tokens(self, text: str) -> list[int]:
         return self._local.tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    def _tokens_of_answers(self, tail: str, choices: tuple[str, ...]) -> dict[str, list[int]]:
-        """Return the tokens of each choice where it follows the tail of a prompt."""
-        known = self._answers.get((tail, choices))
+    def _tokens_of_answers(self, last: int, choices: tuple[str, ...]) -> dict[str, list[int]]:
+        """Return the tokens of each choice where it follows the last token of a prompt."""
+        known = self._answers.get((last, choices))
         if known is None:
-            before = self._tokens(tail)
-            known = {}
+            tail = self._local.tokenizer.decode([last])
+            before, known = self._tokens(tail), {}
             for choice in choices:
                 whole = self._tokens(tail + choice)
-                # where its first letters join the prompt's last token, it stands alone: the prompt is given as it is
+                # a choice that would join the token before stands alone, for the prompt stays as it is
                 joined = whole[: len(before)] != before
                 known[choice] = self._tokens(choice) if joined else whole[len(before) :]
-            self._answers[tail, choices] = known
+            self._answers[last, choices] = known
         return known

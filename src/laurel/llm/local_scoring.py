@@ -57,12 +57,9 @@ class Scorer:
         self.shared = _common(prompts) if local.resumes else 0
         self._beginning: DynamicCache | None = None
         if self.shared:
-            tokens = torch.tensor([prompts[0].tokens[: self.shared]], device=local.device)
-            cache = DynamicCache(config=local.model.config)
-            keep = {"logits_to_keep": 1} if local.picks_logits else {}
-            with torch.inference_mode():
-                local.model(input_ids=tokens, past_key_values=cache, use_cache=True, **keep)
-            self._beginning = cache
+            tokens = torch.tensor([prompts[0].tokens[: self.shared]])
+            self._beginning = DynamicCache(config=local.model.config)
+            local.logits(tokens, torch.tensor([self.shared - 1]), past_key_values=self._beginning, use_cache=True)
 
     def width(self, prompt: Prompt) -> int:
         """Return how many tokens a row of this prompt has."""
@@ -97,27 +94,17 @@ class Scorer:
         ]
 
     def _logprobs(self, rows: list[list[int]], reads: list[tuple[int, Read]]) -> list[float]:
-        """Run the model on rows (padded on the right, where no token before can see it) and read."""
+        """Run the model on rows, and read.
+
+        Padding stands on the right, where no token before it can see it, so it needs no mask and moves no position.
+        """
         width = max(len(row) for row in rows)
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-        mask = torch.tensor([[1] * (self.shared + len(row)) + [0] * (width - len(row)) for row in rows])
-        positions = torch.arange(self.shared, self.shared + width).expand(len(rows), -1)
         wanted, column = torch.tensor([read.position for _, read in reads]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        device, beginning = self._local.device, self._beginning
-        keep = {"logits_to_keep": wanted.to(device)} if self._local.picks_logits else {}
-        with torch.inference_mode():
-            logits = self._local.model(
-                input_ids=tokens.to(device),
-                attention_mask=mask.to(device),
-                position_ids=positions.to(device),
-                past_key_values=None if beginning is None else ResumedCache(beginning, len(rows)),
-                use_cache=beginning is not None,
-                **keep,
-            ).logits
-            if not self._local.picks_logits:
-                logits = logits[:, wanted.to(device)]
-            found = logits[torch.tensor([row for row, _ in reads]), column].float().log_softmax(dim=-1)
-            return found[torch.arange(len(reads)), torch.tensor([read.token for _, read in reads])].tolist()
+        cache = None if self._beginning is None else ResumedCache(self._beginning, len(rows))
+        logits = self._local.logits(tokens, wanted, past_key_values=cache, use_cache=cache is not None)
+        of_reads = logits[torch.tensor([row for row, _ in reads]), column].float().log_softmax(dim=-1)
+        return of_reads[torch.arange(len(reads)), torch.tensor([read.token for _, read in reads])].tolist()
 
 
 def _common(prompts: Sequence[Prompt]) -> int:

@@ -54,45 +54,42 @@ class Writer:
     def _write(self, prompts: Sequence[Prompt]) -> list[list[int]]:
         """Return the tokens of each answer; one that ended leaves the batch."""
         local, width = self._local, max(len(prompt.tokens) for prompt in prompts)
-        keep = {"logits_to_keep": 1} if local.picks_logits else {}
         padding = [width - len(prompt.tokens) for prompt in prompts]
         # on the left, so that the next token of every prompt comes in the same column
         tokens = torch.tensor([[0] * pad + prompt.tokens for pad, prompt in zip(padding, prompts, strict=True)])
         mask = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding], device=local.device)
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
         cache = DynamicCache(config=local.model.config)
         draws = [Draw(prompt) for prompt in prompts]
         written: list[list[int]] = [[] for _ in prompts]
         rows = list(range(len(prompts)))
-        with torch.inference_mode():
-            while rows:
-                logits = local.model(
-                    input_ids=tokens.to(local.device),
-                    attention_mask=mask,
-                    position_ids=positions,
-                    past_key_values=cache,
-                    use_cache=True,
-                    **keep,
-                ).logits[:, -1]
-                drawn = [draws[row].token(of_row) for row, of_row in zip(rows, logits.float(), strict=True)]
-                going = []
-                for i, (row, token) in enumerate(zip(rows, drawn, strict=True)):
-                    written[row].append(token)
-                    if token not in local.stops and len(written[row]) < self._limit(prompts[row]):
-                        going.append(i)
-                if going and len(going) < len(rows):
-                    left = torch.tensor(going, device=local.device)
-                    mask, positions = mask[left], positions[left]
-                    cache.reorder_cache(left)  # type: ignore[arg-type]  # its LongTensor is an alias of old
-                rows = [rows[i] for i in going]
-                tokens = torch.tensor([[drawn[i]] for i in going])
-                mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-                positions = positions[:, -1:] + 1
+        while rows:
+            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+            logits = local.logits(
+                tokens,
+                torch.tensor([tokens.shape[1] - 1]),
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            drawn = [draws[row].token(of_row) for row, of_row in zip(rows, logits[:, 0].float(), strict=True)]
+            going = []
+            for i, (row, token) in enumerate(zip(rows, drawn, strict=True)):
+                written[row].append(token)
+                if token not in local.stops and len(written[row]) < self._limit(prompts[row]):
+                    going.append(i)
+            if going and len(going) < len(rows):
+                left = torch.tensor(going, device=local.device)
+                mask = mask[left]
+                cache.reorder_cache(left)  # type: ignore[arg-type]  # its LongTensor is an alias of old
+            rows = [rows[i] for i in going]
+            tokens = torch.tensor([[drawn[i]] for i in going])
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
         return written
 
 
 class Draw:
-    """Draws the tokens of an answer from random numbers that its seed and its prompt determine."""
+    """Draws the tokens of an answer from random numbers that its seed (0 where there is none) and its prompt set."""
 
     def __init__(self, prompt: Prompt) -> None:
         self._sampling = prompt.request.sampling
