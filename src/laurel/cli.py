@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     ui.set_defaults(run=_ui)
 
     _add_pipeline(commands)
-    add_prompt(commands, _command, _say)
+    add_prompt(commands, _command, say)
 
     example = "laurel export minari doorkey/random-v0 --output minari"
     summary = "Write data in other libraries' formats."

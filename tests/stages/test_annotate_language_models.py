@@ -1,0 +1,134 @@
+"""The pipeline with language models as annotators: a server behind OpenAI's interface, and a model in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.cli import main
+from laurel.data.directory import read_json, read_manifest
+from laurel.data.preferences import read_answers, read_preferences
+from laurel.errors import AnnotationError
+from laurel.stages import annotate, merge_preferences
+from tiny_project import UNTRACKED, Project, lasting_content
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+web = pytest.importorskip("aiohttp.web")
+from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from tiny_llama import make_tiny_llama  # noqa: E402
+
+
+def teacher(_: Any, body: dict[str, Any]) -> Any:
+    """Prefer the text that speaks of the goal; say it in prose now and then."""
+    first, second = re.findall(r'(?m)^Text [12]: "(.*)"$', body["messages"][-1]["content"])
+    worth = ["goal" in first, "goal" in second]
+    best = None if worth[0] == worth[1] else 1 if worth[0] else 2
+    return web.json_response(completion(f"Well. {json.dumps({'analysis': 'x', 'best_description': best})}"))
+
+
+def asking(project: Project, url: str, **more: Any) -> Project:
+    project.change(
+        {
+            **UNTRACKED,
+            "annotate.annotator": "openai",
+            "annotate.openai": {"model": "teacher", "base_url": f"{url}/v1"},
+            "annotate.language_model.responses": str(project.path / "responses.db"),
+            "annotate.n_pairs": 30,
+            **more,
+        }
+    )
+    return project
+
+
+@pytest.fixture
+def server() -> Any:
+    with chat_server() as server:
+        server.behave = teacher
+        yield server
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    return finished.copy(tmp_path / "p", without=["annotate", "train-reward", "train-agents", "evaluate"])
+
+
+def test_the_whole_chain_with_a_server(
+    project: Project, server: ChatServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, server.url)
+    monkeypatch.chdir(project.path)
+    for stage in ("annotate", "train-reward", "train-agents", "evaluate"):
+        assert main([stage]) == 0, capsys.readouterr().err
+    made = project.output("annotate")
+    manifest = read_manifest(made, "annotate")
+    pairs = manifest["counts"]["pairs"]
+    assert manifest["usage"]["calls"] == 2 * pairs == len(server.bodies)
+    assert manifest["counts"]["ok"] > 0
+    answers = read_answers(made)
+    assert answers is not None
+    assert answers.num_rows == 2 * pairs
+    assert read_preferences(made).annotator.startswith("teacher (prompt motif ")
+    assert read_json(project.output("evaluate") / "metrics.json")["annotator"] == "openai"
+    assert read_json(project.output("train-reward") / "quality.json")["heldout_accuracy"] is not None
+
+    before = lasting_content(made)
+    assert main(["annotate"]) == 0
+    assert lasting_content(made) == before, "the same labels, from the store"
+    assert len(server.bodies) == 2 * pairs, "nothing is asked twice"
+    assert read_manifest(made)["usage"] == {
+        "calls": 0, "cached": 2 * pairs, "failures": 0, "input_tokens": 0, "output_tokens": 0,
+    }  # fmt: skip
+
+
+def test_shares_of_the_pairs(project: Project, server: ChatServer, tmp_path: Path) -> None:
+    params, captions = asking(project, server.url).params, project.output("caption")
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(params, captions, share, shard=(number, 2))
+    merge_preferences.run(params, captions, shares, tmp_path / "merged")
+    annotate.run(params, captions, tmp_path / "whole")
+    assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
+    calls = [read_manifest(tmp_path / name)["usage"]["calls"] for name in ("merged", "whole")]
+    assert calls == [len(server.bodies), 0]
+
+
+def test_a_server_that_is_not_there(project: Project) -> None:
+    asking(project, "http://127.0.0.1:9", **{"annotate.openai.retries": 0})
+    with pytest.raises(AnnotationError, match=r"127\.0\.0\.1:9"):
+        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+    assert not project.output("annotate").exists()
+
+
+def test_a_key_that_is_not_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asking(project, "https://127.0.0.1:9")
+    with pytest.raises(AnnotationError, match="OPENAI_API_KEY"):
+        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+
+
+def test_openai_without_a_model(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.change({"annotate.annotator": "openai"})
+    assert main(["annotate", "--params", str(project.path / "params.yaml")]) == 2
+    assert "annotate has annotator openai and so needs `openai.model`" in capsys.readouterr().err
+
+
+def test_a_model_in_this_process(project: Project, tmp_path: Path) -> None:
+    model = make_tiny_llama(tmp_path / "model", max_position_embeddings=2048)
+    changes = {
+        **UNTRACKED,
+        "annotate.annotator": "huggingface",
+        "annotate.huggingface": {"model": str(model), "device": "cpu", "max_tokens": 4},
+        "annotate.language_model": {"prompt": "answer_only", "responses": str(tmp_path / "responses.db")},
+        "annotate.n_pairs": 20,
+    }
+    project.change(changes)
+    annotate.run(project.params, project.output("caption"), project.output("annotate"))
+    preferences = read_preferences(project.output("annotate"))
+    assert (preferences.status == "ok").all()
+    assert len(set(preferences.p_first)) > 10, "soft labels, from log-probabilities"
+    assert read_manifest(project.output("annotate"))["usage"]["calls"] == 2 * len(preferences)
