@@ -312,6 +312,13 @@ def test_a_prompt_that_is_too_long(chat: LocalChat, choices: tuple[str, ...]) ->
     assert found[1] == Failure(f"the prompt has {n} tokens, but the model takes {limit}")
 
 
+def test_a_prompt_that_is_no_text(chat: LocalChat) -> None:
+    failure, fine = answers(chat, [request("half a \ud83d character"), SHARED[0]])
+    assert isinstance(failure, Failure)
+    assert failure.reason.startswith("the prompt is no text: surrogates not allowed at character ")
+    assert isinstance(fine, Reply)
+
+
 def test_a_prompt_that_just_fits(fresh: Callable[..., LocalChat]) -> None:
     n = len(prompt_tokens(fresh()._local, SHARED[0]))
     assert isinstance(answers(fresh(context=n), SHARED[:1])[0], Reply)
