@@ -119,7 +119,7 @@ def _messages(i: int) -> tuple[Message, ...]:
     """Return the i-th of the pairs, whose texts are of different lengths."""
 
     def text(j: int) -> str:
-        words = [f"{DEEDS[(j + k) % 7]} {THINGS[(j // 7 + k) % 7]}." for k in range(1 + j % 3)]
+        words = [f"{DEEDS[(j + k) % 7]} {THINGS[(j // 7 + k) % 7]}." for k in range(1 + j % 2)]
         return " ".join(words)
 
     return Message("system", SYSTEM), Message("user", f"First: {text(i)}\nSecond: {text(3 * i + 5)}\nAnswer:")

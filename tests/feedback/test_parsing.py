@@ -131,6 +131,12 @@ def test_time_grows_with_length_alone(piece: str) -> None:
     # quadratic time would be 64 times as much
 
 
+def test_who_writes_much_has_not_refused() -> None:
+    refusal = "I cannot decide."
+    assert parse_answer(refusal, "json") == "abstain"
+    assert parse_answer(f"{refusal} {'The agent turns. ' * 100}", "json") is None
+
+
 def test_a_megabyte_is_read() -> None:
     prose = "The agent turns, and nothing happens. " * 27_000
     assert parse_answer(f'{prose}{{"best_description": 2}}', "json") == "second"

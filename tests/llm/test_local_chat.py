@@ -175,6 +175,13 @@ def test_scores_depend_on_neither_batch_nor_order(fresh: Callable[..., LocalChat
         assert one == pytest.approx(other, abs=1e-4)
 
 
+def test_a_model_that_computes_all_logits(fresh: Callable[..., LocalChat]) -> None:
+    requests = [*SETS["mixed"], *(request(own, (), max_tokens=3) for own in OWN)]
+    for one, other in zip(replies(fresh(picks_logits=False), requests), replies(fresh(), requests), strict=True):
+        assert one.text == other.text
+        assert (one.logprobs or {}) == pytest.approx(other.logprobs or {}, abs=1e-4)
+
+
 def test_what_is_shared_is_computed_once_and_nothing_is_written(
     chat: LocalChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,14 +201,14 @@ def test_what_is_shared_is_computed_once_and_nothing_is_written(
 
 
 def shapes_seen(chat: LocalChat, monkeypatch: pytest.MonkeyPatch, most: int | None = None) -> list[tuple[int, int]]:
-    """Note what the model is run on; more than `most` rows are too much for its memory."""
+    """Note what the model is run on, or should have been; more than `most` rows are too much for its memory."""
     shapes: list[tuple[int, int]] = []
     forward = chat._local.model.forward
 
     def noting(input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        shapes.append((input_ids.shape[0], input_ids.shape[1]))
         if most is not None and len(input_ids) > most:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        shapes.append((input_ids.shape[0], input_ids.shape[1]))
         return forward(input_ids=input_ids, **kwargs)
 
     monkeypatch.setattr(chat._local.model, "forward", noting)
@@ -305,6 +312,13 @@ def test_a_prompt_that_is_too_long(chat: LocalChat, choices: tuple[str, ...]) ->
     assert found[1] == Failure(f"the prompt has {n} tokens, but the model takes {limit}")
 
 
+def test_a_prompt_that_is_no_text(chat: LocalChat) -> None:
+    failure, fine = answers(chat, [request("half a \ud83d character"), SHARED[0]])
+    assert isinstance(failure, Failure)
+    assert failure.reason.startswith("the prompt is no text: surrogates not allowed at character ")
+    assert isinstance(fine, Reply)
+
+
 def test_a_prompt_that_just_fits(fresh: Callable[..., LocalChat]) -> None:
     n = len(prompt_tokens(fresh()._local, SHARED[0]))
     assert isinstance(answers(fresh(context=n), SHARED[:1])[0], Reply)
@@ -355,12 +369,13 @@ def test_smaller_batches_where_memory_runs_out(
     requests = [request(own, choices, max_tokens=3) for own in OWN * 2]
     expected = replies(fresh(), requests)
     chat = fresh()
-    shapes_seen(chat, monkeypatch, most=3)
+    shapes = shapes_seen(chat, monkeypatch, most=3)
     with caplog.at_level(logging.WARNING):
         found = replies(chat, requests)
     for one, other in zip(found, expected, strict=True):
         assert one.text == other.text
         assert (one.logprobs or {}) == pytest.approx(other.logprobs or {}, abs=1e-4)
+    assert 1 <= sum(rows > 3 for rows, _ in shapes) <= 8
     assert len(caplog.records) == 1
     assert "does not fit into the memory of the GPU" in caplog.text
 
@@ -438,6 +453,16 @@ def test_draws_follow_the_probabilities_of_the_nucleus(chat: LocalChat) -> None:
     assert shares(temperature=1.0, top_p=1e-9) == {1: 1.0}
     assert shares(temperature=0.0) == {1: 1.0}
     assert shares(temperature=1e-6) == {1: 1.0}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")
+def test_a_gpu_gives_the_same(tiny_llama: Path, chat: LocalChat) -> None:
+    there = load_local(HuggingFaceParams(model=str(tiny_llama), device="cuda"))
+    for one, other in zip(scores(there, SETS["mixed"]), scores(chat, SETS["mixed"]), strict=True):
+        assert one == pytest.approx(other, abs=1e-3)
+    asked = [request(own, (), max_tokens=6) for own in OWN]
+    assert [reply.text for reply in replies(there, asked)] == [reply.text for reply in replies(chat, asked)]
 
 
 # -- loading ----------------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from laurel.feedback.prompt import AnswerFormat
 from laurel.feedback.verdicts import Answer, Verdict, alone, refuses, verdicts
+
+if TYPE_CHECKING:
+    from laurel.feedback.prompt import AnswerFormat
 
 __all__ = ["Answer", "parse_answer"]
 

@@ -205,7 +205,8 @@ def _parse(name: str, source: str, text: str) -> Prompt:
         raise PromptError(f"{source}: takes in another file, but a prompt is a single one. Write its text here.")
     used = meta.find_undeclared_variables(tree)
     for slot in sorted(used.difference(SLOTS)):
-        raise PromptError(f"{source}: has the slot {slot}, which is unknown.{closest(slot, SLOTS)} Slots: {_SLOTS}.")
+        hint = closest(slot, SLOTS)
+        raise PromptError(f"{source}: has the slot {slot}, which is unknown.{hint} Slots: {', '.join(SLOTS)}.")
     for block in ("user", "follow_up"):
         if block not in template.blocks:
             raise PromptError(
@@ -229,7 +230,6 @@ def _parse(name: str, source: str, text: str) -> Prompt:
     return prompt
 
 
-_SLOTS = ", ".join(SLOTS)
 _HEADER = {"description": str, "answer": str, "names_action": bool}
 
 

@@ -160,7 +160,7 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
             f'Language model "{params.model}" does not fit into the memory of the GPU: set {KEY}.quantization to 8bit '
             f"or 4bit, {KEY}.device to cpu, or take a smaller model."
         ) from None
-    # a damaged file may raise any of these, and a tokenizer that needs another package the last
+    # a damaged file may raise any of these, and a tokenizer that needs another package an ImportError
     except (
         OSError,
         ValueError,

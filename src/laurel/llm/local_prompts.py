@@ -38,6 +38,10 @@ class PromptReader:
             RefusedError: the chat template does not take such conversations.
         """
         text = self._text(request)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            return Failure(f"the prompt is no text: {error.reason} at character {error.start}")
         tokens = self._tokens(text)
         answers = self._tokens_of_answers(tokens[-1], request.choices)
         room = max((len(answer) - 1 for answer in answers.values()), default=1)
