@@ -73,7 +73,8 @@ def annotator(
     model: PlayedModel, room: Room, store: ResponseStore, prompt: str = "motif", **params: object
 ) -> LanguageModelAnnotator:
     wanted = LanguageModelParams(prompt=prompt, **params)  # type: ignore[arg-type]
-    return LanguageModelAnnotator(model, Sampling(), load_prompt(prompt), room, store, wanted)
+    asked = load_prompt(prompt)
+    return LanguageModelAnnotator(model, Sampling(), asked, room, store, wanted, asked.choices)
 
 
 def questions(n: int) -> list[Question]:

@@ -36,7 +36,7 @@ def asking(project: Project, url: str, **more: Any) -> Project:
         {
             **UNTRACKED,
             "annotate.annotator": "openai",
-            "annotate.openai": {"model": "teacher", "base_url": f"{url}/v1"},
+            "annotate.openai": {"model": "teacher", "base_url": url},
             "annotate.language_model.responses": str(project.path / "responses.db"),
             "annotate.n_pairs": 30,
             **more,
@@ -98,7 +98,7 @@ def test_shares_of_the_pairs(project: Project, server: ChatServer, tmp_path: Pat
 
 
 def test_a_server_that_is_not_there(project: Project) -> None:
-    asking(project, "http://127.0.0.1:9", **{"annotate.openai.retries": 0})
+    asking(project, "http://127.0.0.1:9/v1", **{"annotate.openai.retries": 0})
     with pytest.raises(AnnotationError, match=r"127\.0\.0\.1:9"):
         annotate.run(project.params, project.output("caption"), project.output("annotate"))
     assert not project.output("annotate").exists()
@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there(project: Project) -> None:
 
 def test_a_key_that_is_not_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    asking(project, "https://127.0.0.1:9")
+    asking(project, "https://127.0.0.1:9/v1")
     with pytest.raises(AnnotationError, match="OPENAI_API_KEY"):
         annotate.run(project.params, project.output("caption"), project.output("annotate"))
 
@@ -126,6 +126,9 @@ def test_a_model_in_this_process(project: Project, tmp_path: Path) -> None:
         "annotate.language_model": {"prompt": "answer_only", "responses": str(tmp_path / "responses.db")},
         "annotate.n_pairs": 20,
     }
+    project.change({**changes, "annotate.language_model.prompt": "motif"})
+    with pytest.raises(AnnotationError, match="mode is score, which reads off one of few answers"):
+        annotate.run(project.params, project.output("caption"), project.output("annotate"))
     project.change(changes)
     annotate.run(project.params, project.output("caption"), project.output("annotate"))
     preferences = read_preferences(project.output("annotate"))

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from laurel.envs.base import Room
+from laurel.errors import AnnotationError
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
+    from laurel.feedback.prompt import Prompt
     from laurel.llm.chat import ChatModel, Sampling
     from laurel.params import AnnotateParams
 
@@ -119,9 +121,28 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
 
             prompt = load_prompt(params.language_model.prompt)
             prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
+            choices = _choices(params, prompt)
             model, sampling = _chat_model(params)
             store = ResponseStore(params.language_model.responses)
-            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model)
+            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices)
+
+
+def _choices(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
+    """Return the answers whose probabilities are wanted; none where words are.
+
+    Raises:
+        AnnotationError: a model is to score answers, but the prompt asks for words.
+    """
+    if params.annotator == "huggingface":
+        if params.huggingface.mode == "generate":
+            return ()
+        if not prompt.choices:
+            raise AnnotationError(
+                "annotate.huggingface.mode is score, which reads off one of few answers, but the prompt "
+                f"{prompt.name} asks for words. Set the mode to generate, or annotate.language_model.prompt to "
+                "answer_only."
+            )
+    return prompt.choices
 
 
 def _chat_model(params: AnnotateParams) -> tuple[ChatModel, Sampling]:

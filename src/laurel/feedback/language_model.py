@@ -81,6 +81,7 @@ class LanguageModelAnnotator:
         room: the environment's.
         store: keeps every answer.
         params: orders, votes, goal and tie band are used.
+        choices: answers whose probabilities are wanted; none where the answer is to be in words.
     """
 
     simulated = False
@@ -93,6 +94,7 @@ class LanguageModelAnnotator:
         room: Room,
         store: ResponseStore,
         params: LanguageModelParams,
+        choices: tuple[str, ...] = (),
     ) -> None:
         steered = f', goal "{params.goal}"' if params.goal else ""
         self.name = f"{model.identity.model} (prompt {prompt.name} {prompt.digest[:8]}{steered})"
@@ -103,6 +105,7 @@ class LanguageModelAnnotator:
         self._room = room
         self._store = store
         self._params = params
+        self._choices = choices
 
     @property
     def usage(self) -> dict[str, int]:
@@ -154,7 +157,7 @@ class LanguageModelAnnotator:
         texts = (question.second, question.first) if swapped else (question.first, question.second)
         messages = self._prompt.messages(*texts, self._room, self._params.goal)
         drawn = Sampling(self._sampling.temperature, self._sampling.top_p, self._sampling.max_tokens, vote or None)
-        request = ChatRequest(messages, drawn, self._prompt.choices, self._prompt.schema)
+        request = ChatRequest(messages, drawn, self._choices, self._prompt.schema)
         return _Ask(number, swapped, vote, request, request.digest(self._model.identity))
 
     def _follow_up(self, ask: _Ask, reply: Reply) -> _Ask:
