@@ -174,6 +174,19 @@ def test_what_no_request_survives_stops_the_run_with_how_to_mend_it(
     assert len(server.times) <= 32  # what was on its way
 
 
+def test_a_run_does_not_wait_for_hours(server: ChatServer) -> None:
+    behave(server, problem(429, "daily limit", {"Retry-After": "7200"}))
+    with pytest.raises(RefusedError, match=r"left alone for 7200 s .*daily limit.* kept"):
+        list(chat(server).ask([question("q")]))
+
+
+def test_a_key_that_is_none_is_refused_without_showing_it(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-4711\nX-Other: ü")
+    with pytest.raises(RefusedError, match="OPENAI_API_KEY holds no key") as caught:
+        chat(server)
+    assert "4711" not in str(caught.value)
+
+
 def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatServer) -> None:
     refusals = itertools.count(1000)
     server.behave = lambda request, body: problem(400, f"tiny cannot chat (request {next(refusals)})")
