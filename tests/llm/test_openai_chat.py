@@ -95,6 +95,12 @@ def test_a_request_says_all_that_was_asked(server: ChatServer) -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["", "ü😀", "\ud800", "\x00\n"])
+def test_any_text_gets_through(server: ChatServer, text: str) -> None:
+    reply(chat(server).ask([question(text)]))
+    assert server.bodies[0]["messages"][0]["content"] == text
+
+
 FAULTS = ("429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200")
 
 
