@@ -103,7 +103,8 @@ def _is_too_long(message: str) -> bool:
 def tokens_of(request: ChatRequest) -> float:
     """Return about how many tokens a request costs, as servers count them before it is answered: with its limit."""
     length = min(request.sampling.max_tokens, CHOICE_TOKENS) if request.choices else request.sampling.max_tokens
-    return sum(len(message.content.encode()) for message in request.messages) / BYTES_PER_TOKEN + length
+    texts = (message.content.encode("utf-8", "surrogatepass") for message in request.messages)
+    return sum(map(len, texts)) / BYTES_PER_TOKEN + length
 
 
 def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -29,6 +30,8 @@ from laurel.params import OpenAIParams
 OPENAI = "https://api.openai.com/v1"
 PATIENCE = 4.0
 """A request is given up when its attempts and waits took so many times the timeout of an attempt."""
+LONGEST_PAUSE = 600.0
+"""Seconds; a run whose server asks for a longer one stops."""
 
 
 class OpenAIChat:
@@ -70,6 +73,8 @@ class OpenAIChat:
                 f"{self.identity.endpoint} needs a key: set the environment variable {name}, "
                 "or name another in annotate.openai.api_key_env."
             )
+        if not re.fullmatch(r"[!-~]*", key):
+            raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
         local = url.hostname in ("localhost", "::1") or (url.hostname or "").startswith("127.")
         return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
 
@@ -184,6 +189,11 @@ class _Run:
         if status in retries.AGAIN or status >= 500:
             wait = retry_after(response.headers)
             if wait is not None and status in (429, 503):
+                if wait > LONGEST_PAUSE:
+                    raise RefusedError(
+                        f"{self._identity.endpoint} asks to be left alone for {wait:.0f} s ({status}: {message}). "
+                        "What is answered so far is kept; run the same command again then."
+                    )
                 self._limits.pause(wait)
             raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503))
         if status in (400, 422) and self._dialect.adapt(body, refusal.error, message):

@@ -14,12 +14,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 import httpx2
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception_type,
-    wait_random_exponential,
-)
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from laurel.llm.chat import Failure, RefusedError
 
