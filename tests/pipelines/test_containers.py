@@ -32,7 +32,7 @@ class Engine:
     def get(self, name: str) -> Any:
         if name not in self.here:
             raise ImageNotFound(name)
-        return SimpleNamespace(tags=list(self.here), attrs={"RepoDigests": []}, labels={})
+        return SimpleNamespace(tags=list(self.here), attrs={"RepoDigests": []}, labels={}, id="sha256:0")
 
     def pull(self, *_: str) -> Any:
         raise APIError("refused", explanation="pull access denied")

@@ -15,7 +15,7 @@ from tiny_project import BY_NAME, REPOSITORY, TINY, Project, read_json
 
 SRC = REPOSITORY / "src"
 ALL_STAGES = [stage.name for stage in STAGES]
-EVERYWHERE = {"cli", "errors", "params", "params_file", "progress", "seeding", "tracking"}
+EVERYWHERE = {"cli", "device", "errors", "params", "params_file", "progress", "seeding", "tracking"}
 """Modules that hold for all stages: a change of them is a new version."""
 
 

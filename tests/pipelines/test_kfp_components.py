@@ -110,7 +110,7 @@ def test_help_is_quick(tmp_path: Path) -> None:
         "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert "--runner {process}" in done.stdout
+    assert "--runner {process,docker}" in done.stdout
     assert not {"kfp", "numpy", "torch", "mlflow", "pydantic"} & set(json.loads(done.stderr))
 
 

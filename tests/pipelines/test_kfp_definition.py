@@ -163,7 +163,7 @@ def test_image_environment_and_retries(tmp_path: Path, params: Params) -> None:
 
 
 def test_on_this_machine_there_is_nothing_to_choose(tmp_path: Path, params: Params) -> None:
-    spec = compiled(tmp_path, params, on_this_machine=True)
+    spec = compiled(tmp_path, params, on_this_machine=True, retries=0)
     assert not any("retryPolicy" in task for task in tasks(spec).values())
     assert not any("resources" in container for container in containers(spec).values())
 

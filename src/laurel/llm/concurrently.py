@@ -75,6 +75,8 @@ class _Crew(Generic[Item, Result]):
         if not self._batch:
             self._loop.call_soon(self._flush)
         self._batch.append((number, task))
+        if not task.cancelled():
+            task.exception()  # has been seen, as far as asyncio is concerned: not all are handed on after the first
 
     def _flush(self) -> None:
         self._finished.put(self._batch)
