@@ -171,7 +171,11 @@ def test_the_content_is_left_alone() -> None:
             "scriptd",
             'annotate.annotator is "scriptd", but must be one of embedding, scripted, openai, huggingface. Did',
         ),
-        ("annotate.annotator", False, "annotate.annotator is false, but must be one of embedding, scripted, openai, huggingface."),
+        (
+            "annotate.annotator",
+            False,
+            "annotate.annotator is false, but must be one of embedding, scripted, openai, huggingface.",
+        ),
         ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of random, '),
