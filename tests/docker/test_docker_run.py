@@ -123,7 +123,7 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
     log = ran.project.path / "out" / "pipeline.log"
     assert stderr.splitlines()[-1] == (
         "laurel: step train-reward failed without a reason of its own: it was killed, or has a defect. "
-        f"What it said is in {log}."
+        f"What it said is in {log}. With --resume, what is done is not done again."
     )
     assert ran.left == ["pipeline.log", "steps"]
 
@@ -131,7 +131,7 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
 def test_running_it_again(ran: Ran) -> None:
     code, stderr = ran.again
     assert code == 0, stderr
-    assert "train-agents extrinsic: done (" in stderr
+    assert "train-agents extrinsic 0,1: done (" in stderr
     assert "KFP" not in stderr
     read_manifest(ran.project.path / "out" / "reports", "evaluate")
     assert not containers()

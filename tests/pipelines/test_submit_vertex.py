@@ -206,7 +206,7 @@ def test_a_schedule(laurel: Laurel, google: VertexServer) -> None:
 
 def test_an_experiment(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
     store = "projects/demo-project/locations/europe-west4/metadataStores/default"
-    monkeypatch.setattr("laurel.pipelines.vertex.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     _, running = job("RUNNING")
     recorded = {**running, "jobDetail": {"pipelineRunContext": {"name": f"{store}/contexts/laurel-1"}}}
     google.says("get", (200, running), (200, recorded))

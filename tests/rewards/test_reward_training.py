@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -251,6 +251,7 @@ class _SomeSilent:
     """Abstains on every second question, prefers the first of the others."""
 
     name, simulated = "silent", True
+    usage: ClassVar[dict[str, int]] = {}
 
     def prepare(self, questions: Any) -> None:
         """Nothing to get ready."""

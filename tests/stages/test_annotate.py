@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -52,6 +52,7 @@ class Faulty:
     """Fails on some questions, in the order in which they come."""
 
     name, simulated = "faulty", False
+    usage: ClassVar[dict[str, int]] = {}
 
     def __init__(self, *statuses: str) -> None:
         self.statuses = statuses

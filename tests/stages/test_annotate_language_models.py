@@ -123,7 +123,8 @@ def test_a_model_in_this_process(project: Project, tmp_path: Path) -> None:
         **UNTRACKED,
         "annotate.annotator": "huggingface",
         "annotate.huggingface": {"model": str(model), "device": "cpu", "max_tokens": 4},
-        "annotate.language_model": {"prompt": "answer_only", "responses": str(tmp_path / "responses.db")},
+        "annotate.language_model.prompt": "answer_only",
+        "annotate.language_model.responses": str(tmp_path / "responses.db"),
         "annotate.n_pairs": 20,
     }
     project.change({**changes, "annotate.language_model.prompt": "motif"})
