@@ -18,6 +18,8 @@ from laurel.pipeline_cli import add_commands, pipelines_module
 from laurel.prompt_cli import add_prompt
 
 INTERRUPTED = 130
+AGAIN = "Run the same command again to go on."
+"""What to do after Ctrl-C, unless a command says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"laurel: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
-        print("laurel: stopped. Run the same command again to go on.", file=sys.stderr)
+        print(f"laurel: stopped. {getattr(options, 'again', AGAIN)}", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -192,7 +194,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
     running.add_argument("--retries", type=int, default=0, metavar="N", help="further attempts at a step; default: 0")
-    running.set_defaults(run=_run_pipeline)
+    running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
     for command in (compiling, running):
         command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
     add_commands(lambda name, summary, example: _command(actions, name, summary, example))
