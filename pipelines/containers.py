@@ -57,6 +57,7 @@ def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str, str]]:
     try:
         found = _find(client, image)
         sys.stderr.write(f"image {image} (revision {found.labels.get(REVISION, 'unknown')})\n")
+        _check_holds_laurel(client, image)
         run = uuid.uuid4().hex
         with _ended_with_the_block(client, run):
             yield local.DockerRunner(**_container(client.info(), run)), _name(found, image), str(found.id)
@@ -106,6 +107,19 @@ def _find(client: docker.DockerClient, image: str) -> Image:
         raise EngineError(
             f"The image {image} is not here and cannot be pulled ({reason}). "
             "`make image` builds one, --image takes another."
+        ) from None
+
+
+def _check_holds_laurel(client: docker.DockerClient, image: str) -> None:
+    """Refuse an image in which no step could begin."""
+    import docker.errors
+
+    look = "import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, ('laurel', 'kfp'))))"
+    try:
+        client.containers.run(image, ["python3", "-c", look], remove=True)
+    except (docker.errors.ContainerError, docker.errors.APIError):
+        raise EngineError(
+            f"The image {image} does not hold Laurel and kfp for its python3: `make image` builds one that does."
         ) from None
 
 

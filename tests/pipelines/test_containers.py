@@ -27,7 +27,7 @@ class Engine:
         self.here = images
         self.security = security
         self.images = self
-        self.containers = SimpleNamespace(list=lambda **_: [])
+        self.containers = SimpleNamespace(list=lambda **_: [], run=lambda *_, **__: b"")
 
     def get(self, name: str) -> Any:
         if name not in self.here:
