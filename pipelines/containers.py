@@ -117,7 +117,9 @@ def _check_holds_laurel(client: docker.DockerClient, image: str) -> None:
     look = "import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, ('laurel', 'kfp'))))"
     try:
         client.containers.run(image, ["python3", "-c", look], remove=True)
-    except (docker.errors.ContainerError, docker.errors.APIError):
+    except (docker.errors.ContainerError, docker.errors.APIError) as error:
+        if isinstance(error, docker.errors.APIError) and not error.is_client_error():  # of the engine, not the image
+            raise
         raise EngineError(
             f"The image {image} does not hold Laurel and kfp for its python3: `make image` builds one that does."
         ) from None

@@ -11,7 +11,7 @@ from typing import Any
 
 import docker
 import pytest
-from docker.errors import APIError, ImageNotFound
+from docker.errors import APIError, ContainerError, ImageNotFound
 from kfp.local import docker_task_handler
 
 from laurel.cli import main
@@ -64,6 +64,18 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tu
         return code, containers
 
     return run
+
+
+def test_an_image_without_laurel(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    engine = Engine("laurel-python:mine")
+
+    def fail(*_: Any, **__: Any) -> bytes:
+        raise ContainerError(None, 1, "python3", "laurel-python:mine", b"")
+
+    engine.containers.run = fail
+    code, containers = started(engine)
+    assert (code, containers) == (2, [])
+    assert "laurel: The image laurel-python:mine does not hold Laurel and kfp" in capsys.readouterr().err
 
 
 def test_a_container_that_vanished_has_failed(started: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
