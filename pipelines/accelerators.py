@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from laurel.errors import ParamsError
-from laurel.params import Accelerator
+from laurel.params.pipeline import Accelerator
 
 CLUSTER = "nvidia.com/gpu"
 """What Kubernetes calls a GPU of whatever type; a cluster's nodes decide which."""

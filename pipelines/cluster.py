@@ -21,7 +21,7 @@ import yaml
 from kfp import client
 
 from laurel.errors import LaurelError
-from laurel.params import STEPS
+from laurel.params.pipeline import STEPS
 from laurel.pipelines.follow import Progress, Step, UnreachableError
 
 TOKEN = "KFP_TOKEN"  # noqa: S105  the name of a variable

@@ -31,7 +31,8 @@ from laurel.components.plan import plan as plan_step
 from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
 from laurel.errors import DataError, ParamsError
-from laurel.params import Accelerator, Params
+from laurel.params import Params
+from laurel.params.pipeline import Accelerator
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
 
 NAME = "laurel"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from laurel.params_file import shown
+from laurel.params.file import shown
 
 REGISTRY = "REGION-docker.pkg.dev/PROJECT/REPOSITORY/laurel-python:TAG"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -24,8 +24,8 @@ from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.directory import replace_directory
 from laurel.errors import DataError, LaurelError
-from laurel.params import STEPS as STEP_NAMES
 from laurel.params import Params
+from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, make_pipeline
 

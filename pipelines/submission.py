@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from laurel import __version__
 from laurel.errors import LaurelError, ParamsError
 from laurel.params import Params, load_params, parse_params
-from laurel.params_file import shown
+from laurel.params.file import shown
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
 from laurel.pipelines.definition import GPU_USERS, NAME, arguments

@@ -27,7 +27,7 @@ from google.protobuf import json_format
 from requests import RequestException
 
 from laurel.errors import LaurelError
-from laurel.params import STEPS
+from laurel.params.pipeline import STEPS
 from laurel.pipelines.follow import Progress, Step, UnreachableError
 from laurel.pipelines.request import CONSOLE, Place
 

@@ -21,7 +21,8 @@ from laurel.envs import room_for
 from laurel.envs.vector import make_vector
 from laurel.errors import ParamsError
 from laurel.llm.encoder import PACKAGED, load_encoder
-from laurel.params import EnvParams, PPOParams, RewardParams, ShapingParams
+from laurel.params import EnvParams
+from laurel.params.training import PPOParams, RewardParams, ShapingParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 
 CUDA = pytest.param(

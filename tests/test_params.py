@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from laurel.errors import ParamsError
-from laurel.params import ARMS, Params, PolicyShare, load_params, parse_params
+from laurel.params import Params, PolicyShare, load_params, parse_params
+from laurel.params.training import ARMS
 
 REPOSITORY = Path(__file__).parents[1]
 MINIMAL: dict[str, Any] = {

@@ -29,7 +29,8 @@ from laurel.envs import room_for
 from laurel.envs.base import IntArray, Room, Transitions
 from laurel.envs.vector import VectorEnv
 from laurel.errors import DataError, TrainingError
-from laurel.params import EnvParams, PPOParams, ShapingParams
+from laurel.params import EnvParams
+from laurel.params.training import PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward, RewardFunction
 
 torch.set_num_threads(1)

@@ -14,7 +14,8 @@ from laurel.agents.checkpoint import load_policy
 from laurel.data.directory import read_json
 from laurel.envs import room_for
 from laurel.envs.base import FloatArray, Room, Transitions
-from laurel.params import ARMS, Params
+from laurel.params import Params
+from laurel.params.training import ARMS
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.model import RewardModel
 from tiny_project import Project, changed

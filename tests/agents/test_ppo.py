@@ -30,7 +30,8 @@ from laurel.agents.policy import make_network
 from laurel.agents.ppo import PPO, Rollout, gae
 from laurel.envs import room_for
 from laurel.envs.vector import VectorEnv, make_vector
-from laurel.params import EnvParams, PPOParams
+from laurel.params import EnvParams
+from laurel.params.training import PPOParams
 from laurel.seeding import derive_seed, generator
 
 GAMMA = 0.9

@@ -11,7 +11,7 @@ from PIL import Image
 from laurel.evaluation import plots
 from laurel.evaluation.statistics import summarise
 from laurel.evaluation.style import STYLES, style
-from laurel.params import ARMS
+from laurel.params.training import ARMS
 
 BINS = [{"p": 0.1, "observed": 0.2, "pairs": 10}, {"p": 0.5, "observed": 0.5, "pairs": 0}]
 

@@ -6,7 +6,7 @@ from laurel.envs.base import Room
 from laurel.feedback.annotator import TIE, Judgement, Question, judge, make_annotator
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.feedback.scripted import ScriptedAnnotator
-from laurel.params import AnnotateParams
+from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
 
 

@@ -18,7 +18,8 @@ from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import load_prompt
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling
 from laurel.llm.responses import ResponseStore
-from laurel.params import EnvParams, LanguageModelParams
+from laurel.params import EnvParams
+from laurel.params.annotation import LanguageModelParams
 
 Answer = Callable[[str, str, ChatRequest], Reply | Failure]
 

@@ -12,7 +12,8 @@ from laurel.envs.base import Room
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.scripted import ScriptedAnnotator
-from laurel.params import EnvParams, ScriptedParams
+from laurel.params import EnvParams
+from laurel.params.annotation import ScriptedParams
 from laurel.seeding import generator
 
 GOOD, BAD = "You reach the goal.", "You turn."

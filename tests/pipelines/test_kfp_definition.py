@@ -12,7 +12,8 @@ from kfp import components
 from laurel.cli import main
 from laurel.components import IMAGE
 from laurel.errors import DataError, ParamsError
-from laurel.params import STEPS, Params, load_params, parse_params
+from laurel.params import Params, load_params, parse_params
+from laurel.params.pipeline import STEPS
 from laurel.pipelines.accelerators import ACCELERATORS, check_count
 from laurel.pipelines.definition import DEFAULTS, Resources, arguments, compile_pipeline, resources
 from laurel.stages.merge_agents import branches
@@ -218,7 +219,7 @@ def test_accelerators() -> None:
 
     from google.cloud.aiplatform_v1.types import AcceleratorType
 
-    from laurel.params import Accelerator
+    from laurel.params.pipeline import Accelerator
 
     assert tuple(ACCELERATORS) == get_args(Accelerator)
     assert {kind.vertex for kind in ACCELERATORS.values()} <= {kind.name for kind in AcceleratorType}
@@ -246,7 +247,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
 
 def test_branches(params: Params) -> None:
     from laurel.agents.arms import needs_training
-    from laurel.params import ARMS
+    from laurel.params.training import ARMS
 
     full = changed(params, {"agent": {"arms": "full", "seeds": [0, 1, 2]}})
     arms = [arm for arm in ARMS if needs_training(arm)]

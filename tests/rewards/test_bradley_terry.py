@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from laurel.params import RewardParams
+from laurel.params.training import RewardParams
 from laurel.rewards import bradley_terry
 from laurel.rewards.bradley_terry import Comparisons, Ensemble, cross_validate, fit
 from laurel.rewards.model import raw_rewards

@@ -12,7 +12,9 @@ import torch
 from laurel.envs import room_for
 from laurel.envs.base import Room, Transitions
 from laurel.errors import ParamsError
-from laurel.params import EmbeddingParams, EnvParams, RewardParams
+from laurel.params import EnvParams
+from laurel.params.annotation import EmbeddingParams
+from laurel.params.training import RewardParams
 from laurel.rewards import functions
 from laurel.rewards.bradley_terry import Comparisons, Ensemble
 from laurel.rewards.functions import CaptionReward, learned, oracle, random_reward, shuffled_labels, similarity

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
 from laurel.envs.vector import Step, VectorEnv
-from laurel.params import PPOParams
+from laurel.params.training import PPOParams
 
 
 @dataclass

@@ -35,7 +35,8 @@ from laurel.envs.base import Array, FloatArray, Room
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError, TrainingError
-from laurel.params import EnvParams, PPOParams, ShapingParams
+from laurel.params import EnvParams
+from laurel.params.training import PPOParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.shaping import EpisodeCounts, shape
 from laurel.seeding import derive_seed, generator

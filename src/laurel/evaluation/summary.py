@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from laurel.params import ARMS
+from laurel.params.training import ARMS
 
 MAIN = "preference"
 """The arm that the whole pipeline exists for."""

@@ -16,7 +16,7 @@ from laurel.seeding import derive_seed
 if TYPE_CHECKING:
     from laurel.feedback.prompt import Prompt
     from laurel.llm.chat import ChatModel, Sampling
-    from laurel.params import AnnotateParams
+    from laurel.params.annotation import AnnotateParams
 
 Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed"]
 

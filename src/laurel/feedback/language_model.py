@@ -24,7 +24,7 @@ from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling
 from laurel.llm.responses import Exchange, ResponseStore
 
 if TYPE_CHECKING:
-    from laurel.params import LanguageModelParams
+    from laurel.params.annotation import LanguageModelParams
 
 BLOCK = 4096
 """Questions that are worked on together; memory does not grow with their number."""

@@ -15,7 +15,7 @@ from laurel.feedback.annotator import Judgement, Question
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
-    from laurel.params import ScriptedParams
+    from laurel.params.annotation import ScriptedParams
 
 
 class ScriptedAnnotator:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
-from laurel.params import RewardParams
+from laurel.params.training import RewardParams
 
 CPU = torch.device("cpu")
 

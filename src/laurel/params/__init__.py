@@ -1,0 +1,133 @@
+"""`params.yaml` as typed, frozen models; the one place where a knob has a name, a type and a range.
+
+Knows nothing about what the knobs do. An error names the file, the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+
+from laurel.errors import ParamsError
+from laurel.params.annotation import AnnotateParams
+from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
+from laurel.params.file import read_mapping, sentence
+from laurel.params.pipeline import PipelineParams
+from laurel.params.training import AgentParams, RewardParams, ShapingParams
+
+
+class EnvParams(Section):
+    id: str
+    """A Gymnasium id; see `laurel.envs` for those with captions of their own."""
+    kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    """Keyword arguments of the environment. Any makes it run through Gymnasium, not EnvPool."""
+    backend: Literal["auto", "envpool", "gymnasium"] = "auto"
+    """What steps many environments at once: EnvPool (C++) where it has the id, or Gymnasium."""
+    max_episode_steps: Count | None = None
+    """Truncate episodes here; null takes the environment's own limit."""
+
+
+class PolicyShare(Section):
+    kind: Literal["random", "epsilon_random", "checkpoint"] = "random"
+    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two."""
+    share: Positive = 1.0
+    """Relative share of the environments that this policy drives."""
+    epsilon: Probability = 0.5
+    """epsilon_random only: probability of a uniform action."""
+    path: Annotated[Path | None, Field(strict=False)] = None
+    """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
+
+    @model_validator(mode="after")
+    def _checkpoint_has_path(self) -> PolicyShare:
+        if self.kind != "random" and self.path is None:
+            raise ValueError(f'is of kind "{self.kind}" and so needs `path`, the directory of a trained agent.')
+        return self
+
+
+class CollectParams(Section):
+    steps: Count
+    """Environment steps in all."""
+    parts: Annotated[int, Field(ge=1, le=100)] = 1
+    """Independent parts of equal size, each with environments and random numbers of its own; on Kubeflow each is a
+    step of its own, and they run side by side."""
+    n_envs: Count = 64
+    """Environments of a part."""
+    shard_steps: Count = 100_000
+    """Rows after which a new Parquet shard begins (episodes are never split)."""
+    policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
+
+
+class CaptionParams(Section):
+    with_action: bool = False
+    """Name the action in each caption."""
+    segment_length: Count = 1
+    """Consecutive steps that are judged together; repeats collapse to `text (xN)`."""
+    enumerate: bool = True
+    """Let an environment that can list its captions add those that collection never met."""
+    max_segments: Count = 100_000
+    """Distinct segments longer than a step kept at most; those dropped are counted."""
+
+
+class EvaluateParams(Section):
+    episodes: Count = 20
+    """Fresh episodes for each trained agent."""
+    n_envs: Count = 20
+    greedy: bool = False
+    """Take the likeliest action instead of sampling from the policy."""
+    success_threshold: Probability = 0.9
+    """Success rate over the last finished episodes that counts as solved."""
+    bootstrap: Count = 2000
+    """Resamples for the 95% intervals."""
+    animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
+    """Frames at most of the episode shown before and after; 0 leaves the animation out."""
+
+
+class TrackingParams(Section):
+    enabled: bool = True
+    """Log runs to MLflow (at MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml)."""
+    experiment: str = "laurel"
+    register_models: bool = True
+    """Register the reward model and the best agent in MLflow's model registry."""
+
+
+class Params(Section):
+    """Everything a run depends on besides its code."""
+
+    seed: Seed = 0
+    env: EnvParams
+    collect: CollectParams
+    caption: CaptionParams = CaptionParams()
+    annotate: AnnotateParams = AnnotateParams()
+    reward: RewardParams = RewardParams()
+    shaping: ShapingParams = ShapingParams()
+    agent: AgentParams
+    evaluate: EvaluateParams = EvaluateParams()
+    tracking: TrackingParams = TrackingParams()
+    pipeline: PipelineParams = PipelineParams()
+
+    def dump(self, *sections: str) -> dict[str, Any]:
+        """Return the named sections (all if none is named) as plain JSON values."""
+        return self.model_dump(mode="json", include=set(sections) or None)
+
+
+def load_params(path: Path) -> Params:
+    """Read and check a params file.
+
+    Raises:
+        ParamsError: the file is missing or not YAML, or a key or value is not allowed.
+    """
+    return parse_params(read_mapping(path), str(path))
+
+
+def parse_params(content: dict[str, Any], source: str) -> Params:
+    """Check plain values against the models; `source` is named in errors.
+
+    Raises:
+        ParamsError: a key or value is not allowed; one sentence for each.
+    """
+    try:
+        return Params.model_validate(content)
+    except ValidationError as error:
+        raise ParamsError("\n".join(sentence(source, Params, item) for item in error.errors())) from None

