@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from laurel import __version__
+from laurel.annotate_cli import add_actions
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.pipeline_cli import add_commands, pipelines_module
@@ -130,6 +131,8 @@ def _parser() -> argparse.ArgumentParser:
             "--output", type=Path, default=Path(stage.output), metavar="DIR", help=f"default: {stage.output}"
         )
         command.set_defaults(run=_run_stage, stage=stage)
+        if stage.name == "annotate":
+            add_actions(command, _command, say)
 
     show = _command(commands, "show", "Print what a stage's output holds.", "laurel show data/captions")
     show.add_argument("directory", type=Path, metavar="DIR", help="a stage's output")

@@ -1,0 +1,22 @@
+"""What `laurel annotate` can do besides running the stage. Imports nothing heavy before an action is to run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Command = Callable[..., argparse.ArgumentParser]
+Say = Callable[[str], int]
+
+
+def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -> None:
+    """Add the actions.
+
+    Args:
+        annotate: the parser of the stage.
+        command: makes a command of parent, name, summary and example.
+        say: writes a result and returns the exit code.
+    """
+    actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
+    del actions, command, say
