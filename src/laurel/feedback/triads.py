@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CHANCE = 0.25
 """What random answers give."""
-MAX_PATHS = 20_000_000
+MAX_PATHS = 100_000_000
 """Paths of two pairs that are followed at most; in larger graphs some are drawn."""
 DRAWN = 400_000
 """Paths that are drawn in larger graphs."""
@@ -76,11 +76,12 @@ def _sides(first: IntArray, second: IntArray, p_first: Floats) -> tuple[IntArray
     known = ~np.isnan(p_first)
     low, high = np.minimum(first, second)[known], np.maximum(first, second)[known]
     p_low = np.where(first < second, p_first, 1 - p_first)[known]
-    pairs, place = np.unique(np.stack([low, high]), axis=1, return_inverse=True)
-    place = place.ravel()
-    lean = np.bincount(place, weights=p_low - 0.5, minlength=pairs.shape[1])
-    apart = (np.abs(lean) > 1e-12) & (pairs[0] != pairs[1])
-    low, high, wins = pairs[0][apart], pairs[1][apart], lean[apart] > 0
+    size = int(high.max(initial=0)) + 1
+    pairs, place = np.unique(low * size + high, return_inverse=True)
+    lean = np.bincount(place, weights=p_low - 0.5, minlength=len(pairs))
+    low, high = pairs // size, pairs % size
+    apart = (np.abs(lean) > 1e-12) & (low != high)
+    low, high, wins = low[apart], high[apart], lean[apart] > 0
     return np.where(wins, low, high), np.where(wins, high, low)
 
 
@@ -131,7 +132,7 @@ def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.G
     a, c = target[begins[middle] + one], target[begins[middle] + other]
     closed = _member(keys, a * size + c)
     a, b, c = a[closed], middle[closed], c[closed]
-    triples = np.unique(np.sort(np.stack([a, b, c]), axis=0), axis=1)
+    triples = np.unique(np.sort(np.stack([a, b, c]), axis=0), axis=1)  # each once
     a, b, c = triples
     ab, bc, ca = (_member(wins, x * size + y) for x, y in ((a, b), (b, c), (c, a)))
     circle = (ab == bc) & (bc == ca)
@@ -140,6 +141,6 @@ def _drawn(better: IntArray, worse: IntArray, degree: IntArray, rng: np.random.G
 
 
 def _member(ordered: IntArray, wanted: IntArray) -> npt.NDArray[np.bool_]:
-    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    found: npt.NDArray[np.bool_] = ordered[place] == wanted
+    at = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
+    found: npt.NDArray[np.bool_] = ordered[at] == wanted
     return found

@@ -124,6 +124,25 @@ class LanguageModelParams(Section):
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
 
 
+class GateParams(Section):
+    """What labels must hold before anything is trained on them. The run stops where the whole 95% interval of a figure
+    is outside of what is allowed; null is no limit.
+    """
+
+    min_parse_rate: Probability | None = None
+    """Share of answers that can be read, at least."""
+    max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = None
+    """How far the share of answers that name the text shown first may be from 1/2."""
+    min_swap_consistency: Probability | None = None
+    """Share of pairs that get the same label in either order, at least."""
+    max_intransitive: Probability | None = None
+    """Share of judged triads that run in a circle, at most; random answers have 1/4."""
+    min_agreement: Probability | None = None
+    """Share of labels that agree with gold, at least; with the environment's own progress where there is no gold."""
+    min_gold_pairs: Count | None = None
+    """Labels that can be compared with gold, at least."""
+
+
 class AnnotateParams(Section):
     annotator: Literal["embedding", "scripted", "openai", "huggingface"] = "embedding"
     n_pairs: Count = 2000
@@ -138,6 +157,9 @@ class AnnotateParams(Section):
     huggingface: HuggingFaceParams = HuggingFaceParams()
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
+    gold: Annotated[Path | None, Field(strict=False)] = None
+    """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
+    gates: GateParams = GateParams()
 
     @model_validator(mode="after")
     def _openai_has_model(self) -> AnnotateParams:
