@@ -6,7 +6,6 @@ pair stands, and one that was taken back says so. Knows nothing about pairs' num
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -95,32 +94,27 @@ class GoldFile:
             self.labels[gold.pair] = gold
 
 
-def digest_gold(path: Path) -> str:
-    """Return the SHA-256 of a gold file.
+def require_gold(path: Path) -> None:
+    """Refuse a gold file that is not there.
 
     Raises:
         DataError: there is none.
     """
-    return hashlib.sha256(_content(path)).hexdigest()
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
+    if not path.is_file():
         raise DataError(
             f"{path}: no such file, but annotate.gold names it. Label some pairs with `laurel annotate review`, or "
             "set annotate.gold to null."
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}), but annotate.gold names it.") from None
+        )
 
 
 def _read(path: Path) -> Iterator[Gold]:
     """Yield the lines of a file, if there is one; a last line that was cut off is left out."""
     if not path.exists():
         return
-    content = _content(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}). Choose another gold file.") from None
     for number, line in enumerate(_kept(content).splitlines(), 1):
         if line.strip():
             yield _gold(path, number, line)

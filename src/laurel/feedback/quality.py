@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from laurel.data.preferences import Pairs, Preferences
 from laurel.data.verdicts import ABSTAIN, FAILED, FIRST, SECOND, TIE, UNREAD, Verdicts
-from laurel.envs.base import BoolArray, FloatArray
+from laurel.envs.base import BoolArray
 from laurel.feedback.rates import grouped_rate, rate
 from laurel.feedback.triads import intransitivity
 
@@ -23,7 +23,7 @@ BINS = 10
 """Of equal width, of how sure a label is: from 1/2 to 1."""
 
 Floats = npt.NDArray[np.float64]
-References = Mapping[str, FloatArray]
+References = Mapping[str, npt.NDArray[np.float64]]
 """Who knows better -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN unknown."""
 
 
@@ -49,7 +49,7 @@ def measure(
     both = preferences.swap_consistent >= 0
     found = {
         "tie_rate": rate(int(ties.sum()), n),
-        "abstain_rate": rate(int(abstained.sum()), n),
+        "abstain_rate": rate(int(abstained.sum()), n) if verdicts or abstained.any() else None,
         **(_answers(verdicts) if verdicts else {}),
         "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(both.sum())),
         "intransitivity": intransitivity(pairs.first, pairs.second, preferences.p_first, seed),
@@ -110,7 +110,7 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     }
 
 
-def _compared(labels: Floats, known: FloatArray) -> dict[str, Any] | None:
+def _compared(labels: Floats, known: Floats) -> dict[str, Any] | None:
     """Compare labels (P,) with what is known (P,); None where nothing is.
 
     Returns:

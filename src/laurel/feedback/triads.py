@@ -68,7 +68,8 @@ def intransitivity(
     shares = np.where(left > 0, (circles - circular[met]) / np.maximum(left, 1), circles / total)
     n = len(shares)
     variance = float((n - 1) / n * np.square(shares - shares.mean()).sum())
-    return {**rate_of_variance(circles / total, variance, total, n // 3), "sampled": sampled}
+    disjoint = min(total, len(better) // 3)  # triads without a pair in common, at most
+    return {**rate_of_variance(circles / total, variance, total, disjoint), "sampled": sampled}
 
 
 def _sides(first: IntArray, second: IntArray, p_first: Floats) -> tuple[IntArray, IntArray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     Args:
         params: sections seed, env, caption and annotate are used.
         captions: output of the caption stage.
-        output: directory to write pairs.parquet and preferences.parquet into.
+        output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
 
     Raises:
@@ -40,13 +41,19 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     from laurel.feedback.pairs import sample_pairs
     from laurel.progress import progress
     from laurel.seeding import derive_seed
+    from laurel.stages.label_quality import gold_of, keep_sample
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     stage = SHARD if shard else STAGE
+    room = room_for(params.env, with_action=params.caption.with_action)
+    gold = None if shard else gold_of(params, room)  # what is wrong with it is said before anything is paid for
     with output_directory(
-        output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs
+        output,
+        stage=stage,
+        params={**used, "shard": shard} if shard else used,
+        inputs={**inputs, "gold": gold.path} if gold else inputs,
     ) as out:
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
@@ -58,7 +65,6 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps) or use another policy."
             )
-        room = room_for(params.env, with_action=params.caption.with_action)
         annotator = make_annotator(params.annotate, room, seed)
         questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
         annotator.prepare(questions)
@@ -75,31 +81,40 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
         write_pairs(out.path, pairs)
         write_preferences(out.path, preferences)
         write_answers(out.path, [judgement.answers for judgement in judgements])
+        keep_sample(params, pairs, preferences, segments.texts, out, share=shard is not None)
         out.usage = annotator.usage
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         if shard:
             out.counts = {"pairs": len(pairs), **preferences.status_counts()}
         else:
-            conclude(params, inputs, pairs, preferences, len(segments), out)
+            conclude(params, inputs, pairs, preferences, segments.texts, out)
 
 
 def conclude(
-    params: Params, inputs: dict[str, Path], pairs: Pairs, preferences: Preferences, distinct: int, out: Output
+    params: Params,
+    inputs: dict[str, Path],
+    pairs: Pairs,
+    preferences: Preferences,
+    texts: Sequence[str],
+    out: Output,
 ) -> None:
-    """Refuse labels that nothing can be learned from; count and log those of all pairs.
+    """Refuse labels that nothing can be learned from; count, measure and log those of all pairs.
 
     Args:
-        params: section annotate is used.
+        params: sections seed, env, caption and annotate are used.
         inputs: what the labels were made from.
         pairs: all pairs.
         preferences: what was said about them.
-        distinct: number of segments to draw pairs from.
+        texts: what the segments say that pairs were drawn from.
         out: where the labels are.
 
     Raises:
-        AnnotationError: too many pairs have no label because the annotator failed, or none has a preference.
+        AnnotationError: too many pairs have no label because the annotator failed, none has a preference, or a gate
+            does not let the labels pass.
     """
+    from laurel.envs import room_for
+    from laurel.stages.label_quality import assess
     from laurel.tracking import Tracker
 
     statuses = preferences.status_counts()
@@ -115,13 +130,17 @@ def conclude(
             f"{statuses['abstain']} abstained): there is nothing to learn. "
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
-    out.counts = {"pairs": len(pairs), "distinct_segments": distinct, **statuses}
+    out.counts = {"pairs": len(pairs), "distinct_segments": len(texts), **statuses}
+    assess(params, room_for(params.env, with_action=params.caption.with_action), pairs, preferences, texts, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
 
 
 def track(run: Run, counts: dict[str, int], path: Path) -> None:
-    """Log how many pairs got which label, and the labels."""
-    run.log_metrics({key: float(value) for key, value in counts.items()})
+    """Log how many pairs got which label, how far labels can be trusted, and the labels."""
+    from laurel.data.directory import read_json
+    from laurel.data.quality import QUALITY, metrics
+
+    run.log_metrics({**{key: float(value) for key, value in counts.items()}, **metrics(read_json(path / QUALITY))})
     run.log_directory(path, "preferences")

@@ -39,9 +39,12 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         write_pairs,
         write_preferences,
     )
+    from laurel.envs import room_for
+    from laurel.stages.label_quality import gold_of, join_sample
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
+    gold = gold_of(params, room_for(params.env, with_action=params.caption.with_action))
     digest = read_inputs(used, inputs)["captions"]["digest"]
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in shards:
@@ -53,14 +56,17 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
             raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
     ordered = [found[number] for number in sorted(found)]
-    with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
+    sources = {**inputs, "gold": gold.path} if gold else inputs
+    with output_directory(output, stage=STAGE, params=used, inputs=sources) as out:
         pairs = Pairs.concatenate([read_pairs(path, SHARD) for path, _ in ordered])
         preferences = Preferences.concatenate([read_preferences(path, SHARD) for path, _ in ordered])
         write_pairs(out.path, pairs)
         write_preferences(out.path, preferences)
-        join_answers([(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out.path, SHARD)
+        sizes = [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered]
+        join_answers(sizes, out.path, SHARD)
+        join_sample(params, sizes, pairs, preferences, out)
         for _, manifest in ordered:
             for key, amount in manifest["usage"].items():
                 out.usage[key] = out.usage.get(key, 0) + amount
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        conclude(params, inputs, pairs, preferences, len(read_segments(captions)), out)
+        conclude(params, inputs, pairs, preferences, read_segments(captions).texts, out)
