@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from laurel.review_cli import add_review
+
 Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
@@ -19,4 +21,4 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
         say: writes a result and returns the exit code.
     """
     actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
-    del actions, command, say
+    add_review(actions, command, say)

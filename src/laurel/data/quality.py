@@ -17,7 +17,7 @@ MEASURES = {
     "answer_tie_rate": ("answers that named neither", "answers", ""),
     "answer_abstain_rate": ("answers that would not say", "answers", ""),
     "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
-    "swap_consistency": ("pairs with the same label in either order", "pairs", "random 50%"),
+    "swap_consistency": ("pairs with the same label in either order", "pairs", ""),
     "tie_rate": ("pairs that are ties", "pairs", ""),
     "abstain_rate": ("pairs that nothing was said about", "pairs", ""),
     "intransitivity": ("triads that run in a circle", "triads", "random 25%"),
@@ -99,3 +99,20 @@ def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
             case int() | float():
                 flat[name] = float(value)
     return flat
+
+
+_UNLABELLED = {
+    "abstain": "it would not say",
+    "parse_failed": "its answers could not be read",
+    "api_failed": "no answer came",
+}
+
+
+def label_in_words(status: str, p_first: float | None) -> str:
+    """Say what a pair's label is; `p_first` counts where it has one."""
+    if status in _UNLABELLED or p_first is None:
+        return _UNLABELLED[status]
+    if status == "tie":
+        return "neither is better"
+    side, p = ("1", p_first) if p_first > 0.5 else ("2", 1 - p_first)
+    return f"{side} is better" + (f", {100 * p:.0f}% sure" if p < 1 else "")

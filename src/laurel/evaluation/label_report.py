@@ -12,16 +12,11 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from laurel.data.quality import MEASURES, REFERENCES, figures
+from laurel.data.quality import MEASURES, REFERENCES, figures, label_in_words
 from laurel.evaluation.style import GRID, POSITIVE, drawing
 
 KEYS = (*MEASURES, *REFERENCES, "by")
 """What of an annotation's figures is laid out here."""
-_LABELS = {
-    "abstain": "it would not say",
-    "parse_failed": "its answers could not be read",
-    "api_failed": "no answer came",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +71,12 @@ def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
             first=pair["first"],
             second=pair["second"],
             status=pair["status"],
-            label=_label(pair["status"], pair["p_first"]),
+            label=label_in_words(pair["status"], pair["p_first"]),
             inconsistent=pair["swap_consistent"] is False,
             answers=tuple(_answer(answer) for answer in pair["answers"]),
         )
         for pair in sample
     ]
-
-
-def _label(status: str, p_first: float | None) -> str:
-    if p_first is None:
-        return _LABELS[status]
-    if status == "tie":
-        return "neither is better"
-    side, p = ("1", p_first) if p_first > 0.5 else ("2", 1 - p_first)
-    return f"{side} is better" + (f", {100 * p:.0f}% sure" if p < 1 else "")
 
 
 def _answer(answer: Mapping[str, Any]) -> Answer:
@@ -126,10 +112,9 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
             low, high = zip(*(entry["ci95"] for entry in bins), strict=True)
             axes.vlines(p, low, high, color=color, lw=1.3, alpha=0.55, zorder=3)
             area = [14 + 110 * entry["pairs"] / most for entry in bins]
-            axes.plot(p, observed, color=color, lw=1.2, alpha=0.8, zorder=3)
             axes.scatter(
                 p, observed, s=area, color=color, marker=marker, alpha=0.9, ec="white", lw=0.8, zorder=4,
-                label=REFERENCES[name],
+                label=f"according to {REFERENCES[name]}",
             )  # fmt: skip
         axes.axhline(0.5, color=GRID, lw=1.0, zorder=1)
         axes.set(xlim=(0.48, 1.02), ylim=(-0.03, 1.03))
@@ -138,5 +123,5 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
         axes.set_title("Are labels right as often as they are sure?")
         axes.set_xlabel("how sure the label is (area: pairs)")
         axes.set_ylabel("share that is right")
-        axes.legend(title="according to", frameon=False, loc="lower left", fontsize=8.5, title_fontsize=8.5)
+        figure.legend(frameon=False, loc="outside lower center", fontsize=8.5)
         return figure

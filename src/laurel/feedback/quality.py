@@ -41,7 +41,7 @@ def measure(
 
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
-        `intransitivity` among judged triads; as `_answers` what answers tell; for each reference what `_compared`
+        `intransitivity` among judged triads; as `_answers` what answers tell; for each reference what `compare`
         says; and where several annotators answered, `by`: the same for each of them alone.
     """
     n = len(preferences)
@@ -53,7 +53,7 @@ def measure(
         **(_answers(verdicts) if verdicts else {}),
         "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(both.sum())),
         "intransitivity": intransitivity(pairs.first, pairs.second, preferences.p_first, seed),
-        **{name: _compared(preferences.p_first, known) for name, known in references.items()},
+        **{name: compare(preferences.p_first, known) for name, known in references.items()},
     }
     if verdicts and len(verdicts.names) > 1:
         found["by"] = [_alone(pairs, verdicts.of(name), references, seed) for name in verdicts.names]
@@ -73,7 +73,7 @@ def _alone(pairs: Pairs, verdicts: Verdicts, references: References, seed: int) 
         **_answers(verdicts),
         "swap_consistency": rate(int(same.sum()), int(both.sum())),
         "intransitivity": intransitivity(pairs.first, pairs.second, labels, seed),
-        **{name: _compared(labels, known) for name, known in references.items()},
+        **{name: compare(labels, known) for name, known in references.items()},
     }
     return {"annotator": verdicts.names[0], **_applying(found)}
 
@@ -110,7 +110,7 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     }
 
 
-def _compared(labels: Floats, known: Floats) -> dict[str, Any] | None:
+def compare(labels: Floats, known: Floats) -> dict[str, Any] | None:
     """Compare labels (P,) with what is known (P,); None where nothing is.
 
     Returns:
