@@ -11,7 +11,6 @@ from laurel.params import Params
 if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.data.gold import GoldFile
-    from laurel.data.preferences import Pairs, Preferences
     from laurel.envs.base import Room
 
 
@@ -30,35 +29,33 @@ def gold_of(params: Params, room: Room) -> GoldFile | None:
     return GoldFile(params.annotate.gold, task_of(params, room))
 
 
-def keep_sample(
-    params: Params, pairs: Pairs, preferences: Preferences, texts: Sequence[str], out: Output, *, share: bool
-) -> None:
+def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: bool) -> None:
     """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
     import numpy as np
 
+    from laurel.data.preferences import read_pairs, read_preferences
     from laurel.data.sample import answers_of, write_sample
     from laurel.feedback.sample import candidates, draw
 
     seed = _seed(params)
+    pairs, preferences = read_pairs(out.path, None), read_preferences(out.path, None)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
     answers = answers_of(out.path, chosen)
     keys = {str(one["response"]) for said in answers.values() for one in said} - {""}
     write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(params, sorted(keys)))
 
 
-def join_sample(
-    params: Params, shards: Sequence[tuple[Path, int]], pairs: Pairs, preferences: Preferences, out: Output
-) -> None:
+def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output) -> None:
     """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
+    from laurel.data.preferences import read_pairs, read_preferences
     from laurel.data.sample import join_samples
     from laurel.feedback.sample import draw
 
-    join_samples(shards, draw(pairs, preferences, _seed(params)), out.path)
+    drawn = draw(read_pairs(out.path, None), read_preferences(out.path, None), _seed(params))
+    join_samples(shards, drawn, out.path)
 
 
-def assess(
-    params: Params, room: Room, pairs: Pairs, preferences: Preferences, texts: Sequence[str], out: Output
-) -> None:
+def assess(params: Params, texts: Sequence[str], out: Output) -> None:
     """Write quality.json beside the labels, and refuse those that a gate does not let pass.
 
     Raises:
@@ -66,13 +63,17 @@ def assess(
         DataError: the gold file cannot be read.
     """
     from laurel.data.directory import write_json
+    from laurel.data.preferences import read_pairs, read_preferences
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
+    from laurel.envs import room_for
     from laurel.feedback.gates import check_gates
     from laurel.feedback.quality import measure
     from laurel.feedback.references import references
 
+    room = room_for(params.env, with_action=params.caption.with_action)
     gold = gold_of(params, room)
+    pairs, preferences = read_pairs(out.path, None), read_preferences(out.path, None)
     known = references(pairs, texts, room, gold)
     quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params))
     if gold is not None:

@@ -29,16 +29,8 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     """
     from laurel.data.captions import read_segments
     from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.labels import join_labels
     from laurel.data.lineage import read_inputs
-    from laurel.data.preferences import (
-        Pairs,
-        Preferences,
-        join_answers,
-        read_pairs,
-        read_preferences,
-        write_pairs,
-        write_preferences,
-    )
     from laurel.envs import room_for
     from laurel.stages.label_quality import gold_of, join_sample
 
@@ -58,15 +50,10 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     ordered = [found[number] for number in sorted(found)]
     sources = {**inputs, "gold": gold.path} if gold else inputs
     with output_directory(output, stage=STAGE, params=used, inputs=sources) as out:
-        pairs = Pairs.concatenate([read_pairs(path, SHARD) for path, _ in ordered])
-        preferences = Preferences.concatenate([read_preferences(path, SHARD) for path, _ in ordered])
-        write_pairs(out.path, pairs)
-        write_preferences(out.path, preferences)
-        sizes = [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered]
-        join_answers(sizes, out.path, SHARD)
-        join_sample(params, sizes, pairs, preferences, out)
+        statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
+        join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
         for _, manifest in ordered:
             for key, amount in manifest["usage"].items():
                 out.usage[key] = out.usage.get(key, 0) + amount
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        conclude(params, inputs, pairs, preferences, read_segments(captions).texts, out)
+        conclude(params, inputs, statuses, read_segments(captions).texts, out)
