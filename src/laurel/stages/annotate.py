@@ -63,9 +63,7 @@ def run(
     made_with = {**used, "shard": shard} if shard else used
     with (
         mirrored(params.annotate.language_model.responses, kept),
-        output_directory(
-            output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=sources
-        ) as out,
+        output_directory(output, stage=stage, params=made_with, inputs=sources) as out,
     ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")

@@ -79,7 +79,7 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
-            out.notes.append(f"{gold.others} lines of {gold.path} are for another environment or goal.")
+            out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
     out.notes += check_gates(params.annotate.gates, quality)
     write_json(out.path / QUALITY, quality)
 
