@@ -91,9 +91,15 @@ def test_single_keys_on_a_terminal(project: Project) -> None:
     """No Enter is needed, and the terminal is left as it was."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "laurel", "annotate", "review", "--gold", "gold.jsonl"]
-    process = subprocess.Popen(command, cwd=project.path, stdin=slave, stdout=subprocess.PIPE, text=True)
-    os.write(master, b"12q")
-    out, _ = process.communicate(timeout=120)
+    with subprocess.Popen(command, cwd=project.path, stdin=slave, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        shown = b""
+        for key in (b"1", b"2", b"q"):
+            while not shown.endswith(b"\n> "):
+                shown += process.stdout.read(1) or pytest.fail(f"it ended with {shown!r}")
+            os.write(master, key)
+            shown = b""
+        out = process.stdout.read().decode()
     os.close(slave)
     os.close(master)
     assert process.returncode == 0
