@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from laurel.data.parquet import read_table, write_table
+from laurel.data.parquet import opened, read_table, readable, write_table
 from laurel.data.preferences import ANSWERS, STAGE, Pairs, Preferences
 from laurel.data.verdicts import BY
 from laurel.envs.base import IntArray
@@ -46,18 +47,15 @@ def answers_of(path: Path, pairs: IntArray) -> dict[int, list[dict[str, Any]]]:
     Returns:
         Pair -> its answers, with the key of the raw answer as `response`.
     """
-    import pyarrow.parquet as pq
-
-    from laurel.data.parquet import readable
-
     file = path / ANSWERS
     if not file.exists():
         return {}
-    with readable(file, STAGE):
-        table = pq.read_table(file, filters=[("pair", "in", pairs.tolist())]) if len(pairs) else None
     found: dict[int, list[dict[str, Any]]] = {}
-    for row in table.to_pylist() if table is not None else []:
-        found.setdefault(row["pair"], []).append(row)
+    wanted = pa.array(pairs.astype(np.int32))
+    with opened(file, None, STAGE) as parquet, readable(file, STAGE):
+        for batch in parquet.iter_batches():
+            for row in batch.filter(pc.is_in(batch["pair"], value_set=wanted)).to_pylist():
+                found.setdefault(row["pair"], []).append(row)
     return found
 
 

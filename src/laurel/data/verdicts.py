@@ -75,7 +75,7 @@ def read_verdicts(path: Path) -> Verdicts | None:
     verdict = pc.index_in(table["verdict"], value_set=pa.array(VERDICTS))
     if verdict.null_count:
         raise DataError(f"{file}: a verdict is none of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
-    by = np.zeros(len(table), dtype=np.int64)
+    by = np.broadcast_to(np.int64(0), len(table))
     names: tuple[str, ...] = ("",)
     if several:
         coded = table[BY].combine_chunks().dictionary_encode()

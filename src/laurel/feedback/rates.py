@@ -23,7 +23,7 @@ def rate(hits: int, of: int) -> Rate | None:
 
 
 def grouped_rate(hit: npt.NDArray[np.bool_], group: npt.NDArray[np.integer[Any]]) -> Rate | None:
-    """Return the share of cases (N,) of which those with the same group (N,) depend on each other.
+    """Return the share of cases (N,) of which those with the same group (N,), a number from 0 on, depend on each other.
 
     The variance is that of a ratio of sums over groups, x_g hits of n_g cases (proportions in cluster sampling,
     Cochran 1977, Sampling Techniques):
@@ -32,9 +32,9 @@ def grouped_rate(hit: npt.NDArray[np.bool_], group: npt.NDArray[np.integer[Any]]
     """
     if not len(hit):
         return None
-    _, place = np.unique(group, return_inverse=True)
-    cases = np.bincount(place).astype(np.float64)
-    hits = np.bincount(place, weights=hit)
+    cases = np.bincount(group).astype(np.float64)
+    hits = np.bincount(group, weights=hit)[cases > 0]
+    cases = cases[cases > 0]
     p, groups = float(hits.sum() / cases.sum()), len(cases)
     spread = float(np.square(hits - p * cases).sum() / cases.sum() ** 2)
     return rate_of_variance(p, spread * groups / max(groups - 1, 1), len(hit), groups)

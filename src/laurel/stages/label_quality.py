@@ -33,12 +33,12 @@ def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: boo
     """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
     import numpy as np
 
-    from laurel.data.preferences import read_pairs, read_preferences
+    from laurel.data.preferences import read_labels
     from laurel.data.sample import answers_of, write_sample
     from laurel.feedback.sample import candidates, draw
 
     seed = _seed(params)
-    pairs, preferences = read_pairs(out.path, None), read_preferences(out.path, None)
+    pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
     answers = answers_of(out.path, chosen)
     keys = {str(one["response"]) for said in answers.values() for one in said} - {""}
@@ -47,11 +47,11 @@ def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: boo
 
 def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output) -> None:
     """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
-    from laurel.data.preferences import read_pairs, read_preferences
+    from laurel.data.preferences import read_labels
     from laurel.data.sample import join_samples
     from laurel.feedback.sample import draw
 
-    drawn = draw(read_pairs(out.path, None), read_preferences(out.path, None), _seed(params))
+    drawn = draw(*read_labels(out.path), _seed(params))
     join_samples(shards, drawn, out.path)
 
 
@@ -63,7 +63,7 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
         DataError: the gold file cannot be read.
     """
     from laurel.data.directory import write_json
-    from laurel.data.preferences import read_pairs, read_preferences
+    from laurel.data.preferences import read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
     from laurel.envs import room_for
@@ -73,7 +73,7 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
 
     room = room_for(params.env, with_action=params.caption.with_action)
     gold = gold_of(params, room)
-    pairs, preferences = read_pairs(out.path, None), read_preferences(out.path, None)
+    pairs, preferences = read_labels(out.path)
     known = references(pairs, texts, room, gold)
     quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params))
     if gold is not None:
