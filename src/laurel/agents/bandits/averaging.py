@@ -73,6 +73,6 @@ class UCB(RewardAveraging):
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         t = self.counts.sum(axis=1, keepdims=True) + 1
-        doubt = np.full_like(self.counts, np.inf)
-        np.divide(np.log(t), self.counts, out=doubt, where=self.counts > 0)
-        return choice.argmax(self.estimates + self.c * np.sqrt(doubt), self.rng)
+        doubt = np.sqrt(np.log(t) / np.maximum(self.counts, 1))
+        bounds = np.where(self.counts > 0, self.estimates + self.c * doubt, np.inf)
+        return choice.argmax(bounds, self.rng)
