@@ -26,7 +26,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
 
     Raises:
-        AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
+        AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
         DataError: the captions are missing, damaged or of another environment.
     """
     import numpy as np
@@ -38,6 +38,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     from laurel.envs import room_for
     from laurel.feedback.annotator import Question, judge, make_annotator
     from laurel.feedback.pairs import sample_pairs
+    from laurel.llm.budget import Budget
     from laurel.progress import progress
     from laurel.seeding import derive_seed
 
@@ -59,7 +60,8 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
                 "Collect more steps (collect.steps) or use another policy."
             )
         room = room_for(params.env, with_action=params.caption.with_action)
-        annotator = make_annotator(params.annotate, room, seed)
+        budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
+        annotator = make_annotator(params.annotate, room, seed, budget)
         questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
         annotator.prepare(questions)
         if shard:
@@ -70,6 +72,13 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
             for judgement in judge(annotator, questions):
                 judgements.append(judgement)
                 advance(1)
+        if budget.reached:
+            asked = [judgement.status != "unasked" for judgement in judgements]
+            first, second = first[asked], second[asked]
+            judgements = [judgement for judgement in judgements if judgement.status != "unasked"]
+            judged = f"{len(first):,} of {len(asked):,} pairs"
+            judged += f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
+            out.notes.append(f"{judged} were judged: the budget of {budget.reached} was reached.")
         pairs = Pairs(first, second, params.annotate.sampler, seed)
         preferences = Preferences.of(judgements, annotator.name)
         write_pairs(out.path, pairs)
@@ -102,6 +111,8 @@ def conclude(
     """
     from laurel.tracking import Tracker
 
+    if len(pairs) == 0:
+        raise AnnotationError(f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget).")
     statuses = preferences.status_counts()
     failed = (statuses["parse_failed"] + statuses["api_failed"]) / len(pairs)
     if failed > params.annotate.max_failure_rate:
@@ -121,7 +132,7 @@ def conclude(
             track(tracked, {**out.counts, **out.usage}, out.path)
 
 
-def track(run: Run, counts: dict[str, int], path: Path) -> None:
-    """Log how many pairs got which label, and the labels."""
-    run.log_metrics({key: float(value) for key, value in counts.items()})
+def track(run: Run, counts: dict[str, float | None], path: Path) -> None:
+    """Log how many pairs got which label, what that cost where it is known, and the labels."""
+    run.log_metrics({key: float(value) for key, value in counts.items() if value is not None})
     run.log_directory(path, "preferences")
