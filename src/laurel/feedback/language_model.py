@@ -121,7 +121,7 @@ class LanguageModelAnnotator:
         """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
         return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
