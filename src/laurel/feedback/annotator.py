@@ -119,7 +119,7 @@ def judge(annotator: Annotator, questions: Iterable[Question]) -> Iterator[Judge
     yield from (TIE for same in identical if same)
 
 
-def make_annotator(params: AnnotateParams, room: Room, seed: int, budget: Budget | None = None) -> Annotator:
+def make_annotator(params: AnnotateParams, room: Room, seed: int, *, budget: Budget | None = None) -> Annotator:
     """Make the annotator that the params name.
 
     Args:
@@ -150,10 +150,10 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int, budget: Budget
 
             prompt = load_prompt(params.language_model.prompt)
             prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
-            choices = _choices(params, prompt)
+            choices = choices_of(params, prompt)
             store = ResponseStore(params.language_model.responses)
             budget = budget or Budget(params.budget)
-            model, sampling = _chat_model(params, store, budget)
+            model, sampling = _chat_model(params, store, budget), sampling_of(params)
             price = price_for(params, model.identity)
             if budget.params.limited:
                 model = BudgetedChat(model, budget, price)
@@ -173,7 +173,7 @@ def price_for(params: AnnotateParams, identity: Identity) -> Price | None:
     return price.in_batches() if price and batch else price
 
 
-def _choices(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
+def choices_of(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
     """Return the answers whose probabilities are wanted; none where words are.
 
     Raises:
@@ -191,22 +191,26 @@ def _choices(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
     return prompt.choices
 
 
-def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) -> tuple[ChatModel, Sampling]:
-    """Return the chat model that the params name, and how it is to draw its answers."""
+def sampling_of(params: AnnotateParams) -> Sampling:
+    """Return how the chat model that the params name draws its answers."""
     from laurel.llm.chat import Sampling
 
-    if params.annotator == "openai":
-        from laurel.llm.openai_chat import OpenAIChat
+    source = params.openai if params.annotator == "openai" else params.huggingface
+    assert source is not None  # params see to it
+    return Sampling(source.temperature, source.top_p, source.max_tokens)
 
+
+def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) -> ChatModel:
+    """Return the chat model that the params name."""
+    if params.annotator == "openai":
         assert params.openai is not None  # params see to it
-        server = params.openai
-        sampling = Sampling(server.temperature, server.top_p, server.max_tokens)
-        if server.mode == "batch":
+        if params.openai.mode == "batch":
             from laurel.llm.openai_batch import OpenAIBatch
 
-            return OpenAIBatch(server, store, budget.seconds_left), sampling
-        return OpenAIChat(server), sampling
+            return OpenAIBatch(params.openai, store, budget.seconds_left)
+        from laurel.llm.openai_chat import OpenAIChat
+
+        return OpenAIChat(params.openai)
     from laurel.llm.local_chat import load_local
 
-    local = params.huggingface
-    return load_local(local), Sampling(local.temperature, local.top_p, local.max_tokens)
+    return load_local(params.huggingface)

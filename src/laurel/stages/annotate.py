@@ -62,7 +62,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
             )
         room = room_for(params.env, with_action=params.caption.with_action)
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
-        annotator = make_annotator(params.annotate, room, seed, budget)
+        annotator = make_annotator(params.annotate, room, seed, budget=budget)
         unasked = 0
         rounds = [(first, second)]
         with (
