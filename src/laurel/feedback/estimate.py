@@ -236,6 +236,7 @@ def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:
     price = found.price.in_batches() if found.price and batch else found.price
     if budget.max_cost is not None and price is None:
         yield f"{in_words(budget.max_cost)} cannot be kept: the price is unknown (annotate.budget.prices)"
+        budget = budget.model_copy(update={"max_cost": None})
     cost = price.of(found.input_tokens, found.most_output) if price else 0.0
     tokens = found.input_tokens + found.most_output
     taken = (
