@@ -156,11 +156,10 @@ class BatchAPI:
             fault = planned[self.asked[name] - 1]
             if fault == "broken":
                 body = {"choices": []}
-            elif fault == "max_tokens":
-                if "max_tokens" in line["body"]:
-                    status = 400
-                    said = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-                    body = {"error": {"message": said, "param": "max_tokens"}}
+            elif fault in line["body"]:  # a field that is not taken
+                status = 400
+                other = " Use 'max_completion_tokens' instead." if fault == "max_tokens" else ""
+                body = {"error": {"message": f"Unsupported parameter: '{fault}'.{other}", "param": fault}}
             else:
                 status, body = int(fault), {"error": {"message": "no luck", "code": "x"}}
         response = {"status_code": status, "request_id": "q", "body": body}

@@ -108,9 +108,9 @@ def test_what_fails_for_the_moment_is_put_into_another_batch_once(api: BatchAPI,
 
 
 def test_a_field_that_the_server_does_not_take_is_put_another_way(api: BatchAPI, store: ResponseStore) -> None:
-    answers = dict(model(api, store).ask(questions(*(f"q{number} max_tokens" for number in range(5)))))
+    answers = dict(model(api, store).ask(questions(*(f"q{number} max_tokens,temperature" for number in range(5)))))
     assert all(isinstance(answer, Reply) for answer in answers.values()), answers
-    assert len(api.batches) == 2
+    assert len(api.batches) == 3
 
 
 def test_what_an_expired_batch_did_not_answer_is_asked_once_more(api: BatchAPI, store: ResponseStore) -> None:

@@ -142,6 +142,25 @@ class BatchServer:
         place.seek(0)
         return _lines(place)
 
+    def refused(self, batch: Batch) -> RefusedError:
+        """Return the error of a batch that the server did not begin."""
+        problems = (batch.errors.data if batch.errors else None) or []
+        said = problems[0] if problems else None
+        line = f"line {said.line}: " if said and said.line is not None else ""
+        reason = retries.one_line(said.message or said.code, self.secrets) if said else "no reason is given"
+        return RefusedError(
+            f"{self.endpoint} refuses batch {batch.id}: {line}{reason.rstrip('.')}. Nothing of it was asked or "
+            f'paid: see annotate.openai, its model "{self._params.model}" and its other keys, or set its mode to live.'
+        )
+
+    def unknown(self, batch: str, days: float) -> RefusedError:
+        """Return the error of a batch that was sent some days ago, but is not known."""
+        return RefusedError(
+            f"{self.endpoint} does not know batch {batch}, which was sent {days:.1f} days ago with some of these "
+            f"questions: set {self._params.api_key_env} to a key of the project that sent it, or ask them anew with "
+            "another annotate.language_model.responses."
+        )
+
     @contextmanager
     def _explained(self, what: str, first: bool = False) -> Iterator[None]:
         """Turn the package's errors into a sentence.

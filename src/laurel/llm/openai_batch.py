@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from openai.types import Batch
 
 from laurel.console import tell
-from laurel.llm import retries
 from laurel.llm.batch_ledger import BatchLedger
+from laurel.llm.batch_reader import Again, BatchReader
 from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
-from laurel.llm.batch_wire import MOST_LINES, Refused, Unread, in_files, read_line, request_line
+from laurel.llm.batch_wire import MOST_LINES, in_files, request_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
 from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import OPENAI, read_key
@@ -30,7 +30,7 @@ from laurel.params.annotation import OpenAIParams
 
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2
-"""Batches that a request is put into before it is given up."""
+"""Batches that a request fails in before it is given up."""
 UNHEARD = 10
 """Looks in a row that find no server, before the run stops; its batches go on."""
 KEPT_DAYS = 30.0
@@ -136,10 +136,10 @@ class _Run:
             params.model, "max_completion_tokens" if identity.endpoint == OPENAI else "max_tokens", params.structured
         )
         self._dialect = copy.deepcopy(self._first_dialect)
+        self._reader = BatchReader(params, self._server, self._dialect)
         self._queue = dict.fromkeys(asked)
         self._sent: dict[str, _Sent] = {}
         self._failed: Counter[str] = Counter()
-        self._reasons: dict[str, str] = {}
         self._most_lines = MOST_LINES
         self._unheard = 0
 
@@ -242,34 +242,24 @@ class _Run:
         del self._sent[token]
 
     def _hand_over(self, sent: _Sent, batch: Batch) -> Iterator[tuple[int, Reply | Failure]]:
-        """Yield what a batch that ended says; what failed for the moment is put into the queue again."""
+        """Yield what a batch that ended says; what is worth another one is put into the queue."""
         stop: RefusedError | None = None
-        again: list[str] = []
+        again: dict[str, Again] = {}
         handled: list[str] = []
         requests = {key: self._asked[key].request for key in sent.keys}
         try:
-            for file in (batch.output_file_id, batch.error_file_id):
-                for line in self._lines(sent, file):
-                    read = read_line(line, requests, self._server.secrets)
-                    if read is None:
-                        continue
-                    key, outcome = read
-                    del requests[key]
-                    answer = self._judge(key, outcome, sent.dialect)
-                    if answer is None:
-                        again.append(key)
-                    elif isinstance(answer, RefusedError):
-                        stop = answer
-                        handled.append(key)
-                    else:
-                        yield from self._each(key, answer)
-                        handled.append(key)
-                    sent.keys.discard(key)
+            for key, said in self._reader.read(batch, requests, sent.dialect):
+                if isinstance(said, Again):
+                    again[key] = said
+                    continue
+                if isinstance(said, RefusedError):
+                    stop = said
+                else:
+                    yield from self._each(key, said)
+                handled.append(key)  # by now the caller has it
+                sent.keys.discard(key)
         finally:
             self._ledger.forget(handled)
-        for key in requests:
-            self._reasons[key] = f"batch {sent.batch} was {batch.status} without an answer to it"
-        again += requests
         self._ledger.forget(again)
         if stop is not None:
             raise stop
@@ -278,42 +268,12 @@ class _Run:
                 f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {len(handled):,} answers are kept, "
                 f"{len(again):,} questions have none. Run the same command again to send them off anew."
             )
-        for key in again:
-            self._failed[key] += 1
+        for key, said in again.items():
+            self._failed[key] += not said.reworded
             if self._failed[key] < ATTEMPTS:
                 self._queue[key] = None
             else:
-                yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {self._reasons[key]}"))
-
-    def _lines(self, sent: _Sent, file: str | None) -> Iterator[str]:
-        """Return the lines of a batch's file; none where it has none, or no longer."""
-        lines = self._server.lines(file) if file else iter(())
-        if lines is None:
-            tell(f"batch {sent.batch} has no answers any more: {self._identity.endpoint} deleted its file {file}")
-        return lines or iter(())
-
-    def _judge(
-        self, key: str, outcome: Reply | Refused | Unread, dialect: Dialect
-    ) -> Reply | Failure | RefusedError | None:
-        """Say what a line means for its request; None where it is worth another batch."""
-        if isinstance(outcome, Reply):
-            return outcome
-        if isinstance(outcome, Unread):
-            self._reasons[key] = outcome.reason
-            return None
-        refusal = outcome.refusal
-        hopeless = retries.hopeless(
-            refusal, model=self._params.model, endpoint=self._identity.endpoint, key=self._params.api_key_env
-        )
-        if hopeless is not None:
-            return hopeless
-        self._reasons[key] = f"status {refusal.status}: {refusal.message}" if refusal.status else refusal.message
-        if refusal.status == 0 or refusal.status in retries.AGAIN or refusal.status >= 500:
-            return None
-        body = dialect.body(self._asked[key].request)
-        if refusal.status in (400, 422) and self._dialect.adapt(body, refusal.error, refusal.message):
-            return None
-        return Failure(f"refused with status {refusal.status}: {refusal.message}")
+                yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {said.reason}"))
 
     def _refused(self, token: str, sent: _Sent, batch: Batch) -> None:
         """Deal with a batch that the server did not begin: it is too much at a time, or wrong.
@@ -335,14 +295,7 @@ class _Run:
                 self._most_lines = min(self._most_lines, len(sent.keys), MOST_LINES - 1)
             self._queue.update(dict.fromkeys(sorted(sent.keys)))
             return
-        said = problems[0] if problems else None
-        line = f"line {said.line}: " if said and said.line is not None else ""
-        reason = retries.one_line(said.message or said.code, self._server.secrets) if said else "no reason is given"
-        raise RefusedError(
-            f"{self._identity.endpoint} refuses batch {sent.batch}: {line}{reason.rstrip('.')}. Nothing of it was "
-            f'asked or paid: see annotate.openai, its model "{self._identity.model}" and its other keys, or set its '
-            "mode to live."
-        )
+        raise self._server.refused(batch)
 
     def _gone(self, token: str, sent: _Sent) -> None:
         """Deal with a batch that the server does not know.
@@ -352,11 +305,7 @@ class _Run:
         """
         days = (time.time() - sent.made_at) / 86400
         if days < KEPT_DAYS:
-            raise RefusedError(
-                f"{self._identity.endpoint} does not know batch {sent.batch}, which was sent {days:.1f} days ago with "
-                f"{len(sent.keys):,} of these questions: set {self._params.api_key_env} to a key of the project that "
-                "sent it, or ask them anew with another annotate.language_model.responses."
-            )
+            raise self._server.unknown(sent.batch, days)
         tell(f"batch {sent.batch} is {days:.0f} days old and forgotten by the server: asking anew")
         self._ledger.forget(self._ledger.keys(token))
         self._queue.update(dict.fromkeys(sorted(sent.keys)))
