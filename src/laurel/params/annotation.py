@@ -79,6 +79,39 @@ class OpenAIParams(Section):
     """Further attempts at a request that failed for the moment."""
     structured: bool = True
     """Hold the server to the JSON schema of the answer, where it can be."""
+    mode: Literal["live", "batch"] = "live"
+    """batch: the server's Batch API, which answers within a day for less; a stopped run finds its batches again."""
+
+
+class BudgetParams(Section):
+    """What a run may spend on asking; answers that are kept already cost nothing."""
+
+    max_calls: Count | None = None
+    """Requests at most; null: no limit."""
+    max_tokens: Count | None = None
+    """Tokens at most, of questions and answers together."""
+    max_cost: Positive | None = None
+    """US dollars at most, by the table of prices."""
+    max_minutes: Positive | None = None
+    """Minutes after which nothing more is sent; what is on its way is waited for."""
+    on_limit: Literal["stop", "continue"] = "stop"
+    """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
+    prices: Annotated[Path, Field(strict=False)] | None = None
+    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: the packaged ones alone."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_cost, self.max_minutes))
+
+    def share(self, number: int, of: int) -> BudgetParams:
+        """Return the part of one of several machines that ask at the same time: all but the minutes is divided."""
+        calls, tokens = (
+            None if limit is None else limit * (number + 1) // of - limit * number // of
+            for limit in (self.max_calls, self.max_tokens)
+        )
+        cost = None if self.max_cost is None else self.max_cost / of
+        return self.model_copy(update={"max_calls": calls, "max_tokens": tokens, "max_cost": cost})
 
 
 class HuggingFaceParams(Section):
@@ -155,6 +188,8 @@ class AnnotateParams(Section):
     openai: OpenAIParams | None = None
     """annotator: openai only; it needs at least `model`."""
     huggingface: HuggingFaceParams = HuggingFaceParams()
+    budget: BudgetParams = BudgetParams()
+    """annotator: openai or huggingface only."""
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
     gold: Annotated[Path | None, Field(strict=False)] = None

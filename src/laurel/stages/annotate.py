@@ -35,7 +35,7 @@ def run(
             goes with it; None where it stays.
 
     Raises:
-        AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
+        AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
         DataError: the captions are missing, damaged or of another environment.
     """
     import numpy as np
@@ -47,6 +47,7 @@ def run(
     from laurel.envs import room_for
     from laurel.feedback.annotator import judge, make_annotator, questions_about
     from laurel.feedback.pairs import sample_pairs
+    from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
@@ -75,7 +76,9 @@ def run(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps) or use another policy."
             )
-        annotator = make_annotator(params.annotate, room, seed)
+        budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
+        annotator = make_annotator(params.annotate, room, seed, budget=budget)
+        unasked = 0
         rounds = [(first, second)]
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
@@ -87,9 +90,18 @@ def run(
                 questions = questions_about(segments.texts, _numbers(first), _numbers(second))
                 judgements = judge(annotator, questions)
                 for a, b, judgement in zip(_numbers(first), _numbers(second), judgements, strict=True):
-                    labels.add(a, b, judgement)
+                    if judgement.status == "unasked":
+                        unasked += 1
+                    else:
+                        labels.add(a, b, judgement)
                     advance(1)
         keep_sample(params, segments.texts, out, share=shard is not None)
+        if unasked:
+            judged = sum(labels.statuses.values())
+            of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
+            out.notes.append(
+                f"{judged:,} of {judged + unasked:,} pairs{of} were judged: the budget of {budget.reached} was reached."
+            )
         out.usage = annotator.usage
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
@@ -133,6 +145,8 @@ def conclude(
     from laurel.tracking import Tracker
 
     pairs = sum(statuses.values())
+    if pairs == 0:
+        raise AnnotationError(f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget).")
     failed = (statuses["parse_failed"] + statuses["api_failed"]) / pairs
     if failed > params.annotate.max_failure_rate:
         raise AnnotationError(
@@ -152,10 +166,11 @@ def conclude(
             track(tracked, {**out.counts, **out.usage}, out.path)
 
 
-def track(run: Run, counts: dict[str, int], path: Path) -> None:
-    """Log how many pairs got which label, how far labels can be trusted, and the labels."""
+def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
+    """Log how many pairs got which label, what that cost where it is known, how far labels can be trusted, and them."""
     from laurel.data.directory import read_json
     from laurel.data.quality import QUALITY, metrics
 
-    run.log_metrics({**{key: float(value) for key, value in counts.items()}, **metrics(read_json(path / QUALITY))})
+    known = {key: float(value) for key, value in counts.items() if value is not None}
+    run.log_metrics({**known, **metrics(read_json(path / QUALITY))})
     run.log_directory(path, "preferences")

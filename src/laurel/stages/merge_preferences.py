@@ -54,6 +54,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
         for _, manifest in ordered:
             for key, amount in manifest["usage"].items():
-                out.usage[key] = out.usage.get(key, 0) + amount
+                before = out.usage.get(key, 0)
+                out.usage[key] = None if before is None or amount is None else before + amount
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         conclude(params, inputs, statuses, read_segments(captions).texts, out)
