@@ -5,7 +5,7 @@ An annotator knows the task's words and the two texts; it knows nothing about se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -97,8 +97,14 @@ def judge(annotator: Annotator, questions: Sequence[Question]) -> Iterator[Judge
         yield TIE if question.first == question.second else next(asked)
 
 
-def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
+def make_annotator(params: AnnotateParams, room: Room, seed: int, captions: Collection[str] = ()) -> Annotator:
     """Make the annotator that the params name.
+
+    Args:
+        params: section annotate.
+        room: the environment's.
+        seed: of a simulated teacher's faults.
+        captions: of single steps, for those who look into segments; the ones that the room lists are known.
 
     Raises:
         AnnotationError: its model cannot be loaded or asked, or it has nothing to judge this environment by.
@@ -113,7 +119,7 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
         case "scripted":
             from laurel.feedback.scripted import ScriptedAnnotator
 
-            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"))
+            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"), captions)
         case "openai" | "huggingface":
             from laurel.feedback.language_model import LanguageModelAnnotator
             from laurel.feedback.prompt import load_prompt

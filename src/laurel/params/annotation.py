@@ -44,12 +44,27 @@ class EmbeddingParams(Section):
 
 
 class ScriptedParams(Section):
-    error_rate: Probability = 0.0
-    """Probability that a preference is turned around."""
+    """A simulated teacher: B-Pref's (Lee et al. 2021, arXiv 2111.03026), and two faults that language models have.
+
+    What is null is as the named teacher has it, so that each can be had with other rates, and several at once.
+    """
+
+    teacher: Literal["oracle", "mistake", "skip", "equal", "myopic", "stochastic"] = "oracle"
+    """oracle: never errs; mistake: turns a tenth around; skip: says nothing where neither segment shows progress;
+    equal: calls alike what differs little; myopic: minds the last steps of a segment most; stochastic: draws its
+    preference by Bradley and Terry's model."""
+    error_rate: Probability | None = None
+    """Probability that a preference is turned around; mistake: 0.1, the others 0."""
+    skip_below: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """No answer where the utility of both segments is below this; skip: 0.1, the others never."""
+    tie_band: NonNegative | None = None
+    """Differences of utility up to this are ties; equal: 0.1, the others 0."""
+    gamma: Probability | None = None
+    """Weight of a step relative to the one after it; myopic: 0.9, the others 1."""
+    beta: Positive | None = None
+    """Draw the preference, with odds exp(beta * difference of utility); stochastic: 1, the others never err by that."""
     abstain_rate: Probability = 0.0
     """Probability that the teacher does not answer."""
-    tie_band: NonNegative = 0.0
-    """Differences of utility up to this are ties."""
     first_bias: Probability = 0.0
     """Probability that the teacher just names the first of the two."""
 

@@ -31,7 +31,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     """
     import numpy as np
 
-    from laurel.data.captions import read_segments
+    from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.data.preferences import Pairs, Preferences, write_answers, write_pairs, write_preferences
@@ -59,7 +59,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
                 "Collect more steps (collect.steps) or use another policy."
             )
         room = room_for(params.env, with_action=params.caption.with_action)
-        annotator = make_annotator(params.annotate, room, seed)
+        annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts)
         questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
         annotator.prepare(questions)
         if shard:
