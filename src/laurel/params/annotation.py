@@ -139,6 +139,13 @@ class LanguageModelParams(Section):
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
 
 
+class ProbeParams(Section):
+    """Questions with known answers, asked before any pair is (`laurel annotate probe` asks them at any time)."""
+
+    min_score: Probability | None = None
+    """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
+
+
 class AnnotateParams(Section):
     annotator: Literal["embedding", "scripted", "openai", "huggingface"] = "embedding"
     n_pairs: Count = 2000
@@ -151,6 +158,7 @@ class AnnotateParams(Section):
     openai: OpenAIParams | None = None
     """annotator: openai only; it needs at least `model`."""
     huggingface: HuggingFaceParams = HuggingFaceParams()
+    probe: ProbeParams = ProbeParams()
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
 

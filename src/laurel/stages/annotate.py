@@ -11,6 +11,8 @@ from laurel.params import Params
 if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.data.preferences import Pairs, Preferences
+    from laurel.envs.base import Room
+    from laurel.feedback.annotator import Annotator
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
@@ -60,6 +62,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
             )
         room = room_for(params.env, with_action=params.caption.with_action)
         annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts)
+        probe = probed(params, room, annotator, out)
         questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
         annotator.prepare(questions)
         if shard:
@@ -79,9 +82,34 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         if shard:
-            out.counts = {"pairs": len(pairs), **preferences.status_counts()}
+            out.counts = {"pairs": len(pairs), **preferences.status_counts(), **probe}
         else:
+            out.counts = probe
             conclude(params, inputs, pairs, preferences, len(segments), out)
+
+
+def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dict[str, float]:
+    """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
+
+    Raises:
+        AnnotationError: it knows too little.
+    """
+    from laurel.feedback.probe import ask, has_probe, load_probe
+
+    least = params.annotate.probe.min_score
+    if least is None:
+        return {}
+    if not has_probe(room.env_id):
+        out.notes.append(f"The annotator was not probed: there are no questions with known answers for {room.env_id}.")
+        return {}
+    score = ask(annotator, load_probe(room.env_id)).score
+    if score.fraction < least:
+        raise AnnotationError(
+            f"The annotator knows too little of {room.env_id} to be asked about pairs: of the questions with known "
+            f"answers {score}, but at least {least:.0%} is wanted (annotate.probe.min_score). See `laurel annotate "
+            "probe`; try another model or prompt."
+        )
+    return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}
 
 
 def conclude(
@@ -95,7 +123,7 @@ def conclude(
         pairs: all pairs.
         preferences: what was said about them.
         distinct: number of segments to draw pairs from.
-        out: where the labels are.
+        out: where the labels are; has the counts of a probe.
 
     Raises:
         AnnotationError: too many pairs have no label because the annotator failed, or none has a preference.
@@ -115,13 +143,13 @@ def conclude(
             f"{statuses['abstain']} abstained): there is nothing to learn. "
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
-    out.counts = {"pairs": len(pairs), "distinct_segments": distinct, **statuses}
+    out.counts = {"pairs": len(pairs), "distinct_segments": distinct, **statuses, **out.counts}
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
 
 
-def track(run: Run, counts: dict[str, int], path: Path) -> None:
+def track(run: Run, counts: dict[str, float], path: Path) -> None:
     """Log how many pairs got which label, and the labels."""
     run.log_metrics({key: float(value) for key, value in counts.items()})
     run.log_directory(path, "preferences")

@@ -62,5 +62,6 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         for _, manifest in ordered:
             for key, amount in manifest["usage"].items():
                 out.usage[key] = out.usage.get(key, 0) + amount
+        out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         conclude(params, inputs, pairs, preferences, len(read_segments(captions)), out)
