@@ -75,7 +75,8 @@ def test_the_request_holds_what_was_asked_for(
         laurel, "--gpu", "T4:2", "--service-account", account, "--network", network, "--label", "team=rl",
         "--code-version", "abc123", "--secret", "MLFLOW_TRACKING_PASSWORD=projects/demo-project/secrets/mlflow",
     )  # fmt: skip
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.count(" asks for 2 accelerators and uses one of them.") == len(err.splitlines()) == 3
 
     (sent,) = google.of("create")
     assert sent.path == "/v1/projects/demo-project/locations/europe-west4/pipelineJobs"
@@ -96,7 +97,7 @@ def test_the_request_holds_what_was_asked_for(
     params = load_params(project.path / "params.yaml")
     expected = {**arguments(params), "code_version": "abc123"}
     for section in (expected["annotate"]["embedding"], expected["reward"], expected["agent"]):
-        section["device"] = "auto"  # that the accelerators do not stand idle
+        section["device"] = "cuda"  # that the accelerators do not stand idle
     assert body["runtimeConfig"]["parameterValues"] == expected
 
     spec = body["pipelineSpec"]

@@ -17,7 +17,7 @@ on which other questions are asked.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -97,7 +97,7 @@ class ScriptedAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
