@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from laurel.cli import main
-from laurel.data.directory import read_manifest
+from laurel.data.directory import read_json, read_manifest
 from laurel.data.preferences import read_preferences
 from laurel.errors import AnnotationError
-from tiny_project import UNTRACKED, Project
+from laurel.stages import annotate, merge_preferences
+from tiny_project import UNTRACKED, Project, lasting_content
 
 sys.path.insert(0, str(Path(__file__).parent / "llm"))
 web = pytest.importorskip("aiohttp.web")
@@ -128,3 +129,51 @@ def test_an_environment_without_questions_passes_with_a_note(project: Project) -
     project.run("collect", "caption", "annotate")
     notes = read_manifest(project.output("annotate"))["notes"]
     assert any(note.startswith("The annotator was not probed: there are no questions") for note in notes)
+
+
+# -- ensemble -----------------------------------------------------------------------------------------------------
+ENSEMBLE = {
+    "annotate.annotator": "ensemble",
+    "annotate.scripted": {"error_rate": 0.2},
+    "annotate.ensemble": {
+        "members": [{"annotator": "scripted"}, {"annotator": "embedding"}, {"annotator": "scripted"}]
+    },
+}
+
+
+def test_an_ensemble_votes_and_reports_how_far_it_agrees(project: Project) -> None:
+    project.change({**ENSEMBLE, "annotate.n_pairs": 60})
+    project.run("collect", "caption", "annotate")
+    out = project.output("annotate")
+    manifest, found = read_manifest(out), read_json(out / "agreement.json")
+    assert found["kind"] == "fleiss"
+    assert found["kappa"]["of"] == manifest["counts"]["pairs"]
+    assert len(found["pairwise"]) == 3
+    assert [sum(member["statuses"].values()) for member in found["members"]] == [manifest["counts"]["pairs"]] * 3
+    assert any(note.startswith("Members of the ensemble agree: Fleiss' kappa: ") for note in manifest["notes"])
+    assert any(note.startswith("The labels are simulated") for note in manifest["notes"])
+    assert read_preferences(out).annotator.startswith("ensemble of 3 (members[0]: scripted (simulated: ")
+
+
+def test_shares_of_an_ensemble_are_joined_as_if_it_were_one(project: Project, tmp_path: Path) -> None:
+    project.change({**ENSEMBLE, "annotate.probe": {"min_score": 0.0}})
+    project.run("collect", "caption", "annotate")
+    params, captions = project.params, project.output("caption")
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(params, captions, output=share, shard=(number, 2))
+    merge_preferences.run(params, captions, shards=shares, output=tmp_path / "merged")
+    assert lasting_content(tmp_path / "merged") == lasting_content(project.output("annotate"))
+
+
+def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatServer) -> None:
+    server.behave = lambda *_: web.json_response(completion("Hm."))
+    members = [{"annotator": "scripted"}, {"annotator": "openai", "openai": {"model": "m", "base_url": server.url}}]
+    project.change({**ENSEMBLE, "annotate.ensemble": {"members": members}})
+    project.run("collect", "caption", "annotate")
+    manifest = read_manifest(project.output("annotate"))
+    assert manifest["counts"]["parse_failed"] == 0
+    (note,) = [note for note in manifest["notes"] if "no vote of" in note]
+    assert note.startswith("100% of the pairs have no vote of members[1]: m (prompt motif ")
+    assert any("kappa: undefined (0 pairs)" in note for note in manifest["notes"])
+    assert manifest["usage"]["calls"] == manifest["usage"]["members.1.calls"] == len(server.bodies) > 0

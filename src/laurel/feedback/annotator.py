@@ -45,6 +45,8 @@ class Said:
     """None where there is no label."""
     key: str
     """Of the raw answer in the store of responses; empty where there is none."""
+    annotator: str = ""
+    """Who said it, where several were asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Judgement:
     """Whether asking in the other order gave the same; None where that was not asked."""
     answers: tuple[Said, ...] = ()
     """The single answers that it rests on, for annotators that keep them."""
+    members: tuple[tuple[str, Judgement], ...] = ()
+    """Who voted and how, where several annotators did."""
 
 
 TIE = Judgement("tie", 0.5, votes=0)
@@ -130,6 +134,8 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int, captions: Coll
         DataError: the store of answers cannot be used.
     """
     match params.annotator:
+        case "ensemble":
+            return _ensemble(params, room, seed, captions)
         case "embedding":
             from laurel.feedback.embedding import EmbeddingAnnotator
 
@@ -149,6 +155,23 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int, captions: Coll
             model, sampling = _chat_model(params)
             store = ResponseStore(params.language_model.responses)
             return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices)
+
+
+def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collection[str]) -> Annotator:
+    from laurel.feedback.ensemble import EnsembleAnnotator, Member
+
+    assert params.ensemble is not None  # params see to it
+
+    def member(number: int) -> Member:
+        own = params.of_member(number)
+        return Member(
+            make=lambda: make_annotator(own, room, derive_seed(seed, "member", number), captions),
+            weight=voters[number].weight,
+            local=own.annotator == "huggingface",
+        )
+
+    voters = params.ensemble.members
+    return EnsembleAnnotator([member(number) for number in range(len(voters))], params.ensemble.tie_band)
 
 
 def _choices(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:

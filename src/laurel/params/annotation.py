@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 
+from laurel.errors import ParamsError
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
+from laurel.params.file import sentence
+
+Overrides = dict[str, JsonValue]
 
 
 def _address(value: str) -> str:
@@ -139,6 +144,32 @@ class LanguageModelParams(Section):
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
 
 
+def _several(members: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(members) < 2:
+        raise ValueError("must have two entries or more: who else is to vote?")
+    return members
+
+
+class MemberParams(Section):
+    """An annotator that votes: as `annotate` has it, but for what is said here."""
+
+    annotator: Literal["embedding", "scripted", "openai", "huggingface"]
+    weight: Positive = 1.0
+    """Of its vote, relative to the other members'."""
+    embedding: Overrides = Field(default_factory=dict)
+    scripted: Overrides = Field(default_factory=dict)
+    language_model: Overrides = Field(default_factory=dict)
+    openai: Overrides = Field(default_factory=dict)
+    huggingface: Overrides = Field(default_factory=dict)
+
+
+class EnsembleParams(Section):
+    members: Annotated[tuple[MemberParams, ...], Field(strict=False), AfterValidator(_several)]
+    """Who votes, each with values of its own for keys of `annotate`, e.g. {annotator: openai, openai: {model: a}}."""
+    tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
+    """Mean probabilities within this of 1/2 are ties."""
+
+
 class ProbeParams(Section):
     """Questions with known answers, asked before any pair is (`laurel annotate probe` asks them at any time)."""
 
@@ -147,7 +178,7 @@ class ProbeParams(Section):
 
 
 class AnnotateParams(Section):
-    annotator: Literal["embedding", "scripted", "openai", "huggingface"] = "embedding"
+    annotator: Literal["embedding", "scripted", "openai", "huggingface", "ensemble"] = "embedding"
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency"] = "uniform"
@@ -158,6 +189,8 @@ class AnnotateParams(Section):
     openai: OpenAIParams | None = None
     """annotator: openai only; it needs at least `model`."""
     huggingface: HuggingFaceParams = HuggingFaceParams()
+    ensemble: EnsembleParams | None = None
+    """annotator: ensemble only; it needs at least two `members`."""
     probe: ProbeParams = ProbeParams()
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
@@ -183,3 +216,51 @@ class AnnotateParams(Section):
         if self.annotator == "openai" and self.openai is None:
             raise ValueError("has annotator openai and so needs `openai.model`, as the server names it.")
         return self
+
+    @model_validator(mode="after")
+    def _members_are_annotators(self) -> AnnotateParams:
+        if self.ensemble is None:
+            if self.annotator == "ensemble":
+                raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
+            return self
+        try:
+            for number in range(len(self.ensemble.members)):
+                self.of_member(number)
+        except ParamsError as error:
+            raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
+        return self
+
+    def of_member(self, number: int) -> AnnotateParams:
+        """Return the params that a member of the ensemble judges by.
+
+        Raises:
+            ParamsError: what it has of its own is not allowed.
+        """
+        assert self.ensemble is not None
+        member = self.ensemble.members[number]
+        changes = member.model_dump(exclude={"weight"}) | {"ensemble": None}
+        return self.overridden({k: v for k, v in changes.items() if v != {}}, f"ensemble.members[{number}]")
+
+    def overridden(self, changes: Mapping[str, JsonValue], source: str) -> AnnotateParams:
+        """Return the same params but for some keys, those of sections included.
+
+        Args:
+            changes: key -> value, or of a section, key -> {key -> value}.
+            source: where the changes are from, for errors.
+
+        Raises:
+            ParamsError: the changes are not allowed; one sentence for each.
+        """
+        try:
+            return AnnotateParams.model_validate(_changed(self.model_dump(mode="json"), changes))
+        except ValidationError as error:
+            raise ParamsError("\n".join(sentence(source, AnnotateParams, e) for e in error.errors())) from None
+
+
+def _changed(values: dict[str, Any], changes: Mapping[str, JsonValue]) -> dict[str, Any]:
+    inner = {key: (values.get(key), value) for key, value in changes.items()}
+    merged = {
+        key: _changed(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
+        for key, (old, new) in inner.items()
+    }
+    return {**values, **merged}

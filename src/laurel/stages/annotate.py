@@ -153,9 +153,33 @@ def conclude(params: Params, inputs: dict[str, Path], statuses: Mapping[str, int
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
     out.counts = {"pairs": pairs, "distinct_segments": distinct, **statuses, **out.counts}
+    kappa = _agreement(params, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
-            track(tracked, {**out.counts, **out.usage}, out.path)
+            track(tracked, {**out.counts, **out.usage, **kappa}, out.path)
+
+
+def _agreement(params: Params, out: Output) -> dict[str, float]:
+    """Write how far the members of an ensemble agree, and note those that failed; return kappa as metrics."""
+    from laurel.data.directory import write_json
+    from laurel.data.members import tally_members
+    from laurel.feedback.agreement import agreement, table
+    from laurel.seeding import derive_seed
+
+    tally = tally_members(out.path)
+    if tally is None:
+        return {}
+    found = agreement(tally.patterns, derive_seed(params.seed, "agreement"))
+    members = [{"name": n, "statuses": s} for n, s in zip(tally.names, tally.statuses, strict=True)]
+    write_json(out.path / "agreement.json", {"members": members, **found})
+    out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
+    for name, statuses in zip(tally.names, tally.statuses, strict=True):
+        failed = (statuses["parse_failed"] + statuses["api_failed"]) / sum(statuses.values())
+        if failed > params.annotate.max_failure_rate:
+            out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
+    kappa = found["kappa"]
+    edges = zip(("kappa_low", "kappa_high"), kappa["ci95"] or (), strict=False)
+    return {**({} if kappa["value"] is None else {"kappa": kappa["value"]}), **dict(edges)}
 
 
 def track(run: Run, counts: dict[str, float], path: Path) -> None:
