@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from laurel import __version__
+from laurel.components.step import RESPONSES
 from laurel.errors import LaurelError, ParamsError
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
@@ -25,7 +26,7 @@ from laurel.pipelines.template import Spec, check_arguments, compiled, completed
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches, check_parts
 
-TRACKING_URI, RESPONSES = "MLFLOW_TRACKING_URI", "LAUREL_RESPONSES"
+TRACKING_URI = "MLFLOW_TRACKING_URI"
 T = TypeVar("T")
 
 

@@ -63,6 +63,16 @@ def container(spec: dict[str, Any], step: str) -> dict[str, Any]:
     return spec["deploymentSpec"]["executors"][label]["container"]
 
 
+def test_answers_of_a_chat_model_are_kept_in_the_bucket(laurel: Laurel, google: VertexServer, project: Project) -> None:
+    project.change({"annotate.annotator": "openai", "annotate.openai": {"model": "m"}})
+    assert submit(laurel, "--secret", "OPENAI_API_KEY=projects/demo-project/secrets/key")[0] == 0
+    (sent,) = google.of("create")
+    for step in ("annotate", "evaluate"):
+        variables = {entry["name"]: entry["value"] for entry in container(sent.body["pipelineSpec"], step)["env"]}
+        assert variables["LAUREL_RESPONSES"] == "/gcs/demo-bucket/laurel/responses"
+        assert variables["LAUREL_SECRET_OPENAI_API_KEY"] == "projects/demo-project/secrets/key/versions/latest"
+
+
 # -- what is sent ---------------------------------------------------------------------------------
 def test_the_request_holds_what_was_asked_for(
     laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
