@@ -9,18 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from laurel.cli import main
 from laurel.data.directory import read_json, read_manifest
+from laurel.data.gold import GoldFile, Task
 from laurel.data.preferences import read_preferences
+from laurel.envs import room_for
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences
+from laurel.tracking import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
 sys.path.insert(0, str(Path(__file__).parent / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
 
 SMALL = {
     **UNTRACKED,
@@ -149,6 +154,10 @@ def test_an_ensemble_votes_and_reports_how_far_it_agrees(project: Project) -> No
     assert found["kind"] == "fleiss"
     assert found["kappa"]["of"] == manifest["counts"]["pairs"]
     assert len(found["pairwise"]) == 3
+    counts = manifest["counts"]
+    assert [counts[key] for key in ("kappa", "kappa_low", "kappa_high")] == [
+        found["kappa"]["value"], *found["kappa"]["ci95"],
+    ]  # fmt: skip
     assert [sum(member["statuses"].values()) for member in found["members"]] == [manifest["counts"]["pairs"]] * 3
     assert any(note.startswith("Members of the ensemble agree: Fleiss' kappa: ") for note in manifest["notes"])
     assert any(note.startswith("The labels are simulated") for note in manifest["notes"])
@@ -177,3 +186,129 @@ def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatSe
     assert note.startswith("100% of the pairs have no vote of members[1]: m (prompt motif ")
     assert any("kappa: undefined (0 pairs)" in note for note in manifest["notes"])
     assert manifest["usage"]["calls"] == manifest["usage"]["members.1.calls"] == len(server.bodies) > 0
+
+
+# -- compare ------------------------------------------------------------------------------------------------------
+def grid(project: Project, **content: Any) -> str:
+    (project.path / "grid.yaml").write_text(yaml.safe_dump(content))
+    return "grid.yaml"
+
+
+def chat(server: ChatServer, model: str) -> dict[str, Any]:
+    return {"annotator": "openai", "openai": {"model": model, "base_url": server.url}}
+
+
+def test_compare_ranks_judges_and_survives_one_that_fails(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def behave(request: Any, body: dict[str, Any]) -> Any:
+        if body["model"] == "gone":
+            return problem(404, "The model `gone` does not exist")
+        return judge(request, body)
+
+    server.behave = behave
+    project.run("collect", "caption")
+    capsys.readouterr()
+    models = [
+        {"annotator": "scripted", "scripted": {"error_rate": 1.0}, "name": "liar"},
+        chat(server, "wise"),
+        chat(server, "gone"),
+    ]
+    asked = grid(project, pairs=12, models=models, prompts=["motif", "chain_of_thought"], temperatures=[0.0, 0.5])
+    assert main(["annotate", "compare", "--grid", asked]) == 0
+    told = capsys.readouterr().out
+    out = project.path / "data" / "leaderboard"
+    found = read_json(out / "leaderboard.json")
+    rows = found["rows"]
+    assert found["about"] == "Judges of MiniGrid-DoorKey-5x5-v0 on 12 pairs, by the hand-written progress of " + (
+        "MiniGrid-DoorKey-5x5-v0."
+    )
+    assert [row["model"] for row in rows] == ["models[1] wise"] * 4 + ["liar"] + ["models[2] gone"] * 4
+    assert [(row["prompt"], row["temperature"]) for row in rows[:4]] == [
+        ("motif", 0.0), ("motif", 0.5), ("chain_of_thought", 0.0), ("chain_of_thought", 0.5),
+    ]  # fmt: skip
+    assert [row["accuracy"] for row in rows[:5]] == [1.0] * 4 + [0.0]
+    assert [row["as_good_as_best"] for row in rows[:5]] == [True] * 4 + [False]
+    assert {(row["calls"], row["cached"], row["parse_rate"], row["swap_consistency"]) for row in rows[:4]} == {
+        (24, 0, 1.0, 1.0)
+    }
+    assert all('has no model "gone"' in row["failure"] for row in rows[5:])
+    assert told.startswith(found["about"])
+    assert "| liar (simulated)" in told
+    assert "models[2] gone, motif, temperature 0 failed: http://127.0.0.1" in told
+    assert (out / "leaderboard.md").read_text() in told
+    assert pq.read_table(out / "leaderboard.parquet").num_rows == 9
+    judged = pq.read_table(out / "judgements.parquet").to_pylist()
+    assert len(judged) == 5 * 12
+    assert all((row["p_first"] == 1.0) == (row["known"] == "first") for row in judged if row["model"].endswith("wise"))
+
+    calls = len(server.bodies)
+    server.behave = lambda *_: problem(404, "gone")
+    assert main(["annotate", "compare", "--grid", asked]) == 0, "what was asked once is in the store"
+    again = read_json(out / "leaderboard.json")["rows"]
+    assert [row["accuracy"] for row in again[:5]] == [1.0] * 4 + [0.0]
+    assert {(row["calls"], row["cached"]) for row in again[:4]} == {(0, 24)}
+    assert len(server.bodies) - calls <= 4 * 32, "those of the model that is gone"
+
+
+def test_compare_with_gold_labels(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.run("collect", "caption")
+    capsys.readouterr()
+    room = room_for(project.params.env)
+    gold = GoldFile(project.path / "gold.jsonl", Task(room.env_id, room.goal))
+    gold.add("You turn.", "You reach the goal.", "first", "uniform")  # a person who likes to turn
+    asked = grid(
+        project, models=[{"annotator": "scripted"}, {"annotator": "scripted", "scripted": {"error_rate": 1.0}}]
+    )
+    assert main(["annotate", "compare", "--grid", asked, "--gold", "gold.jsonl", "--output", "there"]) == 0
+    assert "on 1 pairs, by the gold labels in gold.jsonl." in capsys.readouterr().out
+    assert [row["accuracy"] for row in read_json(project.path / "there" / "leaderboard.json")["rows"]] == [1.0, 0.0]
+    assert main(["annotate", "compare", "--grid", asked, "--gold", "none.jsonl"]) == 2
+    assert "laurel: none.jsonl: no such file." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"models": []}, "grid.yaml: models is empty, but must have at least one entry."),
+        (
+            {"models": [{}], "promts": []},
+            'grid.yaml: promts is unknown. Did you mean "prompts"? Allowed here: pairs, models, prompts, ',
+        ),
+        ({"models": [{"annotator": "scriptd"}]}, 'grid.yaml: models[0]: annotator is "scriptd", but must be one of'),
+        ({"models": [{"scripted": {"betta": 1}}]}, "grid.yaml: models[0]: scripted.betta is unknown. Did you mean"),
+        ({"models": [{"annotator": "openai"}]}, "grid.yaml: models[0]: it has annotator openai and so needs"),
+        ({"models": [{}], "prompts": ["motif", "motif"]}, "grid.yaml: prompts names motif twice"),
+        ({"models": [{}], "temperatures": [-1.0]}, "grid.yaml: temperatures[0] is -1.0, but must be greater than or"),
+    ],
+)
+def test_grids_that_are_refused(
+    project: Project, capsys: pytest.CaptureFixture[str], content: dict[str, Any], says: str
+) -> None:
+    assert main(["annotate", "compare", "--grid", grid(project, **content)]) == 2
+    assert f"laurel: {says}" in capsys.readouterr().err
+
+
+def test_nothing_is_written_where_every_judge_fails(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.run("collect", "caption")
+    capsys.readouterr()
+    asked = grid(project, models=[{"annotator": "embedding", "embedding": {"model": "./nowhere"}}])
+    assert main(["annotate", "compare", "--grid", asked]) == 2
+    assert "None of 1 judges could be asked. The first: Sentence encoder" in capsys.readouterr().err
+    assert not (project.path / "data" / "leaderboard").exists()
+
+
+def test_compare_logs_a_run_for_each_judge(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.path / 'm.db'}")
+    project.run("collect", "caption")
+    project.change({"tracking.enabled": True})
+    asked = grid(project, pairs=5, models=[{"annotator": "scripted"}, {"annotator": "embedding"}])
+    assert main(["annotate", "compare", "--grid", asked]) == 0
+    client, experiment = connect("laurel")
+    runs = client.search_runs([experiment])
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    cells = [run for run in runs if run is not parent]
+    assert {run.data.tags["mlflow.parentRunId"] for run in cells} == {parent.info.run_id}
+    assert {run.data.tags["model"] for run in cells} == {"models[0] scripted", "models[1] embedding"}
+    assert max(run.data.metrics["accuracy"] for run in cells) == 1.0
+    assert all(run.info.status == "FINISHED" for run in runs)

@@ -10,6 +10,8 @@ Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
 
+LEADERBOARD = Path("data/leaderboard")
+
 
 def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -> None:
     """Add the actions.
@@ -28,6 +30,40 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
     )
     probing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
     probing.set_defaults(run=lambda options: say(_probe(options)))
+
+    comparing = command(
+        actions,
+        "compare",
+        "Have a grid of models, prompts and temperatures judge the same pairs, and see who is right.",
+        "laurel annotate compare --grid grid.yaml",
+    )
+    comparing.add_argument(
+        "--grid", type=Path, required=True, metavar="FILE", help="YAML: pairs, models, prompts, temperatures"
+    )
+    comparing.add_argument(
+        "--gold", type=Path, metavar="FILE", help="labels of a person; default: the environment's hand-written progress"
+    )
+    comparing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
+    comparing.add_argument(
+        "--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="default: data/captions"
+    )
+    comparing.add_argument("--output", type=Path, default=LEADERBOARD, metavar="DIR", help=f"default: {LEADERBOARD}")
+    comparing.set_defaults(run=lambda options: say(_compare(options)))
+
+
+def _compare(options: argparse.Namespace) -> str:
+    import logging
+    import sys
+
+    from laurel.params import load_params
+    from laurel.stages import compare
+    from laurel.tracking import configure
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    params = load_params(options.params)
+    configure(options.params.parent)
+    told = compare.run(params, options.captions, options.grid, options.output, gold=options.gold)
+    return f"{told}\nleaderboard: {options.output / 'leaderboard.md'}\n"
 
 
 def _probe(options: argparse.Namespace) -> str:

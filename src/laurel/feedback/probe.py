@@ -50,17 +50,21 @@ class Probe:
     expected: tuple[Answer, ...]
 
     def score(self, answers: Sequence[Answer | None]) -> Score:
-        """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong.
-
-        The interval is Wilson's (1927): centre (p + z²/2n) / (1 + z²/n), also sensible where all are right.
-        """
-        n = len(self.expected)
+        """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong."""
         right = sum(given == known for given, known in zip(answers, self.expected, strict=True))
-        p, z2 = right / n, Z**2
-        centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-        half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n**2))
-        low, high = max(0.0, centre - half), min(1.0, centre + half)
-        return Score(right, n, p, low if right else 0.0, high if right < n else 1.0)
+        return wilson(right, len(self.expected))
+
+
+def wilson(right: int, of: int) -> Score:
+    """Return a score whose interval is Wilson's (1927), also sensible where all are right.
+
+    Its centre is (p + z²/2n) / (1 + z²/n).
+    """
+    p, z2 = right / of, Z**2
+    centre = (p + z2 / (2 * of)) / (1 + z2 / of)
+    half = Z / (1 + z2 / of) * math.sqrt(p * (1 - p) / of + z2 / (4 * of**2))
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return Score(right, of, p, low if right else 0.0, high if right < of else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,14 +164,14 @@ def conclude(params: Params, inputs: dict[str, Path], statuses: Mapping[str, int
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
     out.counts = {"pairs": pairs, "distinct_segments": distinct, **statuses, **out.counts}
-    kappa = _agreement(params, out)
+    out.counts |= _agreement(params, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
-            track(tracked, {**out.counts, **out.usage, **kappa}, out.path)
+            track(tracked, {**out.counts, **out.usage}, out.path)
 
 
 def _agreement(params: Params, out: Output) -> dict[str, float]:
-    """Write how far the members of an ensemble agree, and note those that failed; return kappa as metrics."""
+    """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
     from laurel.data.directory import write_json
     from laurel.data.members import tally_members
     from laurel.feedback.agreement import agreement, table
