@@ -58,7 +58,5 @@ def test_gold_labels_with_a_side(tmp_path: Path) -> None:
         ("a0", True), ("a1", False), ("a3", True),
     ]  # fmt: skip
     assert len(known_by_gold(GoldFile(path, task), 2, 0)) == 2
-    with pytest.raises(
-        AnnotationError, match='no label with a side for G-v0 and the goal "Win.", but 5 for other tasks'
-    ):
+    with pytest.raises(AnnotationError, match=r"no label with a side for G-v0 .*, but 5 for other"):
         known_by_gold(GoldFile(path, Task("G-v0", "Win.")), 2, 0)
