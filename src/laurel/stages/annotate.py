@@ -11,7 +11,8 @@ from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.envs.base import IntArray
+    from laurel.envs.base import IntArray, Room
+    from laurel.feedback.annotator import Annotator
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
@@ -40,7 +41,7 @@ def run(
     """
     import numpy as np
 
-    from laurel.data.captions import read_segments
+    from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
@@ -77,7 +78,8 @@ def run(
                 "Collect more steps (collect.steps) or use another policy."
             )
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
-        annotator = make_annotator(params.annotate, room, seed, budget=budget)
+        annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
+        probe = probed(params, room, annotator, out)
         unasked = 0
         rounds = [(first, second)]
         with (
@@ -106,9 +108,34 @@ def run(
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         if shard:
-            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses}
+            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses, **probe}
         else:
+            out.counts = probe
             conclude(params, inputs, labels.statuses, segments.texts, out)
+
+
+def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dict[str, float]:
+    """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
+
+    Raises:
+        AnnotationError: it knows too little.
+    """
+    from laurel.feedback.probe import ask, has_probe, load_probe
+
+    least = params.annotate.probe.min_score
+    if least is None:
+        return {}
+    if not has_probe(room.env_id):
+        out.notes.append(f"The annotator was not probed: there are no questions with known answers for {room.env_id}.")
+        return {}
+    score = ask(annotator, load_probe(room.env_id)).score
+    if score.fraction < least:
+        raise AnnotationError(
+            f"The annotator knows too little of {room.env_id} to be asked about pairs: of the questions with known "
+            f"answers {score}, but at least {least:.0%} is wanted (annotate.probe.min_score). See `laurel annotate "
+            "probe`; try another model or prompt."
+        )
+    return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}
 
 
 def _share(pairs: IntArray, shard: tuple[int, int] | None) -> IntArray:
@@ -135,7 +162,7 @@ def conclude(
         inputs: what the labels were made from.
         statuses: how many pairs have each status.
         texts: what the segments say that pairs were drawn from.
-        out: where the labels are.
+        out: where the labels are; has the counts of a probe.
 
     Raises:
         AnnotationError: too many pairs have no label because the annotator failed, none has a preference, or a gate
@@ -159,11 +186,35 @@ def conclude(
             f"{statuses['abstain']} abstained): there is nothing to learn. "
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
-    out.counts = {"pairs": pairs, "distinct_segments": len(texts), **statuses}
+    out.counts = {"pairs": pairs, "distinct_segments": len(texts), **statuses, **out.counts}
+    out.counts |= _agreement(params, out)
     assess(params, texts, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
+
+
+def _agreement(params: Params, out: Output) -> dict[str, float]:
+    """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
+    from laurel.data.directory import write_json
+    from laurel.data.members import tally_members
+    from laurel.feedback.agreement import agreement, table
+    from laurel.seeding import derive_seed
+
+    tally = tally_members(out.path)
+    if tally is None:
+        return {}
+    found = agreement(tally.patterns, derive_seed(params.seed, "agreement"))
+    members = [{"name": n, "statuses": s} for n, s in zip(tally.names, tally.statuses, strict=True)]
+    write_json(out.path / "agreement.json", {"members": members, **found})
+    out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
+    for name, statuses in zip(tally.names, tally.statuses, strict=True):
+        failed = (statuses["parse_failed"] + statuses["api_failed"]) / sum(statuses.values())
+        if failed > params.annotate.max_failure_rate:
+            out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
+    kappa = found["kappa"]
+    edges = zip(("kappa_low", "kappa_high"), kappa["ci95"] or (), strict=False)
+    return {**({} if kappa["value"] is None else {"kappa": kappa["value"]}), **dict(edges)}
 
 
 def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
