@@ -21,10 +21,12 @@ from urllib.parse import urlsplit
 from kfp import local
 
 from laurel.errors import LaurelError
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
+    from docker.types import Mount
 
 PROJECT = "/project"
 """Where a step finds the working directory, which it may only read."""
@@ -41,15 +43,18 @@ class EngineError(LaurelError):
 
 
 @contextmanager
-def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str, str]]:
+def docker_runner(image: str, asked: AnnotateParams) -> Iterator[tuple[local.DockerRunner, str, str]]:
     """Yield KFP's runner, the image's name as KFP finds it, and its ID; no container of the run outlives the block.
 
     Steps run as the caller, in the working directory, which is mounted for reading: an environment's own module or
-    a sentence encoder in a folder is found as it is without containers.
+    a sentence encoder in a folder is found as it is without containers. The folder of a chat model's answers is mounted
+    for writing, and the variables that hold keys of its servers are passed on.
 
     Raises:
-        EngineError: the engine does not answer, or stops to; the image is not to be had.
+        EngineError: the engine does not answer, or stops to; the image is not to be had; the answers have no folder
+            of their own.
     """
+    mounts = _mounts(asked)
     client = _connect()
     import docker.errors
     import requests
@@ -60,7 +65,8 @@ def docker_runner(image: str) -> Iterator[tuple[local.DockerRunner, str, str]]:
         _check_holds_laurel(client, image)
         run = uuid.uuid4().hex
         with _ended_with_the_block(client, run):
-            yield local.DockerRunner(**_container(client.info(), run)), _name(found, image), str(found.id)
+            container = _container(client.info(), run, asked)
+            yield local.DockerRunner(mounts=mounts, **container), _name(found, image), str(found.id)
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise EngineError(f"The Docker engine failed: {' '.join(str(error).split())}") from error
     finally:
@@ -133,19 +139,38 @@ def _name(found: Image, image: str) -> str:
     return next((name for name in (image, f"{image}:latest") if name in names), names[0])
 
 
-def _container(engine: dict[str, Any], run: str) -> dict[str, Any]:
-    """Return how a step's container is started."""
+def _mounts(asked: AnnotateParams) -> list[Mount]:
+    """Return which folders of this machine a container sees.
+
+    Raises:
+        EngineError: the answers lie in the working directory itself.
+    """
     from docker.types import Mount
 
+    here = Path.cwd()
+    mounts = [Mount(PROJECT, str(here), type="bind", read_only=True)]
+    if asked.keeps_responses:
+        responses = asked.language_model.responses
+        folder = (here / responses).parent.resolve()
+        if here.resolve().is_relative_to(folder):
+            raise EngineError(
+                f"annotate.language_model.responses is {responses}, but containers may only read the folder that it is "
+                f"in. Give it one of its own: responses/{responses.name}."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        place = responses.parent if responses.is_absolute() else Path(PROJECT) / responses.parent
+        mounts.append(Mount(str(place), str(folder), type="bind"))
+    return mounts
+
+
+def _container(engine: dict[str, Any], run: str, asked: AnnotateParams) -> dict[str, Any]:
+    """Return how a step's container is started."""
     security = engine.get("SecurityOptions") or []
-    settings = {name: os.environ[name] for name in TRACKING if os.environ.get(name)}
-    uri = settings.get(TRACKING[0], "")
-    if not reaches_containers(uri):
-        settings = {}
+    uri = os.environ.get(TRACKING[0], "")
+    names = (*(TRACKING if reaches_containers(uri) else ()), *asked.api_keys)
     container: dict[str, Any] = {
         "labels": {RUN: run},
-        "environment": settings,
-        "mounts": [Mount(PROJECT, str(Path.cwd()), type="bind", read_only=True)],
+        "environment": {name: os.environ[name] for name in names if os.environ.get(name)},
         "working_dir": PROJECT,
         "shm_size": SHARED_MEMORY,
     }
@@ -153,7 +178,7 @@ def _container(engine: dict[str, Any], run: str) -> dict[str, Any]:
         container["user"] = f"{os.getuid()}:{os.getgid()}"
     if "name=selinux" in security:
         container["security_opt"] = ["label=disable"]  # a label would stay on the caller's files
-    if _is_loopback(uri):
+    if any(map(_is_loopback, (uri, *asked.servers))):
         container["network_mode"] = "host"  # a server that listens to this machine alone
     return container
 

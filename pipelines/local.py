@@ -6,7 +6,6 @@ progress. Knows nothing about the stages but the lines by which a step says how 
 
 import builtins
 import contextlib
-import hashlib
 import io
 import logging
 import os
@@ -19,15 +18,15 @@ from typing import Literal, TextIO
 
 from kfp import local
 
-import laurel.components
 from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.directory import replace_directory
 from laurel.errors import DataError, LaurelError
 from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
-from laurel.pipelines.definition import arguments, make_pipeline
+from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
 
 REPORTS, STEPS, LOG, CACHE = "reports", "steps", "pipeline.log", ".kfp_cache"
 
@@ -82,7 +81,7 @@ def run_locally(
     cache = output / STEPS / CACHE
     if not resume:
         shutil.rmtree(cache, ignore_errors=True)
-    with log, _runner(runner, image or IMAGE) as (chosen, name, code):
+    with log, _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code):
         pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries)
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
             local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
@@ -110,23 +109,15 @@ def _reports(output: Path) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _runner(name: str, image: str) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
+def _runner(
+    name: str, image: str, asked: AnnotateParams
+) -> Iterator[tuple[local.SubprocessRunner | local.DockerRunner, str, str]]:
     """Yield KFP's runner, the image that its steps are made from, or would be, and what tells their code."""
     if name == "docker":
-        with docker_runner(image) as chosen:
+        with docker_runner(image, asked) as chosen:
             yield chosen
     else:
-        yield local.SubprocessRunner(use_venv=False), image, _digest_of_sources()
-
-
-def _digest_of_sources() -> str:
-    """Return a digest of Laurel's own code, as it is: a commit does not say what has changed since."""
-    digest = hashlib.sha256()
-    for package in (laurel, laurel.components):
-        for folder in package.__path__:
-            for file in sorted(Path(folder).rglob("*.py")):
-                digest.update(file.read_bytes())
-    return digest.hexdigest()
+        yield local.SubprocessRunner(use_venv=False), image, digest_of_sources()
 
 
 def _tracked_from_containers(params: Params) -> Params:

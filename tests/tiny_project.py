@@ -127,8 +127,8 @@ class Project:
         return done.stdout
 
     def _run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        options = {"capture_output": True, "text": True, "timeout": 300, **options}
-        return subprocess.run(command, cwd=self.path, env=self.environment(), check=False, **options)
+        options = {"capture_output": True, "text": True, "timeout": 300, "check": False, **options}
+        return subprocess.run(command, cwd=self.path, env=self.environment(), **options)
 
     def environment(self) -> dict[str, str]:
         """Return what a user's shell would have, and nothing of the machine's own settings."""

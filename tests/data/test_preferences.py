@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.data.directory import output_directory
+from laurel.data.labels import LabelWriter
 from laurel.data.preferences import (
     PREFERENCES_SCHEMA,
     STATUSES,
@@ -18,8 +19,6 @@ from laurel.data.preferences import (
     Preferences,
     read_pairs,
     read_preferences,
-    write_pairs,
-    write_preferences,
 )
 from laurel.errors import DataError
 
@@ -30,6 +29,7 @@ class Judgement:
     p_first: float | None
     votes: int = 1
     swap_consistent: bool | None = None
+    answers: tuple[Any, ...] = ()
 
 
 def judgements() -> st.SearchStrategy[Judgement]:
@@ -41,10 +41,14 @@ def judgements() -> st.SearchStrategy[Judgement]:
     )
 
 
-def write(path: Path, pairs: Pairs, preferences: Preferences) -> Path:
-    with output_directory(path, stage="annotate", params={}) as out:
-        write_pairs(out.path, pairs)
-        write_preferences(out.path, preferences)
+def write(path: Path, pairs: Pairs, said: list[Judgement], annotator: str) -> Path:
+    with (
+        output_directory(path, stage="annotate", params={}) as out,
+        LabelWriter(out.path, pairs.sampler, pairs.seed, annotator) as labels,
+    ):
+        for first, second, judgement in zip(pairs.first.tolist(), pairs.second.tolist(), said, strict=True):
+            labels.add(first, second, judgement)
+    assert labels.statuses == {status: sum(j.status == status for j in said) for status in STATUSES}
     return path
 
 
@@ -53,8 +57,7 @@ def write(path: Path, pairs: Pairs, preferences: Preferences) -> Path:
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, said: list[Judgement], seed: int) -> None:
     n = len(said)
     pairs = Pairs(np.arange(n), np.arange(n)[::-1] + 7, "frequency", seed)
-    preferences = Preferences.of(said, "test, é")
-    path = write(tmp_path_factory.mktemp("p") / "p", pairs, preferences)
+    path = write(tmp_path_factory.mktemp("p") / "p", pairs, said, "test, é")
     read = read_preferences(path)
     assert len(read) == n
     table = pq.read_table(path / "preferences.parquet")
@@ -94,7 +97,7 @@ def test_what_does_not_go_together(change: dict[str, Any], words: str) -> None:
 
 def test_edited_files(tmp_path: Path) -> None:
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), "uniform", 3)
-    path = write(tmp_path / "p", pairs, Preferences.of([Judgement("ok", 0.2), Judgement("tie", 0.5)], "x"))
+    path = write(tmp_path / "p", pairs, [Judgement("ok", 0.2), Judgement("tie", 0.5)], "x")
     table = pq.read_table(path / "preferences.parquet")
     status = pa.array(["ok", "tied"])
     pq.write_table(table.set_column(2, PREFERENCES_SCHEMA.field("status"), status), path / "preferences.parquet")

@@ -123,6 +123,56 @@ def test_the_claims_of_a_process_that_died_expire(store: ResponseStore, monkeypa
     assert store.claim([key]) == set()
 
 
+CLAIMANT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_responses import ResponseStore, exchange
+keys = [exchange(str(number)).key for number in range(9)]
+assert ResponseStore(Path(sys.argv[1])).claim(keys) == set(keys)
+print("claimed", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_that_was_killed_holds_nothing(store: ResponseStore) -> None:
+    keys = [exchange(str(number)).key for number in range(9)]
+    code = CLAIMANT.format(tests=str(Path(__file__).parent))
+    claimant = subprocess.Popen([sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, text=True)
+    assert claimant.stdout is not None
+    assert claimant.stdout.readline() == "claimed\n"
+    assert store.claim(keys) == set(), "it is alive"
+    claimant.kill()
+    claimant.stdout.read()  # returns once it has ended, though nobody has waited for it
+    while store.claim(keys[:1]) != {keys[0]}:
+        time.sleep(0.01)
+    assert store.claim(keys) == set(keys)
+    claimant.wait()
+
+
+def test_a_process_on_another_machine_keeps_its_claims_until_they_expire(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = exchange().key
+    monkeypatch.setattr(responses, "this_owner", lambda: "another|1|1|x")
+    assert ResponseStore(store.path).claim([key]) == {key}
+    assert store.claim([key]) == set()
+    later = time.time() + responses.LEASE_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert store.claim([key]) == {key}
+
+
+def test_a_process_that_goes_on_asking_keeps_its_claims(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = exchange("1").key, exchange("2").key
+    other = ResponseStore(store.path)
+    begun = time.time()
+    store.claim([first])
+    monkeypatch.setattr(time, "time", lambda: begun + responses.LEASE_SECONDS - 1)
+    store.claim([second])
+    monkeypatch.setattr(time, "time", lambda: begun + responses.LEASE_SECONDS + 1)
+    assert other.claim([first]) == set()
+
+
 WRITER = """
 import sys
 from pathlib import Path
@@ -172,7 +222,7 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
         ResponseStore(tmp_path / "other.db")
     with sqlite3.connect(tmp_path / "later.db") as later:
         later.execute("PRAGMA user_version = 99")
-    with pytest.raises(DataError, match="in version 99 of the format, but 1 is needed"):
+    with pytest.raises(DataError, match="in version 99 of the format, but 2 is needed"):
         ResponseStore(tmp_path / "later.db")
     with pytest.raises(DataError, match="text/below: cannot be used"):
         ResponseStore(tmp_path / "text" / "below")

@@ -17,6 +17,7 @@ from kfp.local import docker_task_handler
 from laurel.cli import main
 from tiny_project import Project
 
+RESPONSES = "annotate.language_model.responses"
 SERVER = "https://someone:secret@mlflow.example.org"
 
 
@@ -95,6 +96,37 @@ def test_what_a_container_gets(started: Any, tmp_path: Path) -> None:
     assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == (str(tmp_path / "p"), "/project", True)
     assert container["volumes"][str(tmp_path / "p" / "out" / "steps")]["mode"] == "rw"
     assert len(container["labels"]["laurel.run"]) == 32
+
+
+CHAT = {
+    "annotate.annotator": "openai",
+    "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:8000/v1", "api_key_env": "A_KEY"},
+}
+
+
+def test_what_a_chat_model_needs(started: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("A_KEY", "hidden")
+    monkeypatch.setenv("ANOTHER_KEY", "hidden too")
+    _, (container, *_) = started(Engine("laurel-python:mine"), **CHAT)
+    assert container["environment"] == {"A_KEY": "hidden"}
+    assert container["network_mode"] == "host"
+    project, answers = container["mounts"]
+    assert project["ReadOnly"]
+    assert (answers["Source"], answers["Target"]) == (str(tmp_path / "p" / "responses"), "/project/responses")
+    assert not answers["ReadOnly"]
+    assert (tmp_path / "p" / "responses").is_dir()
+
+
+def test_answers_elsewhere(started: Any, tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared" / "answers.db")
+    _, (container, *_) = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: shared})
+    assert container["mounts"][1]["Source"] == container["mounts"][1]["Target"] == str(tmp_path / "shared")
+
+
+def test_answers_in_the_project_itself(started: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, containers = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: "answers.db"})
+    assert (code, containers) == (2, [])
+    assert "Give it one of its own: responses/answers.db." in capsys.readouterr().err
 
 
 def test_root_of_a_rootless_engine_is_the_caller(started: Any) -> None:

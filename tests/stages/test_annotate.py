@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -57,7 +57,7 @@ class Faulty:
     def __init__(self, *statuses: str) -> None:
         self.statuses = statuses
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Iterable[Question]) -> None:
         """Nothing to get ready."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:

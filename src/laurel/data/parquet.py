@@ -18,15 +18,21 @@ from laurel.errors import DataError
 
 
 class ParquetWriter:
-    """Writes tables one after the other into one file, a row group each.
+    """Writes tables one after the other into one file.
 
     Args:
         path: the file to make.
         schema: of every table; its metadata is stored too.
         plain: columns stored without a dictionary, where building one costs more than it saves.
+        group_rows: rows of a row group, so that the bytes do not depend on how the rows are divided into tables;
+            None makes each table a row group.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema, plain: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, path: Path, schema: pa.Schema, plain: tuple[str, ...] = (), group_rows: int | None = None
+    ) -> None:
+        self._group_rows = group_rows
+        self._waiting: list[pa.Table] = []
         columns = [name for name in schema.names if name not in plain]
         self._stream: IO[bytes] = path.open("wb")  # Python's own, so that a full disk is an OSError with its number
         self._writer = pq.ParquetWriter(
@@ -39,10 +45,23 @@ class ParquetWriter:
         )
 
     def write(self, table: pa.Table) -> None:
+        if self._group_rows is None:
+            self._write_group(table)
+            return
+        self._waiting.append(table)
+        while sum(waiting.num_rows for waiting in self._waiting) >= self._group_rows:
+            whole = pa.concat_tables(self._waiting)
+            self._write_group(whole.slice(0, self._group_rows).combine_chunks())
+            self._waiting = [whole.slice(self._group_rows)]
+
+    def _write_group(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
-        """Write what closes the file: without this it cannot be read."""
+        """Write what is left and what closes the file: without this it cannot be read."""
+        if self._waiting:
+            self._write_group(pa.concat_tables(self._waiting).combine_chunks())
+            self._waiting = []
         self._writer.close()
         self._stream.close()
 

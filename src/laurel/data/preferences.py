@@ -1,11 +1,11 @@
 """Pairs of segments and what an annotator said about them.
 
-Knows segments by number; knows nothing about who judged or how.
+Knows segments by number; knows nothing about who judged or how. `laurel.data.labels` writes what is read here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from laurel.data.directory import read_manifest
-from laurel.data.parquet import read_table, write_table
+from laurel.data.parquet import read_table
 from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
 
@@ -63,21 +63,6 @@ ANSWERS_SCHEMA = pa.schema(
 """The single answers behind the labels; `response` is a key of the store of responses."""
 
 
-class _Answer(Protocol):
-    """What was said when a pair was asked about once."""
-
-    @property
-    def swapped(self) -> bool: ...
-    @property
-    def vote(self) -> int: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def p_first(self) -> float | None: ...
-    @property
-    def key(self) -> str: ...
-
-
 class _Judgement(Protocol):
     """What `laurel.feedback` says about a pair."""
 
@@ -104,12 +89,6 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.first)
-
-    @staticmethod
-    def concatenate(parts: Sequence[Pairs]) -> Pairs:
-        """Join shares of one draw, in order."""
-        first, second = (np.concatenate([getattr(part, name) for part in parts]) for name in ("first", "second"))
-        return Pairs(first, second, parts[0].sampler, parts[0].seed)
 
 
 @dataclass(frozen=True)
@@ -154,13 +133,6 @@ class Preferences:
             annotator=annotator,
         )
 
-    @staticmethod
-    def concatenate(parts: Sequence[Preferences]) -> Preferences:
-        """Join what one annotator said about shares of the pairs, in order."""
-        columns = ("p_first", "status", "votes", "swap_consistent")
-        joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
-        return Preferences(**joined, annotator=next((part.annotator for part in parts if len(part)), ""))
-
     @property
     def usable(self) -> BoolArray:
         """(P,) True where there is a label to learn from: ok and tie."""
@@ -173,18 +145,6 @@ class Preferences:
     def _require(self, holds: BoolArray, otherwise: str) -> None:
         if not holds.all():
             raise DataError(f"Preferences: pair {int(np.flatnonzero(~holds)[0])} {otherwise}.")
-
-
-def write_pairs(path: Path, pairs: Pairs) -> None:
-    """Write the pairs into a directory."""
-    columns = {
-        "pair": np.arange(len(pairs), dtype=np.int32),
-        "first": pairs.first.astype(np.int32),
-        "second": pairs.second.astype(np.int32),
-        "sampler": pa.array([pairs.sampler] * len(pairs), pa.string()),
-        "seed": np.full(len(pairs), pairs.seed, dtype=np.int64),
-    }
-    write_table(path / PAIRS, pa.table(columns, schema=PAIRS_SCHEMA))
 
 
 def read_pairs(path: Path, stage: str = STAGE) -> Pairs:
@@ -202,19 +162,6 @@ def read_pairs(path: Path, stage: str = STAGE) -> Pairs:
     )
 
 
-def write_preferences(path: Path, preferences: Preferences) -> None:
-    """Write what was said about the pairs into a directory."""
-    columns = {
-        "pair": np.arange(len(preferences), dtype=np.int32),
-        "p_first": pa.array(preferences.p_first, mask=~preferences.usable),
-        "status": pa.array(preferences.status.tolist(), pa.string()),
-        "votes": preferences.votes,
-        "swap_consistent": pa.array(preferences.swap_consistent == 1, mask=preferences.swap_consistent < 0),
-        "annotator": pa.array([preferences.annotator] * len(preferences), pa.string()),
-    }
-    write_table(path / PREFERENCES, pa.table(columns, schema=PREFERENCES_SCHEMA))
-
-
 def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
     """Read the labels of an annotate stage's output; errors as `read_pairs`, or a label is not allowed."""
     table = _read(path, PREFERENCES, PREFERENCES_SCHEMA, stage)
@@ -229,40 +176,6 @@ def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
         )
     except DataError as error:
         raise DataError(f"{path / PREFERENCES}: {error} Run laurel {STAGE} again.") from None
-
-
-def write_answers(path: Path, answers: Sequence[Sequence[_Answer]]) -> None:
-    """Write the single answers about each pair, if there are any."""
-    rows = [(pair, one) for pair, said in enumerate(answers) for one in said]
-    if not rows:
-        return
-    columns = {
-        "pair": pa.array([pair for pair, _ in rows], pa.int32()),
-        "swapped": [one.swapped for _, one in rows],
-        "vote": pa.array([one.vote for _, one in rows], pa.int32()),
-        "verdict": [one.verdict for _, one in rows],
-        "p_first": pa.array([one.p_first for _, one in rows], pa.float64()),
-        "response": [one.key for _, one in rows],
-    }
-    write_table(path / ANSWERS, pa.table(columns, schema=ANSWERS_SCHEMA))
-
-
-def join_answers(shards: Sequence[tuple[Path, int]], path: Path, stage: str) -> None:
-    """Write the single answers of several shares of the pairs as one table; nothing where none keeps any.
-
-    Args:
-        shards: directory and number of pairs of each share, in order.
-        path: directory to write into.
-        stage: that wrote the shares.
-    """
-    parts, before = [], 0
-    for place, pairs in shards:
-        if (answers := read_answers(place, stage)) is not None:
-            shifted = pa.array(answers["pair"].to_numpy() + before, pa.int32())
-            parts.append(answers.set_column(0, ANSWERS_SCHEMA.field("pair"), shifted))
-        before += pairs
-    if parts:
-        write_table(path / ANSWERS, pa.concat_tables(parts).combine_chunks())
 
 
 def read_answers(path: Path, stage: str = STAGE) -> pa.Table | None:

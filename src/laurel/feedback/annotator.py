@@ -5,6 +5,7 @@ An annotator knows the task's words and the two texts; it knows nothing about se
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -78,8 +79,8 @@ class Annotator(Protocol):
         """What it has cost so far; empty where that is nothing."""
         ...
 
-    def prepare(self, questions: Sequence[Question]) -> None:
-        """Get ready for all questions of a run, of which others may be asked to judge a share.
+    def prepare(self, questions: Iterable[Question]) -> None:
+        """Get ready for all questions of a round, of which others may be asked to judge a share.
 
         What is answered to a question must not depend on who judges which share.
         """
@@ -90,11 +91,28 @@ class Annotator(Protocol):
         ...
 
 
-def judge(annotator: Annotator, questions: Sequence[Question]) -> Iterator[Judgement]:
+def questions_about(texts: Sequence[str], first: Iterable[int], second: Iterable[int]) -> Iterator[Question]:
+    """Yield a question for each pair of texts, which are given by number."""
+    for a, b in zip(first, second, strict=True):
+        yield Question(texts[a], texts[b])
+
+
+def judge(annotator: Annotator, questions: Iterable[Question]) -> Iterator[Judgement]:
     """Yield a judgement for each question, in order; nobody is asked about identical texts."""
-    asked = annotator.annotate(question for question in questions if question.first != question.second)
-    for question in questions:
-        yield TIE if question.first == question.second else next(asked)
+    identical: deque[bool] = deque()
+    """Of each question that was drawn but not yet answered."""
+
+    def asked() -> Iterator[Question]:
+        for question in questions:
+            identical.append(question.first == question.second)
+            if not identical[-1]:
+                yield question
+
+    for judgement in annotator.annotate(asked()):
+        while identical.popleft():
+            yield TIE
+        yield judgement
+    yield from (TIE for same in identical if same)
 
 
 def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:

@@ -9,7 +9,7 @@ It answers alike in either order, so there is no position bias to remove.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -55,10 +55,10 @@ class EmbeddingAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Iterable[Question]) -> None:
         """Encode the texts of all questions, always in the same batches: sums in another order would differ."""
-        for start in range(0, len(questions), STREAM):
-            chunk = questions[start : start + STREAM]
+        stream = iter(questions)
+        while chunk := list(islice(stream, STREAM)):
             new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
             self._utilities.update(zip(new, self.utility(new).tolist(), strict=True))
 

@@ -112,7 +112,7 @@ class LanguageModelAnnotator:
         """Return calls, answers taken from the store, failures and tokens so far."""
         return asdict(self._usage)
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:

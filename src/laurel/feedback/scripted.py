@@ -6,7 +6,7 @@ that a question gets the same answer whenever and wherever it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
@@ -42,7 +42,7 @@ class ScriptedAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
 
     def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:

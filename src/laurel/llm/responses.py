@@ -8,10 +8,8 @@ derived anew without a call.
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,10 +18,12 @@ from types import TracebackType
 
 from laurel.errors import DataError
 from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.llm.owners import has_died, this_owner
 
-VERSION = 1
+VERSION = 2
 LEASE_SECONDS = 600.0
-"""How long a process that died keeps others from asking what it was asking."""
+"""How long a process on another machine that died keeps others from asking what it was asking. One that runs renews
+its lease with every claim; one that died on this machine holds nothing."""
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
 MAX_VARIABLES = 500
@@ -68,7 +68,7 @@ class ResponseStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._owner = f"{os.getpid()}-{uuid.uuid4().hex}"
+        self._owner = this_owner()
         with self._explained():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -109,14 +109,25 @@ class ResponseStore:
         now = time.time()
         with self._explained(), self._transaction():
             answered = set(self.get(keys))
+            wanted = [key for key in keys if key not in answered]
             self._connection.execute("DELETE FROM claims WHERE until < ?", (now,))
-            wanted = [(key, self._owner, now + LEASE_SECONDS) for key in keys if key not in answered]
-            self._connection.executemany(
-                "INSERT INTO claims VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET until = excluded.until "
-                "WHERE owner = excluded.owner",
-                wanted,
-            )
-            return {key for key, _, _ in wanted if self._claimant(key) == self._owner}
+            self._connection.execute("UPDATE claims SET until = ? WHERE owner = ?", (now + LEASE_SECONDS, self._owner))
+            mine = self._insert_claims(wanted, now)
+            if len(mine) < len(wanted) and self._free_the_claims_of_the_dead():
+                mine = self._insert_claims(wanted, now)
+            return mine
+
+    def _insert_claims(self, keys: Sequence[str], now: float) -> set[str]:
+        """Claim what is free; return what is this process's then."""
+        rows = [(key, self._owner, now + LEASE_SECONDS) for key in keys]
+        self._connection.executemany("INSERT OR IGNORE INTO claims VALUES (?, ?, ?)", rows)
+        return {key for key in keys if self._claimant(key) == self._owner}
+
+    def _free_the_claims_of_the_dead(self) -> bool:
+        owners = [owner for (owner,) in self._connection.execute("SELECT DISTINCT owner FROM claims")]
+        dead = [(owner,) for owner in owners if has_died(owner)]
+        self._connection.executemany("DELETE FROM claims WHERE owner = ?", dead)
+        return bool(dead)
 
     def _claimant(self, key: str) -> str | None:
         row = self._connection.execute("SELECT owner FROM claims WHERE key = ?", (key,)).fetchone()

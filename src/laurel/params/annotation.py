@@ -120,7 +120,7 @@ class LanguageModelParams(Section):
     """Answers in each order; more than one only makes sense with a temperature above 0."""
     tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
     """Probabilities within this of 1/2 are ties."""
-    responses: Annotated[Path, Field(strict=False)] = Path("responses.db")
+    responses: Annotated[Path, Field(strict=False)] = Path("responses/responses.db")
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
 
 
@@ -138,6 +138,22 @@ class AnnotateParams(Section):
     huggingface: HuggingFaceParams = HuggingFaceParams()
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
+
+    @property
+    def api_keys(self) -> tuple[str, ...]:
+        """Environment variables that hold the keys of the servers that are asked."""
+        return (self.openai.api_key_env,) if self.annotator == "openai" and self.openai else ()
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Addresses of the servers that are asked, OpenAI's own left out."""
+        asked = self.annotator == "openai" and self.openai and self.openai.base_url
+        return (asked,) if asked else ()
+
+    @property
+    def keeps_responses(self) -> bool:
+        """Whether `language_model.responses` is written to."""
+        return self.annotator in ("openai", "huggingface")
 
     @model_validator(mode="after")
     def _openai_has_model(self) -> AnnotateParams:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,19 @@ from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.data.preferences import Pairs, Preferences
+    from laurel.envs.base import IntArray
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
 
 
-def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | None = None) -> None:
+def run(
+    params: Params,
+    captions: Path,
+    output: Path,
+    shard: tuple[int, int] | None = None,
+    responses: Path | None = None,
+) -> None:
     """Judge pairs of segments.
 
     Args:
@@ -24,6 +31,8 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
         captions: output of the caption stage.
         output: directory to write pairs.parquet and preferences.parquet into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
+        responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
+            goes with it; None where it stays.
 
     Raises:
         AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
@@ -33,11 +42,12 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
 
     from laurel.data.captions import read_segments
     from laurel.data.directory import output_directory
+    from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
-    from laurel.data.preferences import Pairs, Preferences, write_answers, write_pairs, write_preferences
     from laurel.envs import room_for
-    from laurel.feedback.annotator import Question, judge, make_annotator
+    from laurel.feedback.annotator import judge, make_annotator, questions_about
     from laurel.feedback.pairs import sample_pairs
+    from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
 
@@ -45,9 +55,11 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     stage = SHARD if shard else STAGE
-    with output_directory(
-        output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs
-    ) as out:
+    kept = responses if params.annotate.keeps_responses else None
+    with (
+        mirrored(params.annotate.language_model.responses, kept),
+        output_directory(output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs) as out,
+    ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
         first, second = sample_pairs(
@@ -60,40 +72,49 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
             )
         room = room_for(params.env, with_action=params.caption.with_action)
         annotator = make_annotator(params.annotate, room, seed)
-        questions = [Question(segments.texts[a], segments.texts[b]) for a, b in zip(first, second, strict=True)]
-        annotator.prepare(questions)
-        if shard:
-            mine = slice(*(len(first) * edge // shard[1] for edge in (shard[0], shard[0] + 1)))
-            first, second, questions = first[mine], second[mine], questions[mine]
-        judgements = []
-        with progress(len(first), "annotate", "pairs") as advance:
-            for judgement in judge(annotator, questions):
-                judgements.append(judgement)
-                advance(1)
-        pairs = Pairs(first, second, params.annotate.sampler, seed)
-        preferences = Preferences.of(judgements, annotator.name)
-        write_pairs(out.path, pairs)
-        write_preferences(out.path, preferences)
-        write_answers(out.path, [judgement.answers for judgement in judgements])
+        rounds = [(first, second)]
+        with (
+            LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
+            progress(sum(len(_share(first, shard)) for first, _ in rounds), "annotate", "pairs") as advance,
+        ):
+            for first, second in rounds:
+                annotator.prepare(questions_about(segments.texts, _numbers(first), _numbers(second)))
+                first, second = _share(first, shard), _share(second, shard)
+                questions = questions_about(segments.texts, _numbers(first), _numbers(second))
+                judgements = judge(annotator, questions)
+                for a, b, judgement in zip(_numbers(first), _numbers(second), judgements, strict=True):
+                    labels.add(a, b, judgement)
+                    advance(1)
         out.usage = annotator.usage
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         if shard:
-            out.counts = {"pairs": len(pairs), **preferences.status_counts()}
+            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses}
         else:
-            conclude(params, inputs, pairs, preferences, len(segments), out)
+            conclude(params, inputs, labels.statuses, len(segments), out)
 
 
-def conclude(
-    params: Params, inputs: dict[str, Path], pairs: Pairs, preferences: Preferences, distinct: int, out: Output
-) -> None:
+def _share(pairs: IntArray, shard: tuple[int, int] | None) -> IntArray:
+    """Return what one of several is to judge of a round's pairs; all where nobody shares."""
+    if shard is None:
+        return pairs
+    number, count = shard
+    return pairs[len(pairs) * number // count : len(pairs) * (number + 1) // count]
+
+
+def _numbers(array: IntArray) -> Iterator[int]:
+    """Yield Python's integers, a few of them at a time in memory."""
+    for start in range(0, len(array), 4096):
+        yield from array[start : start + 4096].tolist()
+
+
+def conclude(params: Params, inputs: dict[str, Path], statuses: Mapping[str, int], distinct: int, out: Output) -> None:
     """Refuse labels that nothing can be learned from; count and log those of all pairs.
 
     Args:
         params: section annotate is used.
         inputs: what the labels were made from.
-        pairs: all pairs.
-        preferences: what was said about them.
+        statuses: how many pairs have each status.
         distinct: number of segments to draw pairs from.
         out: where the labels are.
 
@@ -102,20 +123,20 @@ def conclude(
     """
     from laurel.tracking import Tracker
 
-    statuses = preferences.status_counts()
-    failed = (statuses["parse_failed"] + statuses["api_failed"]) / len(pairs)
+    pairs = sum(statuses.values())
+    failed = (statuses["parse_failed"] + statuses["api_failed"]) / pairs
     if failed > params.annotate.max_failure_rate:
         raise AnnotationError(
-            f"{failed:.0%} of {len(pairs)} pairs have no label because the annotator failed; at most "
+            f"{failed:.0%} of {pairs} pairs have no label because the annotator failed; at most "
             f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate)."
         )
     if statuses["ok"] == 0:
         raise AnnotationError(
-            f"None of {len(pairs)} pairs has a preference ({statuses['tie']} ties, "
+            f"None of {pairs} pairs has a preference ({statuses['tie']} ties, "
             f"{statuses['abstain']} abstained): there is nothing to learn. "
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
-    out.counts = {"pairs": len(pairs), "distinct_segments": distinct, **statuses}
+    out.counts = {"pairs": pairs, "distinct_segments": distinct, **statuses}
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)

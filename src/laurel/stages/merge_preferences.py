@@ -29,16 +29,8 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     """
     from laurel.data.captions import read_segments
     from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.labels import join_labels
     from laurel.data.lineage import read_inputs
-    from laurel.data.preferences import (
-        Pairs,
-        Preferences,
-        join_answers,
-        read_pairs,
-        read_preferences,
-        write_pairs,
-        write_preferences,
-    )
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
@@ -54,13 +46,9 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         found[number] = path, manifest
     ordered = [found[number] for number in sorted(found)]
     with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
-        pairs = Pairs.concatenate([read_pairs(path, SHARD) for path, _ in ordered])
-        preferences = Preferences.concatenate([read_preferences(path, SHARD) for path, _ in ordered])
-        write_pairs(out.path, pairs)
-        write_preferences(out.path, preferences)
-        join_answers([(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out.path, SHARD)
+        statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
         for _, manifest in ordered:
             for key, amount in manifest["usage"].items():
                 out.usage[key] = out.usage.get(key, 0) + amount
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        conclude(params, inputs, pairs, preferences, len(read_segments(captions)), out)
+        conclude(params, inputs, statuses, len(read_segments(captions)), out)

@@ -1,0 +1,46 @@
+"""Who is at work on something: a process, known to others by a text, and whether it has died.
+
+On Linux a process is known by its machine since it started, its number, and when it began, for numbers are used again.
+Elsewhere, and on other machines, nothing is known about it: `has_died` is then False.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def this_owner() -> str:
+    """Return a name for one of this process's users of something: host, process, when it began, and a unique end."""
+    return "|".join((_host(), str(os.getpid()), _began(os.getpid()) or "", uuid.uuid4().hex))
+
+
+def has_died(owner: str) -> bool:
+    """Say whether the process that gave itself this name is known to run no more."""
+    host, _, rest = owner.partition("|")
+    pid, _, began = rest.partition("|")
+    began = began.partition("|")[0]
+    return bool(began) and pid.isdigit() and host == _host() and _began(int(pid)) != began
+
+
+def _host() -> str:
+    """Name this machine since its start, and the space in which it numbers processes: each container has its own."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}.{(_PROC / 'self/ns/pid').readlink().name}"
+    except OSError:
+        return socket.gethostname().replace("|", "")
+
+
+def _began(pid: int) -> str | None:
+    """Return when a process began, in ticks of the machine's clock; None where it has ended or nothing is known."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # its name is in brackets, and may hold anything
+    return None if state in ("Z", "X") else fields[18]

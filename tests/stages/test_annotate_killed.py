@@ -1,0 +1,104 @@
+"""Killed at any moment, annotating goes on where it was: what was answered and stored is never asked again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import sqlite3
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.directory import read_manifest
+from laurel.llm.responses import ResponseStore
+from laurel.stages import annotate
+from tiny_project import UNTRACKED, Project, lasting_content
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+web = pytest.importorskip("aiohttp.web")
+from chat_server import ChatServer, chat_server, completion  # noqa: E402
+
+PAIRS, KILLS = 150, 4
+
+
+def answer(body: dict[str, Any]) -> str:
+    """Prefer the text that speaks of the goal, in words that no other question gets; some cannot be read at first."""
+    asked = json.dumps(body["messages"])
+    mark = hashlib.sha256(asked.encode()).hexdigest()
+    first, second = re.findall(r'(?m)^Text [12]: "(.*)"$', body["messages"][1]["content"])
+    if len(body["messages"]) == 2 and int(mark, 16) % 7 == 0:
+        return f"Hm, {mark}."
+    worth = ["goal" in first, "goal" in second]
+    best = None if worth[0] == worth[1] else 1 if worth[0] else 2
+    return json.dumps({"analysis": mark, "best_description": best})
+
+
+def stored(path: Path) -> set[str]:
+    """Return the answers in a store, which say what they answer."""
+    with sqlite3.connect(path) as connection:
+        return {text for (text,) in connection.execute("SELECT text FROM responses")}
+
+
+def killed_after(project: Project, server: ChatServer, requests: int, delay: float) -> None:
+    """Run the stage until the server has seen so many more requests, and kill it within some seconds."""
+    before = len(server.bodies)
+    process = project.start("annotate")
+    while len(server.bodies) < before + requests:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    time.sleep(delay)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_no_answer_is_paid_for_twice(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    responses = tmp_path / "responses.db"
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "caption.segment_length": 2})
+    project.run("collect", "caption")
+    with chat_server() as server:
+        server.latency = 0.01
+        server.behave = lambda request, body: web.json_response(completion(answer(body)))
+        asked = {"model": "teacher", "base_url": server.url, "max_in_flight": 4}
+        project.change(
+            {
+                "annotate.annotator": "openai",
+                "annotate.openai": asked,
+                "annotate.n_pairs": PAIRS,
+                "annotate.language_model.responses": str(responses),
+            }
+        )
+        for _ in range(KILLS):
+            known = stored(responses) if responses.exists() else set()
+            before = len(server.bodies)
+            killed_after(project, server, rng.randrange(10, 60), rng.random() * 0.05)
+            assert known.isdisjoint(answer(body) for body in server.bodies[before:])
+            assert known < stored(responses), "each of the killed runs got on"
+            assert not project.output("annotate").exists()
+        known, before = stored(responses), len(server.bodies)
+        began = time.monotonic()
+        project.laurel("annotate", check=True)
+        assert time.monotonic() - began < 60, "nobody waits for what the dead had claimed"
+        assert known.isdisjoint(answer(body) for body in server.bodies[before:])
+        assert len(stored(responses)) == len(ResponseStore(responses))
+        usage = read_manifest(project.output("annotate"))["usage"]
+        assert usage["calls"] == len(server.bodies) - before
+        assert usage["cached"] + usage["calls"] == len(stored(responses))
+        again = len(server.bodies) - len(stored(responses))
+        assert again <= KILLS * 4, "what was on its way when the run was killed, and no more"
+
+        undisturbed = project.copy(tmp_path / "q", {"annotate.language_model.responses": str(tmp_path / "other.db")})
+        annotate.run(undisturbed.params, undisturbed.output("caption"), undisturbed.output("annotate"))
+    labels = [lasting_content(one.output("annotate")) for one in (project, undisturbed)]
+    for content in labels:
+        del content["manifest.json"]  # names the store
+    assert labels[0] == labels[1]
+    assert len(labels[0]) == 3
