@@ -7,7 +7,7 @@ rate of lapses by the evidence. They know captions by number; they know nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,13 +33,44 @@ CONVERGED = 1e-3
 """Gain of the log-posterior per 1,000 labels at which the mode counts as reached."""
 
 
+@dataclass(frozen=True)
+class Labels:
+    """P pairs of captions with what was said about them."""
+
+    first: IntArray
+    second: IntArray
+    p_first: Real
+    """(P,) probability that the first is better; 1/2 for ties, never NaN."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @staticmethod
+    def none() -> Labels:
+        """Return no labels."""
+        return Labels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def with_more(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> Labels:
+        """Return these and those; where there is no label (None or NaN), the pair is left out."""
+        p = np.asarray(p_first, dtype=np.float64)
+        said = ~np.isnan(p)
+        return Labels(
+            np.concatenate([self.first, first[said]]),
+            np.concatenate([self.second, second[said]]),
+            np.concatenate([self.p_first, p[said]]),
+        )
+
+    def __getitem__(self, rows: IntArray) -> Labels:
+        return Labels(self.first[rows], self.second[rows], self.p_first[rows])
+
+
 class Posterior(Protocol):
     """What is known about the utilities of N captions."""
 
     likelihood: Likelihood
 
-    def fit(self, first: IntArray, second: IntArray, p_first: Real) -> None:
-        """Take these labels, and no others, into account; p_first has no NaN."""
+    def fit(self, labels: Labels) -> None:
+        """Take these labels, and no others, into account."""
         ...
 
     @property
@@ -132,15 +163,24 @@ class EmbeddingPosterior:
         """The mean (N,)."""
         return self.features @ self._weights
 
-    def fit(self, first: IntArray, second: IntArray, p_first: Real) -> None:
-        """Take these labels, and no others, into account; p_first has no NaN."""
-        if not len(first) or not self.features.shape[1]:
+    def fit(self, labels: Labels) -> None:
+        """Take these labels, and no others, into account."""
+        if not len(labels) or not self.features.shape[1]:
             return
-        between = self.features[first] - self.features[second]
-        mode, self._choice = _climb(lambda scale, lapse: self._at(between, p_first, scale, lapse), self._choice)
+        between = self.features[labels.first] - self.features[labels.second]
+        mode, self._choice = _climb(lambda scale, lapse: self._at(between, labels.p_first, scale, lapse), self._choice)
         self._weights = mode.parameters
         self.covariance = cho_solve(cho_factor(mode.curvature), np.eye(len(mode.parameters)))
         self.likelihood = Likelihood(LAPSES[self._choice[1]])
+
+    def members(self, labels: Labels, count: int, rng: np.random.Generator) -> Real:
+        """Return utilities (K, N) by each of K members, fitted to a bootstrap resample of the labels."""
+        utilities = []
+        for _ in range(count):
+            drawn = labels[rng.integers(0, len(labels), len(labels))]
+            between = self.features[drawn.first] - self.features[drawn.second]
+            utilities.append(self.features @ self._at(between, drawn.p_first, *self._choice).parameters)
+        return np.stack(utilities)
 
     def _at(self, between: Real, p_first: Real, scale: int, lapse: int) -> _Mode:
         likelihood, prior = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2
@@ -194,22 +234,24 @@ class CaptionPosterior:
         """The mean (N,)."""
         return self._mean
 
-    def fit(self, first: IntArray, second: IntArray, p_first: Real) -> None:
-        """Take these labels, and no others, into account; p_first has no NaN."""
-        if not len(first):
+    def fit(self, labels: Labels) -> None:
+        """Take these labels, and no others, into account."""
+        if not len(labels):
             return
-        mode, self._choice = _climb(lambda scale, lapse: self._at(first, second, p_first, scale, lapse), self._choice)
+        mode, self._choice = _climb(lambda scale, lapse: self._at(labels, scale, lapse), self._choice)
         self._mean, self.variance = mode.parameters, 1 / mode.curvature
         self.likelihood = Likelihood(LAPSES[self._choice[1]])
 
-    def _at(self, first: IntArray, second: IntArray, p_first: Real, scale: int, lapse: int) -> _Mode:
+    def _at(self, labels: Labels, scale: int, lapse: int) -> _Mode:
+        first, second, p_first = labels.first, labels.second, labels.p_first
         likelihood, prior, size = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2, len(self._mean)
 
         def objective(u: Real) -> float:
             return likelihood.log(u[first] - u[second], p_first) - prior / 2 * float(u @ u)
 
         def diagonal(precision: Real) -> Real:
-            return np.bincount(first, precision, size) + np.bincount(second, precision, size) + prior
+            at_either = np.bincount(first, precision, size) + np.bincount(second, precision, size)
+            return at_either.astype(np.float64) + prior
 
         def step(u: Real) -> Real:
             slope = likelihood.slope(u[first] - u[second], p_first)
@@ -228,7 +270,8 @@ class CaptionPosterior:
 
     def draw(self, rng: np.random.Generator) -> Real:
         """Return utilities (N,) as they might be."""
-        return self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
+        drawn: Real = self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
+        return drawn
 
 
 def _solve(first: IntArray, second: IntArray, precision: Real, diagonal: Real, right: Real) -> Real:
