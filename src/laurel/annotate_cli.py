@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from laurel.review_cli import add_review
+
 Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
@@ -21,7 +23,13 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
         command: makes a command of parent, name, summary and example.
         say: writes a result and returns the exit code.
     """
+    annotate.add_argument(
+        "--dry-run", action="store_true", help="say what would be asked and what that would cost, and ask nothing"
+    )
+    stage = annotate.get_default("run")
+    annotate.set_defaults(run=lambda options: say(_estimate(options)) if options.dry_run else stage(options))
     actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
+    add_review(actions, command, say)
     probing = command(
         actions,
         "probe",
@@ -78,7 +86,15 @@ def _probe(options: argparse.Namespace) -> str:
     room = room_for(params.env, with_action=params.caption.with_action)
     annotator = make_annotator(params.annotate, room, derive_seed(params.seed, "annotate"))
     findings = ask(annotator, probe)
-    used = ", ".join(f"{amount:,} {what.replace('_', ' ')}" for what, amount in annotator.usage.items())
+    known = {what.replace("_", " "): amount for what, amount in annotator.usage.items() if amount is not None}
+    used = ", ".join(f"{amount:,.6g} {what}" for what, amount in known.items())
     action = ", whose captions name the action, which the questions do not" if room.with_action else ""
     lines = [f"asked  {annotator.name}", f"about  {room.env_id}{action}", "", findings.table()]
     return "\n".join([*lines, *([f"used   {used}"] if used else [])]) + "\n"
+
+
+def _estimate(options: argparse.Namespace) -> str:
+    from laurel.params import load_params
+    from laurel.stages import estimate_annotate
+
+    return estimate_annotate.run(load_params(options.params), options.captions)

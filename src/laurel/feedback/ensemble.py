@@ -15,7 +15,7 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO
 
-from laurel.feedback.annotator import Annotator, Judgement, Question, Said
+from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added
 
 BLOCK = 4096
 """Questions that are asked of one member before the next; memory does not grow with their number."""
@@ -45,7 +45,7 @@ class EnsembleAnnotator:
         self._tie_band = tie_band
         self._in_turn = sum(member.local for member in members) > 1
         self._held: dict[int, Annotator] = {}
-        self._used: dict[int, dict[str, int]] = {}
+        self._used: dict[int, Usage] = {}
         names, simulated = [], False
         for number, member in enumerate(members):
             annotator = member.make()  # also those that are let go of: what cannot be made is said at the beginning
@@ -63,13 +63,12 @@ class EnsembleAnnotator:
         self.name = f"ensemble of {len(members)} ({weights}{'; '.join(names)})"
 
     @property
-    def usage(self) -> dict[str, int]:
+    def usage(self) -> Usage:
         """Return what all members cost together, and what each did."""
         used = self._used | {number: annotator.usage for number, annotator in self._held.items()}
-        total: dict[str, int] = {}
+        total: Usage = {}
         for number in sorted(used):
-            for key, amount in used[number].items():
-                total[key] = total.get(key, 0) + amount
+            total = added(total, used[number])
         single = {f"members.{n}.{key}": amount for n in sorted(used) for key, amount in used[n].items()}
         return total | single
 
@@ -111,8 +110,7 @@ class EnsembleAnnotator:
         for judgement in annotator.annotate(Question(*json.loads(line)) for line in asked):
             file.write(json.dumps(asdict(judgement)) + "\n")
         if number not in self._held:
-            before = self._used.get(number, {})
-            self._used[number] = {key: amount + before.get(key, 0) for key, amount in annotator.usage.items()}
+            self._used[number] = added(self._used.get(number, {}), annotator.usage)
             del annotator
             _free_memory()
         file.seek(0)
@@ -125,8 +123,10 @@ class EnsembleAnnotator:
         )
         members = tuple(zip(self.names, votes, strict=True))
         labels = [(m.weight, v.p_first) for m, v in zip(self._members, votes, strict=True) if v.p_first is not None]
+        statuses = {vote.status for vote in votes}
+        if "unasked" in statuses:  # the budget does not let all of them vote
+            return Judgement("unasked", None, 0, None, answers, members)
         if not labels:
-            statuses = {vote.status for vote in votes}
             status = next(s for s in ("abstain", "parse_failed", "api_failed") if s in statuses)
             return Judgement(status, None, 0, None, answers, members)
         p = sum(weight * label for weight, label in labels) / sum(weight for weight, _ in labels)

@@ -93,7 +93,7 @@ class ScriptedAnnotator:
         self._seed = seed
 
     @property
-    def usage(self) -> dict[str, int]:
+    def usage(self) -> dict[str, float | None]:
         """Return nothing: no call is made."""
         return {}
 

@@ -99,6 +99,39 @@ class OpenAIParams(Section):
     """Further attempts at a request that failed for the moment."""
     structured: bool = True
     """Hold the server to the JSON schema of the answer, where it can be."""
+    mode: Literal["live", "batch"] = "live"
+    """batch: the server's Batch API, which answers within a day for less; a stopped run finds its batches again."""
+
+
+class BudgetParams(Section):
+    """What a run may spend on asking; answers that are kept already cost nothing."""
+
+    max_calls: Count | None = None
+    """Requests at most; null: no limit."""
+    max_tokens: Count | None = None
+    """Tokens at most, of questions and answers together."""
+    max_cost: Positive | None = None
+    """US dollars at most, by the table of prices."""
+    max_minutes: Positive | None = None
+    """Minutes after which nothing more is sent; what is on its way is waited for."""
+    on_limit: Literal["stop", "continue"] = "stop"
+    """stop: end with what to do next; continue: go on with the pairs that were judged, and say how many are missing."""
+    prices: Annotated[Path, Field(strict=False)] | None = None
+    """Prices of your own in a YAML file like llm/prices.yaml, looked up first; null: the packaged ones alone."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_cost, self.max_minutes))
+
+    def share(self, number: int, of: int) -> BudgetParams:
+        """Return the part of one of several machines that ask at the same time: all but the minutes is divided."""
+        calls, tokens = (
+            None if limit is None else limit * (number + 1) // of - limit * number // of
+            for limit in (self.max_calls, self.max_tokens)
+        )
+        cost = None if self.max_cost is None else self.max_cost / of
+        return self.model_copy(update={"max_calls": calls, "max_tokens": tokens, "max_cost": cost})
 
 
 class HuggingFaceParams(Section):
@@ -144,6 +177,25 @@ class LanguageModelParams(Section):
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
 
 
+class GateParams(Section):
+    """What labels must hold before anything is trained on them. The run stops where the whole 95% interval of a figure
+    is outside of what is allowed; null is no limit.
+    """
+
+    min_parse_rate: Probability | None = None
+    """Share of answers that can be read, at least."""
+    max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = None
+    """How far the share of answers that name the text shown first may be from 1/2."""
+    min_swap_consistency: Probability | None = None
+    """Share of pairs that get the same label in either order, at least."""
+    max_intransitive: Probability | None = None
+    """Share of judged triads that run in a circle, at most; random answers have 1/4."""
+    min_agreement: Probability | None = None
+    """Share of labels that agree with gold, at least; with the environment's own progress where there is no gold."""
+    min_gold_pairs: Count | None = None
+    """Labels that can be compared with gold, at least."""
+
+
 def _several(members: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(members) < 2:
         raise ValueError("must have two entries or more: who else is to vote?")
@@ -177,39 +229,82 @@ class ProbeParams(Section):
     """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
 
 
+class StopParams(Section):
+    """When to stop asking before n_pairs; labels are looked at after each round."""
+
+    rule: Literal["none", "accuracy", "rank"] = "none"
+    """accuracy: on pairs that are held out, it no longer rises; rank: the order of the captions no longer changes."""
+    tolerance: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.01
+    """accuracy: a gain up to this is none; rank: a correlation of successive rounds this near to 1 is no change."""
+    patience: Count = 3
+    """Rounds in a row without gain or change."""
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)] = 0.1
+    """accuracy only: share of a round that is drawn uniformly to measure it; it is labelled and kept as the rest is."""
+
+
 class AnnotateParams(Section):
     annotator: Literal["embedding", "scripted", "openai", "huggingface", "ensemble"] = "embedding"
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
-    sampler: Literal["uniform", "frequency"] = "uniform"
-    """uniform over distinct segments, or weighted by how often they occurred."""
+    sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
+    """uniform over distinct segments, or weighted by how often they occurred. The others go by the labels so far:
+    information: what tells most about a utility of the caption's embedding; disagreement: on what an ensemble differs
+    most; ranking: what tells most about the order, as in a sort, without an embedding; nearby: neighbours in rank."""
+    round_pairs: Count = 200
+    """Pairs judged between two looks at the labels; of no effect where nothing depends on them."""
+    stop: StopParams = StopParams()
     embedding: EmbeddingParams = EmbeddingParams()
     scripted: ScriptedParams = ScriptedParams()
     language_model: LanguageModelParams = LanguageModelParams()
     openai: OpenAIParams | None = None
     """annotator: openai only; it needs at least `model`."""
     huggingface: HuggingFaceParams = HuggingFaceParams()
+    budget: BudgetParams = BudgetParams()
+    """annotator: openai or huggingface only."""
     ensemble: EnsembleParams | None = None
     """annotator: ensemble only; it needs at least two `members`."""
     probe: ProbeParams = ProbeParams()
     max_failure_rate: Probability = 0.05
     """Share of pairs with status parse_failed or api_failed above which the stage stops."""
+    gold: Annotated[Path | None, Field(strict=False)] = None
+    """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
+    gates: GateParams = GateParams()
+
+    @property
+    def voters(self) -> tuple[AnnotateParams, ...]:
+        """By which params there is judged: the members' of an ensemble, otherwise these alone."""
+        if self.annotator != "ensemble" or self.ensemble is None:
+            return (self,)
+        return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the sampler goes by the labels so far."""
+        return self.sampler not in ("uniform", "frequency")
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether which pairs are judged depends on labels."""
+        return self.adaptive or self.stop.rule != "none"
 
     @property
     def api_keys(self) -> tuple[str, ...]:
         """Environment variables that hold the keys of the servers that are asked."""
-        return (self.openai.api_key_env,) if self.annotator == "openai" and self.openai else ()
+        return tuple(dict.fromkeys(server.api_key_env for server in self._asked))
 
     @property
     def servers(self) -> tuple[str, ...]:
         """Addresses of the servers that are asked, OpenAI's own left out."""
-        asked = self.annotator == "openai" and self.openai and self.openai.base_url
-        return (asked,) if asked else ()
+        return tuple(dict.fromkeys(server.base_url for server in self._asked if server.base_url))
+
+    @property
+    def _asked(self) -> tuple[OpenAIParams, ...]:
+        return tuple(voter.openai for voter in self.voters if voter.annotator == "openai" and voter.openai)
 
     @property
     def keeps_responses(self) -> bool:
         """Whether `language_model.responses` is written to."""
-        return self.annotator in ("openai", "huggingface")
+        return any(voter.annotator in ("openai", "huggingface") for voter in self.voters)
 
     @model_validator(mode="after")
     def _openai_has_model(self) -> AnnotateParams:
@@ -224,8 +319,10 @@ class AnnotateParams(Section):
                 raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
             return self
         try:
-            for number in range(len(self.ensemble.members)):
+            for number, member in enumerate(self.ensemble.members):
                 self.of_member(number)
+                if "responses" in member.language_model:
+                    raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
         except ParamsError as error:
             raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
         return self
