@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA
-from laurel.data.verdicts import BY, FAILED, FIRST, UNREAD, read_verdicts
+from laurel.data.verdicts import FAILED, FIRST, UNREAD, read_verdicts
 from laurel.errors import DataError
 
 ROWS = {
@@ -16,7 +16,7 @@ ROWS = {
     "verdict": ["first", "unread", "failed"],
     "p_first": [1.0, None, None],
     "response": ["a", "b", ""],
-    "annotator": ["x", "x", "x"],
+    "annotator": ["", "", ""],
 }
 
 
@@ -29,11 +29,11 @@ def test_answers_as_arrays(tmp_path: Path) -> None:
     assert found.swapped.tolist() == [False, True, False]
     assert found.verdict.tolist() == [FIRST, UNREAD, FAILED]
     np.testing.assert_array_equal(found.p_first, [1.0, np.nan, np.nan])
-    assert found.names == ("x",)
+    assert found.names == ("",)
 
 
 def test_answers_of_several_annotators(tmp_path: Path) -> None:
-    table = pa.table({**ROWS, BY: ["x", "y", "x"]}, schema=ANSWERS_SCHEMA)
+    table = pa.table({**ROWS, "annotator": ["x", "y", "x"]}, schema=ANSWERS_SCHEMA)
     pq.write_table(table, tmp_path / ANSWERS)
     found = read_verdicts(tmp_path)
     assert found is not None
