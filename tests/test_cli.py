@@ -22,7 +22,7 @@ from tiny_project import BY_NAME, UNTRACKED, Project
 
 COMMANDS = [[], *([stage.name] for stage in STAGES), ["show"], ["table"], ["ui"], ["export"], ["export", "minari"]]
 COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
-COMMANDS += [["prompt", "list"], ["prompt", "show"]]
+COMMANDS += [["prompt", "list"], ["prompt", "show"], ["annotate", "probe"], ["annotate", "compare"]]
 HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
 HEAVY |= {"jinja2"}
 

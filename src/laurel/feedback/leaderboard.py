@@ -33,7 +33,7 @@ COLUMNS = (
     ("calls", "calls"),
     ("cached", "stored"),
     ("tokens", "tokens in / out"),
-    ("cost", "cost"),
+    ("cost", "cost, $"),
     ("seconds", "seconds"),
 )
 
@@ -111,7 +111,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
         "cached": used.get("cached"),
         "input_tokens": used.get("input_tokens"),
         "output_tokens": used.get("output_tokens"),
-        "cost": used.get("cost"),
+        "cost": used.get("cost_usd"),
         "seconds": entry.seconds,
     }
 

@@ -15,6 +15,7 @@ from laurel.data.gold import P_FIRST, Chosen, GoldFile, Task
 from laurel.data.preferences import Pairs
 from laurel.envs.base import Room
 from laurel.feedback.prompt import goal_in_words
+from laurel.feedback.scripted import OracleUtility
 
 if TYPE_CHECKING:
     from laurel.params import Params
@@ -45,9 +46,10 @@ def references(pairs: Pairs, texts: Sequence[str], room: Room, gold: GoldFile | 
 def oracle_sides(pairs: Pairs, texts: Sequence[str], room: Room) -> Floats:
     """Return which segment of each pair (P,) is further by the room's oracle: 1 the first, 0 the second, 1/2 none."""
     utility = np.full(len(texts), np.nan)
-    for segment in np.unique(np.concatenate([pairs.first, pairs.second])).tolist():
-        progress = room.oracle(texts[segment])
-        utility[segment] = np.nan if progress is None else progress
+    if room.oracle("") is not None:
+        progress = OracleUtility(room)
+        for segment in np.unique(np.concatenate([pairs.first, pairs.second])).tolist():
+            utility[segment] = progress(texts[segment])
     return (np.sign(utility[pairs.first] - utility[pairs.second]) + 1) / 2
 
 

@@ -319,8 +319,10 @@ class AnnotateParams(Section):
                 raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
             return self
         try:
-            for number in range(len(self.ensemble.members)):
+            for number, member in enumerate(self.ensemble.members):
                 self.of_member(number)
+                if "responses" in member.language_model:
+                    raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
         except ParamsError as error:
             raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
         return self

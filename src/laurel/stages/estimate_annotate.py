@@ -31,7 +31,7 @@ def run(params: Params, captions: Path) -> str:
     segments = read_segments(captions)
     rng = np.random.default_rng(derive_seed(params.seed, "annotate"))
     first, second = sample_pairs(segments.counts, params.annotate.n_pairs, params.annotate.sampler, rng)
-    if params.annotate.annotator not in ("openai", "huggingface"):
+    if not params.annotate.keeps_responses:
         return (
             f"{len(first):,} pairs. The annotator {params.annotate.annotator} works in this process: "
             "no calls, no tokens, no cost.\n"
@@ -41,4 +41,12 @@ def run(params: Params, captions: Path) -> str:
     room = room_for(params.env, with_action=params.caption.with_action)
     pairs = zip(first.tolist(), second.tolist(), strict=True)
     questions = [Question(segments.texts[a], segments.texts[b]) for a, b in pairs]
-    return in_lines(estimate(params.annotate, room, questions), params.annotate)
+    told = [
+        in_lines(estimate(voter, room, questions), voter)
+        if voter.keeps_responses
+        else f"The annotator {voter.annotator} works in this process: no calls, no tokens, no cost.\n"
+        for voter in params.annotate.voters
+    ]
+    if params.annotate.annotator != "ensemble":
+        return told[0]
+    return "\n".join(f"members[{number}]\n{lines}" for number, lines in enumerate(told))
