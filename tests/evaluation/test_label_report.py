@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from laurel.evaluation.label_report import calibrations, examples, label_calibration, members
@@ -10,13 +11,15 @@ BINS = [
 
 
 def test_calibration_is_drawn_for_who_knows_better() -> None:
-    bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3})
+    in_doubt = {"gold_uncertain": {"calibration": BINS}}
+    bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3, **in_doubt})
     assert bins == {"oracle": BINS}
     both = {"gold": BINS, **bins}
     figure = label_calibration(both)
     (axes,) = figure.axes
     dots = [collection for collection in axes.collections if len(collection.get_offsets()) == 2]
-    assert [dot.get_offsets().tolist() for dot in dots] == [[[0.6, 0.5], [0.95, 0.9]]] * 2
+    for dot, aside in zip(dots, (-0.0035, 0.0035), strict=True):
+        assert dot.get_offsets() == pytest.approx(np.array([[0.6 + aside, 0.5], [0.95 + aside, 0.9]]))
     assert svg(label_calibration(both)) == svg(figure)
 
 
