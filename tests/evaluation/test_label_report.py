@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 
 from laurel.evaluation.label_report import calibrations, examples, label_calibration, members
 from laurel.evaluation.plots import svg
@@ -17,7 +18,7 @@ def test_calibration_is_drawn_for_who_knows_better() -> None:
     both = {"gold": BINS, **bins}
     figure = label_calibration(both)
     (axes,) = figure.axes
-    dots = [collection for collection in axes.collections if len(collection.get_offsets()) == 2]
+    dots = [collection for collection in axes.collections if isinstance(collection, PathCollection)]
     for dot, aside in zip(dots, (-0.0035, 0.0035), strict=True):
         assert dot.get_offsets() == pytest.approx(np.array([[0.6 + aside, 0.5], [0.95 + aside, 0.9]]))
     assert svg(label_calibration(both)) == svg(figure)
