@@ -58,6 +58,7 @@ ANSWERS_SCHEMA = pa.schema(
         pa.field("verdict", pa.string(), nullable=False),
         pa.field("p_first", pa.float64()),
         pa.field("response", pa.string(), nullable=False),
+        pa.field("annotator", pa.string(), nullable=False),
     ]
 )
 """The single answers behind the labels; `response` is a key of the store of responses."""

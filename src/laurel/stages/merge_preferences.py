@@ -32,6 +32,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     from laurel.data.labels import join_labels
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
+    from laurel.feedback.annotator import added
     from laurel.stages.label_quality import gold_of, join_sample
 
     used = params.dump("seed", "env", "caption", "annotate")
@@ -53,7 +54,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
         join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
         for _, manifest in ordered:
-            for key, amount in manifest["usage"].items():
-                out.usage[key] = out.usage.get(key, 0) + amount
+            out.usage = added(out.usage, manifest["usage"])
+        out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         conclude(params, inputs, statuses, read_segments(captions).texts, out)
