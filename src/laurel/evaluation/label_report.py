@@ -66,6 +66,7 @@ def members(annotation: Mapping[str, Any]) -> Members | None:
 
 def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
     """Lay out a sample of pairs, as `laurel.data.sample.read_sample` gives it."""
+    several = len({answer["annotator"] for pair in sample for answer in pair["answers"]}) > 1
     return [
         Example(
             first=pair["first"],
@@ -73,15 +74,15 @@ def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
             status=pair["status"],
             label=label_in_words(pair["status"], pair["p_first"]),
             inconsistent=pair["swap_consistent"] is False,
-            answers=tuple(_answer(answer) for answer in pair["answers"]),
+            answers=tuple(_answer(answer, several) for answer in pair["answers"]),
         )
         for pair in sample
     ]
 
 
-def _answer(answer: Mapping[str, Any]) -> Answer:
+def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
     order = "2 shown first" if answer["swapped"] else "1 shown first"
-    who = f"{answer['annotator']}, " if answer["annotator"] else ""
+    who = f"{answer['annotator']}, " if several else ""
     vote = f", vote {answer['vote'] + 1}" if answer["vote"] else ""
     verdict = {"first": "1", "second": "2", "tie": "neither"}.get(answer["verdict"], answer["verdict"])
     return Answer(f"{who}{order}{vote}", verdict, answer["answer"])
