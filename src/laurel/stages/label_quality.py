@@ -63,6 +63,7 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
         DataError: the gold file cannot be read.
     """
     from laurel.data.directory import write_json
+    from laurel.data.members import read_votes
     from laurel.data.preferences import read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
@@ -75,7 +76,8 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
     gold = gold_of(params, room)
     pairs, preferences = read_labels(out.path)
     known = references(pairs, texts, room, gold)
-    quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params))
+    members = read_votes(out.path, len(pairs))
+    quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
