@@ -209,7 +209,7 @@ def conclude(
         )
     out.counts = {"pairs": pairs, "distinct_segments": len(texts), **statuses, **out.counts}
     out.counts |= _agreement(params, out)
-    assess(params, texts, out)
+    assess(params, inputs["captions"], texts, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)

@@ -55,13 +55,14 @@ def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output)
     join_samples(shards, drawn, out.path)
 
 
-def assess(params: Params, texts: Sequence[str], out: Output) -> None:
+def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> None:
     """Write quality.json beside the labels, and refuse those that a gate does not let pass.
 
     Raises:
         AnnotationError: they do not pass a gate of annotate.gates.
         DataError: the gold file cannot be read.
     """
+    from laurel.data.captions import read_vocabulary
     from laurel.data.directory import write_json
     from laurel.data.members import read_votes
     from laurel.data.preferences import read_labels
@@ -75,7 +76,7 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
     room = room_for(params.env, with_action=params.caption.with_action)
     gold = gold_of(params, room)
     pairs, preferences = read_labels(out.path)
-    known = references(pairs, texts, room, gold)
+    known = references(pairs, texts, room, gold, read_vocabulary(captions).texts)
     members = read_votes(out.path, len(pairs))
     quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
     if gold is not None:
