@@ -54,6 +54,13 @@ def test_the_oracle_adds_up_over_the_steps_of_a_segment() -> None:
     np.testing.assert_array_equal(oracle_sides(pairs, texts, room), [0.0])
 
 
+def test_the_oracle_sums_over_the_steps_of_a_segment() -> None:
+    room = a_room(lambda text: float("door" in text))
+    segments = [f"{TEXTS[0]} {TEXTS[1]}", f"{TEXTS[1]} (x3)"]
+    pair = Pairs(np.array([0]), np.array([1]), "uniform", 0)
+    assert oracle_sides(pair, segments, room, TEXTS).tolist() == [0.0]
+
+
 def test_who_knows_nothing_is_left_out(gold: GoldFile, tmp_path: Path) -> None:
     ignorant = a_room(lambda _: None)
     assert set(references(PAIRS, TEXTS, ignorant, gold)) == {"gold", "gold_uncertain"}

@@ -191,7 +191,7 @@ class GateParams(Section):
     max_intransitive: Probability | None = None
     """Share of judged triads that run in a circle, at most; random answers have 1/4."""
     min_agreement: Probability | None = None
-    """Share of labels that agree with gold, at least; with the environment's own progress where there is no gold."""
+    """Share of labels that agree with gold, at least; with the environment's progress where there is no gold."""
     min_gold_pairs: Count | None = None
     """Labels that can be compared with gold, at least."""
 
