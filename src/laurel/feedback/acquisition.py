@@ -65,8 +65,8 @@ class Information:
             best_one = int(score.argmax())
             chosen.append(best_one)
             direction = covariance @ between[best_one]
-            precision = posterior.likelihood.expected_precision(mean[[best_one]], variance[[best_one]])[0]
-            weight = precision / (1 + precision * variance[best_one])
+            lost = posterior.likelihood.reduction(mean[[best_one]], variance[[best_one]])[0]
+            weight = lost / variance[best_one] ** 2
             covariance -= weight * np.outer(direction, direction)
             less = (variance - weight * (between @ direction) ** 2).clip(1e-12)
             score *= less / variance
@@ -107,7 +107,7 @@ class Ranking:
         """Return up to n unasked pairs, none twice."""
         posterior = self._posterior
         posterior.fit(labels)
-        likelihood, utilities = posterior.likelihood, posterior.utilities
+        likelihood = posterior.likelihood
         firsts, seconds = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         share = max(1, unasked.size // 4)
         while len(firsts) < n:
@@ -118,10 +118,9 @@ class Ranking:
             score = likelihood.information(mean, variance)
             rows = _matching(first, second, np.argsort(-score, kind="stable"))[: min(share, n - len(firsts))]
             first, second = first[rows], second[rows]
-            precision = likelihood.expected_precision(utilities[first] - utilities[second], variance[rows])
-            of_first, of_second = posterior.variance[first], posterior.variance[second]
-            posterior.variance[first] = 1 / (1 / of_first + precision / (1 + precision * of_second))
-            posterior.variance[second] = 1 / (1 / of_second + precision / (1 + precision * of_first))
+            weight = likelihood.reduction(mean[rows], variance[rows]) / variance[rows] ** 2
+            for ends in (first, second):
+                posterior.variance[ends] -= weight * posterior.variance[ends] ** 2
             firsts, seconds = np.concatenate([firsts, first]), np.concatenate([seconds, second])
         return firsts, seconds
 

@@ -51,9 +51,17 @@ class Likelihood:
         p = self.p_first(difference)
         return self._density(difference) ** 2 / (p * (1 - p))
 
-    def expected_precision(self, mean: Real, variance: Real) -> Real:
-        """Return the precision of an answer where the difference (C,) is known up to a normal distribution."""
-        return self.precision(_spread(mean, variance)) @ _WEIGHTS
+    def reduction(self, mean: Real, variance: Real) -> Real:
+        """Return how much of its variance a difference (C,), known as normal, is expected to lose by an answer.
+
+        That is the variance of its mean, which is one of two after the answer. Fisher's information at the mean would
+        say too little where the difference is large or hardly known: there it is the sign that is told.
+        """
+        points = _spread(mean, variance)
+        p = self.p_first(points)
+        first, moved = p @ _WEIGHTS, (p * (points - mean[:, None])) @ _WEIGHTS
+        lost: Real = moved**2 / (first * (1 - first))
+        return lost
 
     def information(self, mean: Real, variance: Real) -> Real:
         """Return the nats that an answer is expected to tell about its difference (C,), known as normal.
