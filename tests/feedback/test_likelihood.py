@@ -71,5 +71,6 @@ def test_an_answer_takes_away_the_variance_that_it_does_by_bayes(mean: float, va
         after = prior * p
         chance, after = after.sum(), after / after.sum()
         left += chance * (after @ grid**2 - (after @ grid) ** 2)
-    lost = likelihood.reduction(np.array([mean]), np.array([variance]))[0]
-    assert lost == pytest.approx(variance - left, rel=0.1)
+    chance, up, down = (one[0] for one in likelihood.foreseen(np.array([mean]), np.array([variance])))
+    assert up * down == pytest.approx(variance - left, rel=0.1)
+    assert chance * up == pytest.approx((1 - chance) * down), "on the whole the mean stays where it is"

@@ -103,7 +103,7 @@ def test_a_hundred_thousand_captions(name: str) -> None:
     check(first, second, size)
 
 
-@pytest.mark.parametrize("name", ("uniform", "frequency"))
+@pytest.mark.parametrize("name", ["uniform", "frequency"])
 def test_drawn_in_slices_is_drawn_at_once(name: str) -> None:
     sampler = make(name, 50, n_pairs=300, seed=9)
     slices = np.stack(joined(rounds(sampler, np.zeros(50), 70, 6)))
@@ -111,7 +111,7 @@ def test_drawn_in_slices_is_drawn_at_once(name: str) -> None:
     assert np.array_equal(slices, np.stack(whole))
 
 
-def test_another_process_proposes_the_same(tmp_path: object) -> None:
+def test_another_process_proposes_the_same() -> None:
     code = (
         "import sys; sys.path[:0] = ['tests/feedback']\n"
         "from test_samplers import digest\n"
@@ -192,10 +192,9 @@ def test_no_caption_is_compared_again_before_all_were_once() -> None:
 
 
 def test_a_round_of_information_does_not_ask_the_same_twice() -> None:
-    """Copies of two captions: without looking ahead, the pair that tells most would be asked about in all its copies."""
+    """Without looking ahead, the pair that tells most would be asked about in all its copies."""
     kinds = np.random.default_rng(2).normal(size=(6, 6))
-    unasked = UnaskedPairs(60)
-    sampler = AdaptiveSampler(Information(np.repeat(kinds, 10, axis=0)), unasked, np.random.default_rng(0))
+    sampler = AdaptiveSampler(Information(np.repeat(kinds, 3, axis=0)), UnaskedPairs(18), np.random.default_rng(0))
     first, second = sampler.propose(15)
-    asked = {frozenset((a // 10, b // 10)) for a, b in zip(first.tolist(), second.tolist(), strict=True)}
-    assert len(asked) >= 10, "of 15 pairs of kinds"
+    asked = {frozenset((a // 3, b // 3)) for a, b in zip(first.tolist(), second.tolist(), strict=True)}
+    assert len(asked) >= 8, "of 15 pairs of kinds"

@@ -36,8 +36,8 @@ class Strategy(Protocol):
 class Information:
     """Pairs whose answers tell most about the weights of a utility that is linear in the embedding (BALD).
 
-    A round is chosen greedily: after each pair the covariance is what it will be once that pair is answered, so that
-    no two pairs of a round ask the same. (Houlsby et al. 2011; arXiv 1112.5745, Laplace posterior.)
+    A round is chosen greedily, after each pair as if it had been answered, by chance as the posterior has it: so no two
+    pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
 
     def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
@@ -56,7 +56,7 @@ class Information:
             mean, variance, score = mean[best], variance[best], score[best]
         between = posterior.features[first] - posterior.features[second]
         covariance = posterior.covariance.copy()
-        every = max(1, n // 20)  # between two quadratures a score falls as its variance does
+        every = max(1, n // 50)  # between two quadratures a score falls as its variance does
         chosen: list[int] = []
         for number in range(min(n, len(first))):
             if number % every == 0:
@@ -65,10 +65,13 @@ class Information:
             best_one = int(score.argmax())
             chosen.append(best_one)
             direction = covariance @ between[best_one]
-            lost = posterior.likelihood.reduction(mean[[best_one]], variance[[best_one]])[0]
-            weight = lost / variance[best_one] ** 2
-            covariance -= weight * np.outer(direction, direction)
-            less = (variance - weight * (between @ direction) ** 2).clip(1e-12)
+            foreseen = posterior.likelihood.foreseen(mean[[best_one]], variance[[best_one]])
+            chance, up, down = (float(one[0]) for one in foreseen)
+            shift = up if rng.random() < chance else -down
+            along = between @ direction / variance[best_one]
+            mean = mean + shift * along
+            covariance -= up * down * np.outer(direction, direction) / variance[best_one] ** 2
+            less = (variance - up * down * along**2).clip(1e-12)
             score *= less / variance
             score[best_one] = -1.0
             variance = less
@@ -118,7 +121,8 @@ class Ranking:
             score = likelihood.information(mean, variance)
             rows = _matching(first, second, np.argsort(-score, kind="stable"))[: min(share, n - len(firsts))]
             first, second = first[rows], second[rows]
-            weight = likelihood.reduction(mean[rows], variance[rows]) / variance[rows] ** 2
+            _, up, down = likelihood.foreseen(mean[rows], variance[rows])
+            weight = up * down / variance[rows] ** 2
             for ends in (first, second):
                 posterior.variance[ends] -= weight * posterior.variance[ends] ** 2
             firsts, seconds = np.concatenate([firsts, first]), np.concatenate([seconds, second])

@@ -1,0 +1,82 @@
+"""The stage with samplers that go by the labels so far."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.captions import read_segments
+from laurel.data.preferences import read_pairs, read_preferences
+from laurel.errors import ParamsError
+from laurel.stages import annotate
+from tiny_project import UNTRACKED, Project, read_json
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """A project with captions, of which preferences are still to be made."""
+    return finished.copy(tmp_path / "p", {**UNTRACKED, "annotate.round_pairs": 20}, without=["annotate"])
+
+
+def judged(project: Project) -> dict[str, Any]:
+    project.run("annotate")
+    return read_json(project.output("annotate") / "manifest.json")
+
+
+@pytest.mark.parametrize("sampler", ["information", "disagreement", "ranking", "nearby"])
+def test_pairs_are_chosen_in_rounds(project: Project, sampler: str) -> None:
+    project.change({"annotate.sampler": sampler, "annotate.annotator": "scripted", "annotate.n_pairs": 90})
+    manifest = judged(project)
+    out = project.output("annotate")
+    pairs, preferences = read_pairs(out), read_preferences(out)
+    n = len(read_segments(project.output("caption")))
+    asked = {frozenset(pair) for pair in zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)}
+    assert len(pairs) == len(preferences) == len(asked) == min(90, n * (n - 1) // 2)
+    assert pairs.sampler == sampler
+    assert manifest["counts"]["rounds"] == -(-len(pairs) // 20)
+    assert any(note.startswith(f"Pairs were chosen by annotate.sampler: {sampler}") for note in manifest["notes"])
+    files = {name: (out / name).read_bytes() for name in ("pairs.parquet", "preferences.parquet")}
+    judged(project)
+    assert files == {name: (out / name).read_bytes() for name in files}, "same seed, same bytes"
+
+
+def test_what_was_said_decides_what_is_asked(project: Project) -> None:
+    """Another teacher, other pairs: after a first round that is the same."""
+    asked = []
+    for rate in (0.0, 1.0):
+        project.change({"annotate.sampler": "ranking", "annotate.annotator": "scripted", "annotate.n_pairs": 40})
+        project.change({"annotate.scripted.error_rate": rate})
+        judged(project)
+        pairs = read_pairs(project.output("annotate"))
+        asked.append(list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)))
+    assert asked[0][:20] == asked[1][:20]
+    assert asked[0][20:] != asked[1][20:]
+
+
+def test_the_manifest_says_after_how_many_pairs_it_ended_and_why(project: Project) -> None:
+    project.change({"annotate.stop": {"rule": "rank", "tolerance": 0.5, "patience": 1}, "annotate.n_pairs": 80})
+    manifest = judged(project)
+    assert manifest["counts"]["pairs"] == 40 == 20 * manifest["counts"]["rounds"]
+    (note,) = manifest["notes"]
+    assert note.startswith("Asking ended after 40 of at most ")
+    assert "for more would buy nothing by annotate.stop.rule: rank; rank correlation " in note
+
+
+@pytest.mark.parametrize(
+    ("changes", "which"),
+    [
+        ({"annotate.sampler": "ranking"}, "annotate.sampler ranking"),
+        ({"annotate.stop": {"rule": "rank"}}, "annotate.stop.rule rank"),
+    ],
+)
+def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
+    project: Project, changes: dict[str, Any], which: str
+) -> None:
+    project.change(changes)
+    with pytest.raises(ParamsError, match="A share of the pairs cannot be judged alone"):
+        annotate.run(project.params, project.output("caption"), project.root / "share", shard=(0, 2))
+    project.change({"pipeline": {"annotate_shards": 2}})
+    with pytest.raises(ParamsError, match=f"has pipeline.annotate_shards 2, but {which} goes by all labels so far"):
+        _ = project.params
+    project.change({"pipeline": {"annotate_shards": 1}})
+    assert project.params.pipeline.annotate_shards == 1
