@@ -20,7 +20,8 @@ from laurel.envs.base import Room
 from laurel.feedback.annotator import Judgement, Question, Said
 from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
-from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling
+from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
+from laurel.llm.prices import Price, add_costs
 from laurel.llm.responses import Exchange, ResponseStore
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
 P_FIRST: dict[Answer, float | None] = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}
 TURNED: dict[Answer, Answer] = {"first": "second", "second": "first", "tie": "tie", "abstain": "abstain"}
-UNREAD, FAILED = "unread", "failed"
+UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,10 @@ class Usage:
     failures: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    seconds: float = 0.0
+    """That answers took, added up; many are on their way at once."""
+    cost_usd: float | None = 0.0
+    """US dollars; None where a price or a number of tokens is unknown."""
 
 
 @dataclass(slots=True)
@@ -82,6 +87,7 @@ class LanguageModelAnnotator:
         store: keeps every answer.
         params: orders, votes, goal and tie band are used.
         choices: answers whose probabilities are wanted; none where the answer is to be in words.
+        price: of the model's tokens; None where it is unknown.
     """
 
     simulated = False
@@ -95,6 +101,7 @@ class LanguageModelAnnotator:
         store: ResponseStore,
         params: LanguageModelParams,
         choices: tuple[str, ...] = (),
+        price: Price | None = None,
     ) -> None:
         steered = f', goal "{params.goal}"' if params.goal else ""
         self.name = f"{model.identity.model} (prompt {prompt.name} {prompt.digest[:8]}{steered})"
@@ -106,11 +113,13 @@ class LanguageModelAnnotator:
         self._store = store
         self._params = params
         self._choices = choices
+        self._price = price
+        self._at_once: int = getattr(model, "at_once", 0)
 
     @property
-    def usage(self) -> dict[str, int]:
-        """Return calls, answers taken from the store, failures and tokens so far."""
-        return asdict(self._usage)
+    def usage(self) -> dict[str, float | None]:
+        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
+        return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
 
     def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
@@ -122,7 +131,7 @@ class LanguageModelAnnotator:
             RefusedError: the model cannot be asked; all answers that came are kept.
         """
         stream = iter(questions)
-        while block := list(islice(stream, BLOCK)):
+        while block := list(islice(stream, max(BLOCK, self._at_once))):
             yield from self._block(block)
 
     def _block(self, questions: Sequence[Question]) -> Iterator[Judgement]:
@@ -179,7 +188,7 @@ class LanguageModelAnnotator:
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
             nonlocal some
-            while some and len(ready) < BLOCK:
+            while some and len(ready) < max(BLOCK, self._at_once):
                 keys = list(dict.fromkeys(ask.key for ask in some))
                 stored = self._store.get(keys)
                 mine = self._store.claim([key for key in keys if key not in stored and key not in waiting])
@@ -218,11 +227,17 @@ class LanguageModelAnnotator:
             self._store.release(waiting)
 
     def _keep(self, ask: _Ask, answer: Reply | Failure) -> None:
+        if isinstance(answer, Withheld):
+            self._store.release([ask.key])
+            return
         self._usage.calls += 1
         if isinstance(answer, Failure):
             self._usage.failures += 1
             self._store.release([ask.key])
             return
+        self._usage.seconds += answer.seconds
+        cost = self._price.of_reply(answer) if self._price else None
+        self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
         self._usage.input_tokens += answer.input_tokens or 0
         self._usage.output_tokens += answer.output_tokens or 0
         self._store.put(Exchange(ask.key, self._model.identity, ask.request, answer))
@@ -230,7 +245,7 @@ class LanguageModelAnnotator:
     def _read(self, ask: _Ask, answer: Reply | Failure) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if isinstance(answer, Failure):
-            return Said(ask.swapped, ask.vote, FAILED, None, "")
+            return Said(ask.swapped, ask.vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
         p: float | None
         if answer.logprobs is not None and ask.request.choices:
             p = exp(answer.logprobs[ask.request.choices[0]])
@@ -249,6 +264,8 @@ class LanguageModelAnnotator:
         labels = [one.p_first for one in answers if one.p_first is not None]
         if not labels:
             verdicts = {one.verdict for one in answers}
+            if UNASKED in verdicts:
+                return Judgement("unasked", None, 0, None, answers)
             if "abstain" in verdicts:
                 return Judgement("abstain", None, len(answers), None, answers)
             return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)

@@ -62,14 +62,22 @@ class Exchange:
 class ResponseStore:
     """The answers of one database file, which is made if need be.
 
+    Args:
+        path: the file.
+        read_only: open a file that must be there, and write nothing, neither into it nor beside it.
+
     Raises:
         DataError: the file is no such database, is of another version, or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._owner = this_owner()
         with self._explained():
+            if read_only:
+                self._connection = sqlite3.connect(_address(path), timeout=BUSY_SECONDS, uri=True)
+                self._check_version(*self._connection.execute("PRAGMA user_version").fetchone())
+                return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -85,11 +93,15 @@ class ResponseStore:
                 for statement in _SCHEMA.split(";"):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")
-            elif version != VERSION:
-                raise DataError(
-                    f"{self.path}: holds answers in version {version} of the format, but {VERSION} is needed. "
-                    "Choose another annotate.responses, or use the Laurel that wrote it."
-                )
+            else:
+                self._check_version(version)
+
+    def _check_version(self, version: int) -> None:
+        if version != VERSION:
+            raise DataError(
+                f"{self.path}: holds answers in version {version} of the format, but {VERSION} is needed. "
+                "Choose another annotate.responses, or use the Laurel that wrote it."
+            )
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the answers that are there, by key."""
@@ -197,6 +209,13 @@ class ResponseStore:
                 f"{self.path}: cannot be used as the store of answers ({error}). Choose another annotate.responses, "
                 "or mend the file; the answers in it are not lost by running again."
             ) from None
+
+
+def _address(path: Path) -> str:
+    """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
+    log = path.with_name(f"{path.name}-wal")
+    busy = log.exists() and log.stat().st_size > 0
+    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'immutable=1'}"
 
 
 def _storable(text: str) -> str:
