@@ -152,3 +152,13 @@ class _Fixed:
 
     def fit(self, labels: Labels) -> None:
         """Learn nothing."""
+
+
+def test_rounds_that_were_cut_short_do_not_say_why() -> None:
+    rounds = make(stop={"rule": "rank"}, n_pairs=200)
+    assert isinstance(rounds, Rounds)
+    for first, second in rounds:
+        if rounds.counts["rounds"] == 2:
+            break  # a budget was reached in the last round
+        rounds.observe(first, second, np.ones(len(first)))
+    assert list(rounds.notes) == []

@@ -8,7 +8,7 @@ import pytest
 from laurel.data.captions import read_segments
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.errors import ParamsError
-from laurel.stages import annotate
+from laurel.stages import annotate, estimate_annotate
 from tiny_project import UNTRACKED, Project, read_json
 
 
@@ -74,9 +74,22 @@ def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
 ) -> None:
     project.change(changes)
     with pytest.raises(ParamsError, match="A share of the pairs cannot be judged alone"):
-        annotate.run(project.params, project.output("caption"), project.root / "share", shard=(0, 2))
+        annotate.run(project.params, project.output("caption"), project.path / "share", shard=(0, 2))
     project.change({"pipeline": {"annotate_shards": 2}})
     with pytest.raises(ParamsError, match=f"has pipeline.annotate_shards 2, but {which} goes by all labels so far"):
         _ = project.params
     project.change({"pipeline": {"annotate_shards": 1}})
     assert project.params.pipeline.annotate_shards == 1
+
+
+def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Project) -> None:
+    project.change(
+        {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9"}}
+    )
+    project.change({"annotate.n_pairs": 30, "annotate.language_model.responses": str(project.path / "none.db")})
+    captions = project.output("caption")
+    assert "annotate.s" not in estimate_annotate.run(project.params, captions)
+    project.change({"annotate.sampler": "information", "annotate.stop": {"rule": "rank"}})
+    said = estimate_annotate.run(project.params, captions)
+    assert "Which pairs annotate.sampler: information chooses is seen as labels come" in said
+    assert "annotate.stop.rule: rank may end the asking earlier." in said

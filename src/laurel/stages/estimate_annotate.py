@@ -30,7 +30,7 @@ def run(params: Params, captions: Path) -> str:
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
     segments = read_segments(captions)
     rng = np.random.default_rng(derive_seed(params.seed, "annotate"))
-    first, second = sample_pairs(segments.counts, params.annotate.n_pairs, params.annotate.sampler, rng)
+    first, second = sample_pairs(segments.counts, params.annotate.n_pairs, params.annotate.drawn_by, rng)
     if params.annotate.annotator not in ("openai", "huggingface"):
         return (
             f"{len(first):,} pairs. The annotator {params.annotate.annotator} works in this process: "
@@ -41,4 +41,17 @@ def run(params: Params, captions: Path) -> str:
     room = room_for(params.env, with_action=params.caption.with_action)
     pairs = zip(first.tolist(), second.tolist(), strict=True)
     questions = [Question(segments.texts[a], segments.texts[b]) for a, b in pairs]
-    return in_lines(estimate(params.annotate, room, questions), params.annotate)
+    return in_lines(estimate(params.annotate, room, questions), params.annotate) + _rounds(params)
+
+
+def _rounds(params: Params) -> str:
+    """Say what cannot be known before labels come."""
+    said = ""
+    if params.annotate.adaptive:
+        said += (
+            f"Which pairs annotate.sampler: {params.annotate.sampler} chooses is seen as labels come: "
+            "the figures are of as many drawn uniformly.\n"
+        )
+    if params.annotate.stop.rule != "none":
+        said += f"annotate.stop.rule: {params.annotate.stop.rule} may end the asking earlier.\n"
+    return said
