@@ -283,6 +283,11 @@ class AnnotateParams(Section):
         return self.sampler not in ("uniform", "frequency")
 
     @property
+    def drawn_by(self) -> str:
+        """How pairs are drawn where no label is known: as the sampler does, uniformly where it goes by labels."""
+        return "uniform" if self.adaptive else self.sampler
+
+    @property
     def in_rounds(self) -> bool:
         """Whether which pairs are judged depends on labels."""
         return self.adaptive or self.stop.rule != "none"

@@ -30,7 +30,7 @@ def run(params: Params, captions: Path) -> str:
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
     segments = read_segments(captions)
     rng = np.random.default_rng(derive_seed(params.seed, "annotate"))
-    first, second = sample_pairs(segments.counts, params.annotate.n_pairs, params.annotate.sampler, rng)
+    first, second = sample_pairs(segments.counts, params.annotate.n_pairs, params.annotate.drawn_by, rng)
     if not params.annotate.keeps_responses:
         return (
             f"{len(first):,} pairs. The annotator {params.annotate.annotator} works in this process: "
@@ -48,5 +48,18 @@ def run(params: Params, captions: Path) -> str:
         for voter in params.annotate.voters
     ]
     if params.annotate.annotator != "ensemble":
-        return told[0]
-    return "\n".join(f"members[{number}]\n{lines}" for number, lines in enumerate(told))
+        return told[0] + _rounds(params)
+    return "\n".join(f"members[{number}]\n{lines}" for number, lines in enumerate(told)) + _rounds(params)
+
+
+def _rounds(params: Params) -> str:
+    """Say what cannot be known before labels come."""
+    said = ""
+    if params.annotate.adaptive:
+        said += (
+            f"Which pairs annotate.sampler: {params.annotate.sampler} chooses is seen as labels come: "
+            "the figures are of as many drawn uniformly.\n"
+        )
+    if params.annotate.stop.rule != "none":
+        said += f"annotate.stop.rule: {params.annotate.stop.rule} may end the asking earlier.\n"
+    return said
