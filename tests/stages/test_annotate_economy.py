@@ -213,6 +213,23 @@ def test_batches_give_the_labels_that_asking_one_by_one_gives(
     assert manifest["usage"]["cost_usd"] == pytest.approx(2 * PAIRS * 1500 / 1e6 / 2), "at half the price"
 
 
+def test_batches_that_wait_are_told_of(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with batch_api() as api:
+        api.patience = 10**9
+        asking(project, api.url, openai={"mode": "batch"}, budget={"max_minutes": 0.02, "on_limit": "continue"})
+        assert main(["annotate"]) == 2
+        assert "No pair was judged. 0 of 40 pairs were judged: the budget of 0.02 minutes" in capsys.readouterr().err
+        said = forecast(capsys)
+        assert said["sent"] == f"{2 * PAIRS} more are in batches that wait to be fetched"
+        assert said["calls"].startswith("0, ")
+        project.change({"annotate.openai.mode": "live", "annotate.openai.retries": 0})
+        assert "sent" not in forecast(capsys)
+        assert main(["annotate"]) == 2
+        assert f"{2 * PAIRS} questions to teacher are in batches that were sent before." in capsys.readouterr().err
+
+
 # ---- the dry run ----
 
 

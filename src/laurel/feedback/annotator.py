@@ -208,9 +208,19 @@ def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) ->
             from laurel.llm.openai_batch import OpenAIBatch
 
             return OpenAIBatch(params.openai, store, budget.seconds_left)
+        from laurel.console import tell
+        from laurel.llm.batch_ledger import BatchLedger
         from laurel.llm.openai_chat import OpenAIChat
 
-        return OpenAIChat(params.openai)
+        model = OpenAIChat(params.openai)
+        ledger = BatchLedger(store.path)
+        if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
+            tell(
+                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. Those of them "
+                "that are asked now are paid twice; annotate.openai.mode: batch fetches them."
+            )
+        ledger.close()
+        return model
     from laurel.llm.local_chat import load_local
 
     return load_local(params.huggingface)

@@ -12,6 +12,7 @@ from pathlib import Path
 from laurel.envs.base import Room
 from laurel.feedback.annotator import Question, choices_of, sampling_of
 from laurel.feedback.prompt import Prompt, load_prompt
+from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.chat import ChatRequest, Identity, Reply
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words, price_of
@@ -36,6 +37,8 @@ class Estimate:
     """Questions, each order and each vote counted, each once."""
     answered: int
     """Of these: answers are kept."""
+    sent: int
+    """Of the others: in batches that were sent before."""
     input_tokens: float
     """Of the questions that are to be asked."""
     counted_by: str
@@ -56,7 +59,7 @@ class Estimate:
     @property
     def calls(self) -> int:
         """Return how many requests there would be, follow-ups left out."""
-        return self.distinct - self.answered
+        return self.distinct - self.answered - self.sent
 
     def costs(self, price: Price | None) -> str:
         """Say what it costs at a price, usually and at most."""
@@ -88,7 +91,8 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     identity, here = _identity(params)
     requests = {request.digest(identity): request for request in _requests(params, prompt, choices, room, different)}
     stored = _stored(params.language_model.responses, list(requests)) if here else {}
-    to_ask = [request for key, request in requests.items() if key not in stored]
+    sent = _sent(params, [key for key in requests if key not in stored])
+    to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
     sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
     tokens, counted_by = _input_tokens(params, sample)
     if len(sample) < len(to_ask):
@@ -105,6 +109,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
         identical=len(questions) - len(different),
         distinct=len(requests),
         answered=len(stored),
+        sent=len(sent),
         input_tokens=input_tokens,
         counted_by=counted_by,
         most_output=most_output,
@@ -135,6 +140,18 @@ def _stored(path: Path, keys: Sequence[str]) -> dict[str, Reply]:
         return {}
     with ResponseStore(path, read_only=True) as store:
         return store.get(keys)
+
+
+def _sent(params: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
+    """Return which questions are in batches that were sent before, for who will fetch them."""
+    path, server = params.language_model.responses, params.openai
+    if params.annotator != "openai" or server is None or server.mode != "batch" or not path.exists():
+        return {}
+    ledger = BatchLedger(path, read_only=True)
+    try:
+        return ledger.find(keys)
+    finally:
+        ledger.close()
 
 
 def _requests(
@@ -215,6 +232,7 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
         ("pairs", f"{found.pairs:,}{same}"),
         ("questions", f"{found.distinct:,} distinct ({ways})"),
         ("answered", f"{found.answered:,} of them, in {asking.responses}"),
+        *([("sent", f"{found.sent:,} more are in batches that wait to be fetched")] if found.sent else []),
         ("calls", f"{found.calls:,}, and one more for each answer that cannot be read"),
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
         ("tokens out", f"{usual}{found.most_output:,} at most"),

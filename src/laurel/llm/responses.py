@@ -75,7 +75,7 @@ class ResponseStore:
         self._owner = this_owner()
         with self._explained():
             if read_only:
-                self._connection = sqlite3.connect(_address(path), timeout=BUSY_SECONDS, uri=True)
+                self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
                 self._check_version(*self._connection.execute("PRAGMA user_version").fetchone())
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,7 @@ class ResponseStore:
             ) from None
 
 
-def _address(path: Path) -> str:
+def read_only_address(path: Path) -> str:
     """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
     log = path.with_name(f"{path.name}-wal")
     busy = log.exists() and log.stat().st_size > 0
