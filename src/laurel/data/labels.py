@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from laurel.data.members import MEMBERS, MEMBERS_SCHEMA, read_members
 from laurel.data.parquet import ParquetWriter
 from laurel.data.preferences import (
     ANSWERS,
@@ -51,6 +52,8 @@ class Answer(Protocol):
     def p_first(self) -> float | None: ...
     @property
     def key(self) -> str: ...
+    @property
+    def annotator(self) -> str: ...
 
 
 class Judged(Protocol):
@@ -66,13 +69,16 @@ class Judged(Protocol):
     def swap_consistent(self) -> bool | None: ...
     @property
     def answers(self) -> Sequence[Answer]: ...
+    @property
+    def members(self) -> Sequence[tuple[str, Judged]]: ...
 
 
 class LabelWriter:
     """Writes the label of one pair after the other.
 
     Args:
-        path: directory to write pairs.parquet, preferences.parquet and, if there are any, answers.parquet into.
+        path: directory to write pairs.parquet, preferences.parquet and, if there are any, answers.parquet and
+            members.parquet into.
         sampler: how the pairs are drawn.
         seed: of the draw.
         annotator: who judges.
@@ -105,7 +111,8 @@ class LabelWriter:
         self._files.write(
             _pairs_table(pairs),
             _preferences_table(preferences),
-            _answers_table([judgement.answers for judgement in self._judgements]),
+            _answers_table([judgement.answers for judgement in self._judgements], self._annotator),
+            _members_table([judgement.members for judgement in self._judgements]),
         )
         self._first, self._second, self._judgements = [], [], []
 
@@ -138,7 +145,10 @@ def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int
             preferences = read_preferences(share, stage)
             statuses.update(preferences.status_counts())
             files.write(
-                _pairs_table(read_pairs(share, stage)), _preferences_table(preferences), read_answers(share, stage)
+                _pairs_table(read_pairs(share, stage)),
+                _preferences_table(preferences),
+                read_answers(share, stage),
+                read_members(share, stage),
             )
     return {status: statuses[status] for status in STATUSES}
 
@@ -158,10 +168,11 @@ class _Files:
         writer = ParquetWriter(self._path / name, schema, group_rows=GROUP_ROWS)
         self._open[name] = self._held.enter_context(writer)
 
-    def write(self, pairs: pa.Table, preferences: pa.Table, answers: pa.Table | None) -> None:
-        if answers is not None and ANSWERS not in self._open:
-            self._add(ANSWERS, ANSWERS_SCHEMA)
-        for name, table in ((PAIRS, pairs), (PREFERENCES, preferences), (ANSWERS, answers)):
+    def write(self, pairs: pa.Table, preferences: pa.Table, answers: pa.Table | None, members: pa.Table | None) -> None:
+        for name, schema, some in ((ANSWERS, ANSWERS_SCHEMA, answers), (MEMBERS, MEMBERS_SCHEMA, members)):
+            if some is not None and name not in self._open:
+                self._add(name, schema)
+        for name, table in ((PAIRS, pairs), (PREFERENCES, preferences), (ANSWERS, answers), (MEMBERS, members)):
             if table is not None:
                 shifted = pa.array(table["pair"].to_numpy() + np.int32(self._pairs), pa.int32())
                 self._open[name].write(table.set_column(0, table.schema.field("pair"), shifted))
@@ -197,8 +208,8 @@ def _preferences_table(preferences: Preferences) -> pa.Table:
     return pa.table(columns, schema=PREFERENCES_SCHEMA)
 
 
-def _answers_table(answers: Sequence[Sequence[Answer]]) -> pa.Table | None:
-    """Return the single answers about each pair; None where there are none."""
+def _answers_table(answers: Sequence[Sequence[Answer]], annotator: str) -> pa.Table | None:
+    """Return the single answers about each pair; None where there are none. `annotator` gave those of no other."""
     rows = [(pair, one) for pair, said in enumerate(answers) for one in said]
     if not rows:
         return None
@@ -209,8 +220,25 @@ def _answers_table(answers: Sequence[Sequence[Answer]]) -> pa.Table | None:
         "verdict": [one.verdict for _, one in rows],
         "p_first": pa.array([one.p_first for _, one in rows], pa.float64()),
         "response": [one.key for _, one in rows],
+        "annotator": [one.annotator or annotator for _, one in rows],
     }
     return pa.table(columns, schema=ANSWERS_SCHEMA)
+
+
+def _members_table(votes: Sequence[Sequence[tuple[str, Judged]]]) -> pa.Table | None:
+    """Return what each member of an ensemble said about each pair; None where there are none."""
+    rows = [(pair, name, vote) for pair, said in enumerate(votes) for name, vote in said]
+    if not rows:
+        return None
+    columns = {
+        "pair": pa.array([pair for pair, _, _ in rows], pa.int32()),
+        "annotator": [name for _, name, _ in rows],
+        "p_first": pa.array([vote.p_first for _, _, vote in rows], pa.float64()),
+        "status": [vote.status for _, _, vote in rows],
+        "votes": pa.array([vote.votes for _, _, vote in rows], pa.int32()),
+        "swap_consistent": pa.array([vote.swap_consistent for _, _, vote in rows], pa.bool_()),
+    }
+    return pa.table(columns, schema=MEMBERS_SCHEMA)
 
 
 def _repeated(text: str, times: int) -> pa.Array:

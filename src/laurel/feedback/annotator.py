@@ -6,7 +6,7 @@ An annotator knows the task's words and the two texts; it knows nothing about se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -49,6 +49,8 @@ class Said:
     """None where there is no label."""
     key: str
     """Of the raw answer in the store of responses; empty where there is none."""
+    annotator: str = ""
+    """Who said it, where several were asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +66,25 @@ class Judgement:
     """Whether asking in the other order gave the same; None where that was not asked."""
     answers: tuple[Said, ...] = ()
     """The single answers that it rests on, for annotators that keep them."""
+    members: tuple[tuple[str, Judgement], ...] = ()
+    """Who voted and how, where several annotators did."""
 
 
 TIE = Judgement("tie", 0.5, votes=0)
 """The judgement on two identical texts; nobody is asked."""
+
+
+Usage = dict[str, float | None]
+"""What was used of what; None where that is unknown."""
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """Add what was used; what is unknown of either is unknown of both."""
+    total = dict(one)
+    for key, amount in other.items():
+        before = total.get(key, 0)
+        total[key] = None if before is None or amount is None else before + amount
+    return total
 
 
 class Annotator(Protocol):
@@ -79,7 +96,7 @@ class Annotator(Protocol):
     """True where no language model judged; shown wherever the labels are."""
 
     @property
-    def usage(self) -> dict[str, float | None]:
+    def usage(self) -> Usage:
         """What it has cost so far, None where that is unknown; empty where that is nothing."""
         ...
 
@@ -119,13 +136,16 @@ def judge(annotator: Annotator, questions: Iterable[Question]) -> Iterator[Judge
     yield from (TIE for same in identical if same)
 
 
-def make_annotator(params: AnnotateParams, room: Room, seed: int, *, budget: Budget | None = None) -> Annotator:
+def make_annotator(
+    params: AnnotateParams, room: Room, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+) -> Annotator:
     """Make the annotator that the params name.
 
     Args:
-        params: who is to judge, and how.
+        params: section annotate.
         room: the environment's.
-        seed: of what it draws.
+        seed: of a simulated teacher's faults.
+        captions: of single steps, for those who look into segments; the ones that the room lists are known.
         budget: what asking may cost; None: as the params say.
 
     Raises:
@@ -134,6 +154,10 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int, *, budget: Bud
         DataError: the store of answers cannot be used.
     """
     match params.annotator:
+        case "ensemble":
+            from laurel.llm.budget import Budget
+
+            return _ensemble(params, room, seed, captions, budget or Budget(params.budget))
         case "embedding":
             from laurel.feedback.embedding import EmbeddingAnnotator
 
@@ -141,7 +165,7 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int, *, budget: Bud
         case "scripted":
             from laurel.feedback.scripted import ScriptedAnnotator
 
-            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"))
+            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"), captions)
         case "openai" | "huggingface":
             from laurel.feedback.language_model import LanguageModelAnnotator
             from laurel.feedback.prompt import load_prompt
@@ -158,6 +182,23 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int, *, budget: Bud
             if budget.params.limited:
                 model = BudgetedChat(model, budget, price)
             return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices, price)
+
+
+def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collection[str], budget: Budget) -> Annotator:
+    from laurel.feedback.ensemble import EnsembleAnnotator, Member
+
+    assert params.ensemble is not None  # params see to it
+
+    def member(number: int) -> Member:
+        own = params.of_member(number)
+        return Member(
+            make=lambda: make_annotator(own, room, derive_seed(seed, "member", number), captions, budget=budget),
+            weight=voters[number].weight,
+            local=own.annotator == "huggingface",
+        )
+
+    voters = params.ensemble.members
+    return EnsembleAnnotator([member(number) for number in range(len(voters))], params.ensemble.tie_band)
 
 
 def price_for(params: AnnotateParams, identity: Identity) -> Price | None:
