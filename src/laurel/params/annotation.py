@@ -229,12 +229,30 @@ class ProbeParams(Section):
     """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
 
 
+class StopParams(Section):
+    """When to stop asking before n_pairs; labels are looked at after each round."""
+
+    rule: Literal["none", "accuracy", "rank"] = "none"
+    """accuracy: on pairs that are held out, it no longer rises; rank: the order of the captions no longer changes."""
+    tolerance: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.01
+    """accuracy: a gain up to this is none; rank: a correlation of successive rounds this near to 1 is no change."""
+    patience: Count = 3
+    """Rounds in a row without gain or change."""
+    held_out: Annotated[float, Field(gt=0.0, lt=1.0, allow_inf_nan=False)] = 0.1
+    """accuracy only: share of a round that is drawn uniformly to measure it; it is labelled and kept as the rest is."""
+
+
 class AnnotateParams(Section):
     annotator: Literal["embedding", "scripted", "openai", "huggingface", "ensemble"] = "embedding"
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
-    sampler: Literal["uniform", "frequency"] = "uniform"
-    """uniform over distinct segments, or weighted by how often they occurred."""
+    sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
+    """uniform over distinct segments, or weighted by how often they occurred. The others go by the labels so far:
+    information: what tells most about a utility of the caption's embedding; disagreement: on what an ensemble differs
+    most; ranking: what tells most about the order, as in a sort, without an embedding; nearby: neighbours in rank."""
+    round_pairs: Count = 200
+    """Pairs judged between two looks at the labels; of no effect where nothing depends on them."""
+    stop: StopParams = StopParams()
     embedding: EmbeddingParams = EmbeddingParams()
     scripted: ScriptedParams = ScriptedParams()
     language_model: LanguageModelParams = LanguageModelParams()
@@ -258,6 +276,16 @@ class AnnotateParams(Section):
         if self.annotator != "ensemble" or self.ensemble is None:
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the sampler goes by the labels so far."""
+        return self.sampler not in ("uniform", "frequency")
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether which pairs are judged depends on labels."""
+        return self.adaptive or self.stop.rule != "none"
 
     @property
     def api_keys(self) -> tuple[str, ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.errors import AnnotationError
+from laurel.errors import AnnotationError, ParamsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.envs.base import IntArray, Room
+    from laurel.envs.base import FloatArray, IntArray, Room
     from laurel.feedback.annotator import Annotator
     from laurel.tracking import Run
 
@@ -38,6 +39,7 @@ def run(
     Raises:
         AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
         DataError: the captions are missing, damaged or of another environment.
+        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
     import numpy as np
 
@@ -47,13 +49,18 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.annotator import judge, make_annotator, questions_about
-    from laurel.feedback.pairs import sample_pairs
+    from laurel.feedback.rounds import make_rounds
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
     from laurel.stages.label_quality import gold_of, keep_sample
 
+    if shard and params.annotate.in_rounds:
+        raise ParamsError(
+            "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop goes by all labels so "
+            "far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
+        )
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
     read_inputs(used, inputs)
@@ -69,10 +76,9 @@ def run(
     ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
-        first, second = sample_pairs(
-            segments.counts, params.annotate.n_pairs, params.annotate.sampler, np.random.default_rng(seed)
-        )
-        if len(first) == 0:
+        embed = cache(lambda: _embeddings(params, segments.texts))
+        rounds = make_rounds(segments.counts, embed, params.annotate, seed)
+        if rounds.at_most == 0:
             raise AnnotationError(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps) or use another policy."
@@ -81,36 +87,42 @@ def run(
         annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
         probe = probed(params, room, annotator, out)
         unasked = 0
-        rounds = [(first, second)]
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
-            progress(sum(len(_share(first, shard)) for first, _ in rounds), "annotate", "pairs") as advance,
+            progress(len(_share(np.arange(rounds.at_most), shard)), "annotate", "pairs") as advance,
         ):
             for first, second in rounds:
                 annotator.prepare(questions_about(segments.texts, _numbers(first), _numbers(second)))
                 first, second = _share(first, shard), _share(second, shard)
                 questions = questions_about(segments.texts, _numbers(first), _numbers(second))
                 judgements = judge(annotator, questions)
-                for a, b, judgement in zip(_numbers(first), _numbers(second), judgements, strict=True):
+                p_first = np.full(len(first), np.nan)
+                judged = zip(_numbers(first), _numbers(second), judgements, strict=True)
+                for i, (a, b, judgement) in enumerate(judged):
+                    advance(1)
                     if judgement.status == "unasked":
                         unasked += 1
-                    else:
-                        labels.add(a, b, judgement)
-                    advance(1)
+                        continue
+                    labels.add(a, b, judgement)
+                    if judgement.p_first is not None:
+                        p_first[i] = judgement.p_first
+                if unasked:
+                    break
+                rounds.observe(first, second, p_first)
         keep_sample(params, segments.texts, out, share=shard is not None)
         if unasked:
-            judged = sum(labels.statuses.values())
+            done = sum(labels.statuses.values())
             of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
-            out.notes.append(
-                f"{judged:,} of {judged + unasked:,} pairs{of} were judged: the budget of {budget.reached} was reached."
-            )
+            most = len(_share(np.arange(rounds.at_most), shard))
+            out.notes.append(f"{done:,} of {most:,} pairs{of} were judged: the budget of {budget.reached} was reached.")
         out.usage = annotator.usage
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
+        out.notes += rounds.notes
+        out.counts = {**rounds.counts, **probe}
         if shard:
-            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses, **probe}
+            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses, **out.counts}
         else:
-            out.counts = probe
             conclude(params, inputs, labels.statuses, segments.texts, out)
 
 
@@ -136,6 +148,15 @@ def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dic
             "probe`; try another model or prompt."
         )
     return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}
+
+
+def _embeddings(params: Params, texts: Sequence[str]) -> FloatArray:
+    """Encode what the segments say, with the encoder of the embedding annotator."""
+    from laurel.device import torch_device
+    from laurel.llm.encoder import load_encoder
+
+    device = torch_device(params.annotate.embedding.device, "annotate.embedding.device")
+    return load_encoder(params.annotate.embedding.model, device).encode(list(texts))
 
 
 def _share(pairs: IntArray, shard: tuple[int, int] | None) -> IntArray:
