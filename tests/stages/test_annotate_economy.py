@@ -93,7 +93,7 @@ def forecast(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert main(["annotate", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "Nothing was asked, and nothing was written."
-    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[:-1])  # type: ignore[misc]
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[:-1] if "  " in line)  # type: ignore[misc]
 
 
 # ---- what it cost ----
@@ -329,7 +329,10 @@ def test_annotators_that_ask_nobody(project: Project, capsys: pytest.CaptureFixt
     project.change({"annotate.annotator": annotator})
     assert main(["annotate", "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said == (f"{PAIRS} pairs. The annotator {annotator} works in this process: no calls, no tokens, no cost.\n")
+    assert said == (
+        f"{PAIRS} pairs. The annotator {annotator} works in this process: no calls, no tokens, no cost.\n\n"
+        "Nothing was asked, and nothing was written.\n"
+    )
     assert not project.output("annotate").exists()
 
 
@@ -359,3 +362,23 @@ def test_a_model_in_this_process(
     said = forecast(capsys)
     assert said["answered"].startswith("0 of them")
     assert "estimated" in said["tokens in"]
+
+
+def test_an_ensemble_has_an_estimate_for_each_member(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asking(project, "http://127.0.0.1:9/v1")
+    members = [{"annotator": "embedding"}, {"annotator": "openai"}]
+    other = {"annotator": "openai", "openai": {"model": "other"}}
+    project.change({"annotate.annotator": "ensemble", "annotate.ensemble": {"members": [*members, other]}})
+    assert main(["annotate", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert [said.count(f"member {number} of 3\n") for number in (1, 2, 3)] == [1, 1, 1]
+    assert said.count(f"{2 * PAIRS} distinct") == 2
+    assert re.findall(r"annotator +(\w+) ", said) == ["embedding", "teacher", "other"]
+
+
+def test_pairs_that_depend_on_labels_are_said_to_be_stand_ins(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, "http://127.0.0.1:9/v1", sampler="ranking")
+    assert main(["annotate", "--dry-run"]) == 0
+    assert "The sampler ranking goes by the labels" in capsys.readouterr().out

@@ -87,7 +87,8 @@ class EnsembleAnnotator:
         if self._in_turn:
             yield from self._one_after_another(questions)
             return
-        for block in _blocks(questions):
+        most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
+        for block in _blocks(questions, most):
             votes = [list(self._held[number].annotate(block)) for number in range(len(self._members))]
             for said in zip(*votes, strict=True):
                 yield self._together(said)
@@ -142,9 +143,9 @@ class EnsembleAnnotator:
         )
 
 
-def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
+def _blocks(questions: Iterable[Question], most: int = BLOCK) -> Iterator[list[Question]]:
     stream = iter(questions)
-    while block := list(islice(stream, BLOCK)):
+    while block := list(islice(stream, most)):
         yield block
 
 

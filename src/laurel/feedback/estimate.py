@@ -244,7 +244,7 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
         lines += [("in batches", f"{found.costs(batch)}; up to {BATCH_MINUTES:,} minutes for each round of batches")]
     lines += [("budget", said) for said in _budget(found, params)]
     width = max(len(name) for name, _ in lines) + 2
-    return "".join(f"{name:<{width}}{said}\n" for name, said in lines) + "Nothing was asked, and nothing was written.\n"
+    return "".join(f"{name:<{width}}{said}\n" for name, said in lines)
 
 
 def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:

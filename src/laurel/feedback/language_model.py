@@ -114,7 +114,7 @@ class LanguageModelAnnotator:
         self._params = params
         self._choices = choices
         self._price = price
-        self._at_once: int = getattr(model, "at_once", 0)
+        self.at_once: int = getattr(model, "at_once", 0)
 
     @property
     def usage(self) -> dict[str, float | None]:
@@ -131,7 +131,7 @@ class LanguageModelAnnotator:
             RefusedError: the model cannot be asked; all answers that came are kept.
         """
         stream = iter(questions)
-        while block := list(islice(stream, max(BLOCK, self._at_once))):
+        while block := list(islice(stream, max(BLOCK, self.at_once))):
             yield from self._block(block)
 
     def _block(self, questions: Sequence[Question]) -> Iterator[Judgement]:
@@ -188,7 +188,7 @@ class LanguageModelAnnotator:
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
             nonlocal some
-            while some and len(ready) < max(BLOCK, self._at_once):
+            while some and len(ready) < max(BLOCK, self.at_once):
                 keys = list(dict.fromkeys(ask.key for ask in some))
                 stored = self._store.get(keys)
                 mine = self._store.claim([key for key in keys if key not in stored and key not in waiting])
@@ -260,11 +260,12 @@ class LanguageModelAnnotator:
         return Said(ask.swapped, ask.vote, verdict, p, ask.key)
 
     def _judgement(self, said: list[Said]) -> Judgement:
-        answers = tuple(sorted(said, key=lambda one: (one.swapped, one.vote)))
+        came = (one for one in said if one.verdict != UNASKED)
+        answers = tuple(sorted(came, key=lambda one: (one.swapped, one.vote)))
         labels = [one.p_first for one in answers if one.p_first is not None]
         if not labels:
             verdicts = {one.verdict for one in answers}
-            if UNASKED in verdicts:
+            if len(answers) < len(said):
                 return Judgement("unasked", None, 0, None, answers)
             if "abstain" in verdicts:
                 return Judgement("abstain", None, len(answers), None, answers)
