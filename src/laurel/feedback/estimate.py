@@ -265,4 +265,5 @@ def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:
     )
     for name, limit, most in taken:
         if limit is not None:
-            yield f"{name} {limit:,}: {f'may be reached, and then: {budget.on_limit}' if most > limit else 'suffices'}"
+            shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
+            yield f"{name} {shown}: {f'may be reached, and then: {budget.on_limit}' if most > limit else 'suffices'}"
