@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -199,16 +200,16 @@ def _preferences_table(preferences: Preferences) -> pa.Table:
 
 def _answers_table(answers: Sequence[Sequence[Answer]]) -> pa.Table | None:
     """Return the single answers about each pair; None where there are none."""
-    rows = [(pair, one) for pair, said in enumerate(answers) for one in said]
-    if not rows:
+    said = list(chain.from_iterable(answers))
+    if not said:
         return None
     columns = {
-        "pair": pa.array([pair for pair, _ in rows], pa.int32()),
-        "swapped": [one.swapped for _, one in rows],
-        "vote": pa.array([one.vote for _, one in rows], pa.int32()),
-        "verdict": [one.verdict for _, one in rows],
-        "p_first": pa.array([one.p_first for _, one in rows], pa.float64()),
-        "response": [one.key for _, one in rows],
+        "pair": np.repeat(np.arange(len(answers), dtype=np.int32), [len(some) for some in answers]),
+        "swapped": [one.swapped for one in said],
+        "vote": pa.array([one.vote for one in said], pa.int32()),
+        "verdict": [one.verdict for one in said],
+        "p_first": pa.array([one.p_first for one in said], pa.float64()),
+        "response": [one.key for one in said],
     }
     return pa.table(columns, schema=ANSWERS_SCHEMA)
 

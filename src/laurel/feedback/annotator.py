@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from laurel.envs.base import Room
 from laurel.errors import AnnotationError
@@ -22,16 +21,14 @@ if TYPE_CHECKING:
 Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """Two texts to choose between."""
 
     first: str
     second: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What came of asking once."""
 
     swapped: bool
@@ -47,8 +44,7 @@ class Said:
     """Of the raw answer in the store of responses; empty where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What an annotator said about a question."""
 
     status: Status

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import count, cycle, islice
 from math import exp
 from time import sleep
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
 from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling
@@ -30,6 +32,8 @@ BLOCK = 4096
 """Questions that are worked on together; memory does not grow with their number."""
 LOOK_AHEAD = 128
 """Requests that are looked up in the store at a time."""
+REMEMBERED = 1024
+"""Answers whose meaning is remembered, for models repeat themselves."""
 POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
 P_FIRST: dict[Answer, float | None] = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}
@@ -37,17 +41,18 @@ TURNED: dict[Answer, Answer] = {"first": "second", "second": "first", "tie": "ti
 UNREAD, FAILED = "unread", "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Ask:
-    """One request, and which question it belongs to."""
+    """A request that the store has no answer to, and which question it belongs to."""
 
     question: int
     swapped: bool
     vote: int
-    request: ChatRequest
     key: str
-    again: bool = False
-    """True for the follow-up to an answer that could not be read."""
+    texts: tuple[str, str]
+    """As they are shown."""
+    unread: str | None = None
+    """Of a follow-up: the answer that could not be read."""
 
 
 @dataclass
@@ -69,6 +74,10 @@ class _Pending:
 
     missing: int
     said: list[Said] = field(default_factory=list)
+
+    def add(self, said: Said) -> None:
+        self.said.append(said)
+        self.missing -= 1
 
 
 class LanguageModelAnnotator:
@@ -106,6 +115,10 @@ class LanguageModelAnnotator:
         self._store = store
         self._params = params
         self._choices = choices
+        self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
+        self._parse = lru_cache(REMEMBERED)(partial(parse_answer, answer_format=prompt.answer))
+        orders = (False, True) if params.both_orders else (False,)
+        self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
 
     @property
     def usage(self) -> dict[str, int]:
@@ -126,46 +139,64 @@ class LanguageModelAnnotator:
             yield from self._block(block)
 
     def _block(self, questions: Sequence[Question]) -> Iterator[Judgement]:
-        orders = (False, True) if self._params.both_orders else (False,)
-        pending = [_Pending(len(orders) * self._params.votes) for _ in questions]
-        asks: Iterable[_Ask] = (
-            self._ask(number, question, swapped, vote)
-            for number, question in enumerate(questions)
-            for swapped in orders
-            for vote in range(self._params.votes)
-        )
+        pending = [_Pending(len(self._ways)) for _ in questions]
         done = 0
-        while True:
-            unread: list[_Ask] = []
+
+        def settled() -> Iterator[Judgement]:
+            nonlocal done
+            while done < len(pending) and not pending[done].missing:
+                done += 1
+                yield self._judgement(pending[done - 1].said)
+
+        asks = self._recall(questions, pending)
+        yield from settled()
+        while asks:
+            follow_ups: list[_Ask] = []
             for ask, answer in self._answers(asks):
-                said = self._read(ask, answer)
-                if said.verdict == UNREAD and not ask.again:
+                said = self._read(ask.swapped, ask.vote, ask.key, answer)
+                if said.verdict == UNREAD and ask.unread is None:
                     assert isinstance(answer, Reply)
-                    unread.append(self._follow_up(ask, answer))
+                    follow_ups.append(self._follow_up(ask, answer.text))
                     continue
-                here = pending[ask.question]
-                here.said.append(said)
-                here.missing -= 1
-                while done < len(pending) and not pending[done].missing:
-                    yield self._judgement(pending[done].said)
-                    done += 1
-            if not unread:
-                return
-            asks = unread
+                pending[ask.question].add(said)
+                yield from settled()
+            asks = follow_ups
 
-    def _ask(self, number: int, question: Question, swapped: bool, vote: int) -> _Ask:
-        texts = (question.second, question.first) if swapped else (question.first, question.second)
-        messages = self._prompt.messages(*texts, self._room, self._params.goal)
-        drawn = Sampling(self._sampling.temperature, self._sampling.top_p, self._sampling.max_tokens, vote or None)
-        request = ChatRequest(messages, drawn, self._choices, self._prompt.schema)
-        return _Ask(number, swapped, vote, request, request.digest(self._model.identity))
+    def _recall(self, questions: Sequence[Question], pending: Sequence[_Pending]) -> list[_Ask]:
+        """Take what the store has; return what is to be asked."""
+        shown = [
+            (question.second, question.first) if swapped else (question.first, question.second)
+            for question in questions
+            for swapped, _ in self._ways
+        ]
+        keys = [self._keys.of(*texts, vote) for texts, (_, vote) in zip(shown, cycle(self._ways))]
+        stored = self._store.get(keys)
+        asks = []
+        for place, (key, texts, (swapped, vote)) in enumerate(zip(keys, shown, cycle(self._ways))):
+            number = place // len(self._ways)
+            reply = stored.get(key)
+            if reply is None:
+                asks.append(_Ask(number, swapped, vote, key, texts))
+                continue
+            self._usage.cached += 1
+            said = self._read(swapped, vote, key, reply)
+            if said.verdict == UNREAD:
+                asks.append(self._follow_up(_Ask(number, swapped, vote, key, texts), reply.text))
+            else:
+                pending[number].add(said)
+        return asks
 
-    def _follow_up(self, ask: _Ask, reply: Reply) -> _Ask:
+    def _request(self, ask: _Ask) -> ChatRequest:
+        """Put a question in words."""
+        messages = self._prompt.messages(*ask.texts, self._room, self._params.goal)
+        if ask.unread is not None:
+            messages = self._prompt.follow_up(messages, ask.unread)
+        drawn = replace(self._sampling, seed=ask.vote or None)
+        return ChatRequest(messages, drawn, self._choices, self._prompt.schema, ask.key)
+
+    def _follow_up(self, ask: _Ask, answer: str) -> _Ask:
         """Ask once more, in the same conversation."""
-        before = ask.request
-        messages = self._prompt.follow_up(before.messages, reply.text)
-        request = ChatRequest(messages, before.sampling, before.choices, before.schema)
-        return _Ask(ask.question, ask.swapped, ask.vote, request, request.digest(self._model.identity), again=True)
+        return replace(ask, key=self._keys.follow_up(ask.key, answer), unread=answer)
 
     def _answers(self, asks: Iterable[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure]]:
         """Yield the answer to each request as it comes: from the store, from the model, or from another process."""
@@ -173,16 +204,16 @@ class LanguageModelAnnotator:
         waiting: dict[str, list[_Ask]] = {}
         ready: deque[tuple[_Ask, Reply | Failure]] = deque()
         elsewhere: list[_Ask] = []
-        sent: dict[int, _Ask] = {}
+        sent: dict[int, tuple[_Ask, ChatRequest]] = {}
         some = list(islice(stream, LOOK_AHEAD))
 
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
             nonlocal some
             while some and len(ready) < BLOCK:
-                keys = list(dict.fromkeys(ask.key for ask in some))
-                stored = self._store.get(keys)
-                mine = self._store.claim([key for key in keys if key not in stored and key not in waiting])
+                new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
+                mine = self._store.claim(new)
+                stored = self._store.get([key for key in new if key not in mine])
                 waiting.update((key, []) for key in mine)
                 to_ask: list[_Ask] = []
                 for ask in some:
@@ -197,15 +228,16 @@ class LanguageModelAnnotator:
                         elsewhere.append(ask)
                 some = list(islice(stream, LOOK_AHEAD))
                 for ask in to_ask:
-                    sent[len(sent)] = ask
-                    yield ask.request
+                    request = self._request(ask)
+                    sent[next(numbers)] = ask, request
+                    yield request
 
         try:
             while some or elsewhere:
-                sent.clear()
+                numbers = count()
                 for number, answer in self._model.ask(to_send()):
-                    ask = sent[number]
-                    self._keep(ask, answer)
+                    ask, request = sent.pop(number)
+                    self._keep(request, answer)
                     yield from ((each, answer) for each in waiting.pop(ask.key))
                     while ready:
                         yield ready.popleft()
@@ -217,32 +249,33 @@ class LanguageModelAnnotator:
         finally:
             self._store.release(waiting)
 
-    def _keep(self, ask: _Ask, answer: Reply | Failure) -> None:
+    def _keep(self, request: ChatRequest, answer: Reply | Failure) -> None:
         self._usage.calls += 1
         if isinstance(answer, Failure):
             self._usage.failures += 1
-            self._store.release([ask.key])
+            self._store.release([request.key])
             return
         self._usage.input_tokens += answer.input_tokens or 0
         self._usage.output_tokens += answer.output_tokens or 0
-        self._store.put(Exchange(ask.key, self._model.identity, ask.request, answer))
+        identity, prompt = self._model.identity, self._prompt
+        self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest))
 
-    def _read(self, ask: _Ask, answer: Reply | Failure) -> Said:
+    def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if isinstance(answer, Failure):
-            return Said(ask.swapped, ask.vote, FAILED, None, "")
-        p: float | None
-        if answer.logprobs is not None and ask.request.choices:
-            p = exp(answer.logprobs[ask.request.choices[0]])
+            return Said(swapped, vote, FAILED, None, "")
+        if answer.logprobs is not None and self._choices:
+            p = exp(answer.logprobs[self._choices[0]])
             verdict: Answer | None = "first" if p > 0.5 else "second" if p < 0.5 else "tie"
+            shown: float | None = p
         else:
-            verdict = parse_answer(answer.text, self._prompt.answer)
-            p = None if verdict is None else P_FIRST[verdict]
+            verdict = self._parse(answer.text)
+            shown = None if verdict is None else P_FIRST[verdict]
         if verdict is None:
-            return Said(ask.swapped, ask.vote, UNREAD, None, ask.key)
-        if ask.swapped:
-            verdict, p = TURNED[verdict], None if p is None else 1 - p
-        return Said(ask.swapped, ask.vote, verdict, p, ask.key)
+            return Said(swapped, vote, UNREAD, None, key)
+        if swapped:
+            verdict, shown = TURNED[verdict], None if shown is None else 1 - shown
+        return Said(swapped, vote, verdict, shown, key)
 
     def _judgement(self, said: list[Said]) -> Judgement:
         answers = tuple(sorted(said, key=lambda one: (one.swapped, one.vote)))
