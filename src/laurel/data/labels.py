@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,9 @@ from laurel.data.preferences import (
 GROUP_ROWS = 65_536
 """Rows of a row group."""
 AT_ONCE = 4096
-"""Judgements that are kept as objects before they become rows."""
+"""Labels that are collected before they become rows."""
+
+_Columns = dict[str, list[Any]]
 
 
 class Answer(Protocol):
@@ -84,31 +85,47 @@ class LabelWriter:
         """How many pairs have each status, those that none has included; complete once the writer is closed."""
         self._files = _Files(path)
         self._sampler, self._seed, self._annotator = sampler, seed, annotator
-        self._first: list[int] = []
-        self._second: list[int] = []
-        self._judgements: list[Judged] = []
+        self._pairs: _Columns = {name: [] for name in ("first", "second")}
+        self._labels: _Columns = {name: [] for name in ("p_first", "status", "votes", "swap_consistent")}
+        self._answers: _Columns = {name: [] for name in ANSWERS_SCHEMA.names}
 
     def add(self, first: int, second: int, judgement: Judged) -> None:
         """Write what was said about the next pair."""
-        self._first.append(first)
-        self._second.append(second)
-        self._judgements.append(judgement)
-        if len(self._judgements) == AT_ONCE:
+        pairs, labels = self._pairs, self._labels
+        number = len(pairs["first"])
+        pairs["first"].append(first)
+        pairs["second"].append(second)
+        labels["p_first"].append(np.nan if judgement.p_first is None else judgement.p_first)
+        labels["status"].append(judgement.status)
+        labels["votes"].append(judgement.votes)
+        labels["swap_consistent"].append(-1 if judgement.swap_consistent is None else int(judgement.swap_consistent))
+        answers = self._answers
+        for said in judgement.answers:
+            answers["pair"].append(number)
+            answers["swapped"].append(said.swapped)
+            answers["vote"].append(said.vote)
+            answers["verdict"].append(said.verdict)
+            answers["p_first"].append(said.p_first)
+            answers["response"].append(said.key)
+        if number + 1 == AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
-        pairs = Pairs(
-            np.array(self._first, dtype=np.int64), np.array(self._second, dtype=np.int64), self._sampler, self._seed
+        first, second = (np.array(numbers, dtype=np.int64) for numbers in self._pairs.values())
+        preferences = Preferences(
+            p_first=np.array(self._labels["p_first"], dtype=np.float64),
+            status=np.array(self._labels["status"], dtype=np.str_),
+            votes=np.array(self._labels["votes"], dtype=np.int32),
+            swap_consistent=np.array(self._labels["swap_consistent"], dtype=np.int8),
+            annotator=self._annotator,
         )
-        preferences = Preferences.of(self._judgements, self._annotator)
         for status, count in preferences.status_counts().items():
             self.statuses[status] += count
-        self._files.write(
-            _pairs_table(pairs),
-            _preferences_table(preferences),
-            _answers_table([judgement.answers for judgement in self._judgements]),
-        )
-        self._first, self._second, self._judgements = [], [], []
+        answers = pa.table(self._answers, schema=ANSWERS_SCHEMA) if self._answers["pair"] else None
+        pairs = Pairs(first, second, self._sampler, self._seed)
+        self._files.write(_pairs_table(pairs), _preferences_table(preferences), answers)
+        for column in (*self._pairs.values(), *self._labels.values(), *self._answers.values()):
+            column.clear()
 
     def __enter__(self) -> LabelWriter:
         return self
@@ -196,22 +213,6 @@ def _preferences_table(preferences: Preferences) -> pa.Table:
         "annotator": _repeated(preferences.annotator, len(preferences)),
     }
     return pa.table(columns, schema=PREFERENCES_SCHEMA)
-
-
-def _answers_table(answers: Sequence[Sequence[Answer]]) -> pa.Table | None:
-    """Return the single answers about each pair; None where there are none."""
-    said = list(chain.from_iterable(answers))
-    if not said:
-        return None
-    columns = {
-        "pair": np.repeat(np.arange(len(answers), dtype=np.int32), [len(some) for some in answers]),
-        "swapped": [one.swapped for one in said],
-        "vote": pa.array([one.vote for one in said], pa.int32()),
-        "verdict": [one.verdict for one in said],
-        "p_first": pa.array([one.p_first for one in said], pa.float64()),
-        "response": [one.key for one in said],
-    }
-    return pa.table(columns, schema=ANSWERS_SCHEMA)
 
 
 def _repeated(text: str, times: int) -> pa.Array:

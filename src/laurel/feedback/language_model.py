@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from itertools import count, cycle, islice
+from itertools import count, islice
 from math import exp
 from time import sleep
 from typing import TYPE_CHECKING
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 BLOCK = 4096
 """Questions that are worked on together; memory does not grow with their number."""
+LOOK_UP = 512
+"""Questions that are looked up in the store at a time."""
 LOOK_AHEAD = 128
-"""Requests that are looked up in the store at a time."""
+"""Requests that are claimed at a time, so that several processes share a block."""
 REMEMBERED = 1024
 """Answers whose meaning is remembered, for models repeat themselves."""
 POLL_SECONDS = 0.5
@@ -50,9 +52,12 @@ class _Ask:
     vote: int
     key: str
     texts: tuple[str, str]
-    """As they are shown."""
     unread: str | None = None
     """Of a follow-up: the answer that could not be read."""
+
+    def after(self, unread: str, keys: QuestionKeys) -> _Ask:
+        """Return the follow-up: asking once more, in the same conversation."""
+        return replace(self, key=keys.follow_up(self.key, unread), unread=unread)
 
 
 @dataclass
@@ -73,7 +78,7 @@ class _Pending:
     """A question whose answers come in."""
 
     missing: int
-    said: list[Said] = field(default_factory=list)
+    said: list[Said]
 
     def add(self, said: Said) -> None:
         self.said.append(said)
@@ -135,11 +140,41 @@ class LanguageModelAnnotator:
             RefusedError: the model cannot be asked; all answers that came are kept.
         """
         stream = iter(questions)
-        while block := list(islice(stream, BLOCK)):
-            yield from self._block(block)
+        while some := list(islice(stream, min(LOOK_UP, BLOCK))):
+            pending: list[_Pending] = []
+            asks = self._recall(some, pending)
+            while asks and len(pending) < BLOCK and (some := list(islice(stream, LOOK_UP))):
+                asks += self._recall(some, pending)
+            yield from self._settle(pending, asks)
 
-    def _block(self, questions: Sequence[Question]) -> Iterator[Judgement]:
-        pending = [_Pending(len(self._ways)) for _ in questions]
+    def _recall(self, questions: Sequence[Question], pending: list[_Pending]) -> list[_Ask]:
+        """Add questions to those that are pending, with the answers that the store has; return what is to be asked."""
+        key_of = self._keys.of
+        keys = [
+            key_of(second, first, vote) if swapped else key_of(first, second, vote)
+            for first, second in questions
+            for swapped, vote in self._ways
+        ]
+        stored = self._store.get(keys)
+        asks = []
+        each_key = iter(keys)
+        for number, (first, second) in enumerate(questions, len(pending)):
+            said: list[Said] = []
+            for (swapped, vote), key in zip(self._ways, each_key, strict=False):
+                reply = stored.get(key)
+                if reply is None:
+                    asks.append(_Ask(number, swapped, vote, key, (first, second)))
+                    continue
+                self._usage.cached += 1
+                said.append(self._read(swapped, vote, key, reply))
+                if said[-1].verdict == UNREAD:
+                    said.pop()
+                    asks.append(_Ask(number, swapped, vote, key, (first, second)).after(reply.text, self._keys))
+            pending.append(_Pending(len(self._ways) - len(said), said))
+        return asks
+
+    def _settle(self, pending: Sequence[_Pending], asks: list[_Ask]) -> Iterator[Judgement]:
+        """Ask what is to be asked, and yield the judgements on all that is pending, in order."""
         done = 0
 
         def settled() -> Iterator[Judgement]:
@@ -148,7 +183,6 @@ class LanguageModelAnnotator:
                 done += 1
                 yield self._judgement(pending[done - 1].said)
 
-        asks = self._recall(questions, pending)
         yield from settled()
         while asks:
             follow_ups: list[_Ask] = []
@@ -156,47 +190,20 @@ class LanguageModelAnnotator:
                 said = self._read(ask.swapped, ask.vote, ask.key, answer)
                 if said.verdict == UNREAD and ask.unread is None:
                     assert isinstance(answer, Reply)
-                    follow_ups.append(self._follow_up(ask, answer.text))
+                    follow_ups.append(ask.after(answer.text, self._keys))
                     continue
                 pending[ask.question].add(said)
                 yield from settled()
             asks = follow_ups
 
-    def _recall(self, questions: Sequence[Question], pending: Sequence[_Pending]) -> list[_Ask]:
-        """Take what the store has; return what is to be asked."""
-        shown = [
-            (question.second, question.first) if swapped else (question.first, question.second)
-            for question in questions
-            for swapped, _ in self._ways
-        ]
-        keys = [self._keys.of(*texts, vote) for texts, (_, vote) in zip(shown, cycle(self._ways))]
-        stored = self._store.get(keys)
-        asks = []
-        for place, (key, texts, (swapped, vote)) in enumerate(zip(keys, shown, cycle(self._ways))):
-            number = place // len(self._ways)
-            reply = stored.get(key)
-            if reply is None:
-                asks.append(_Ask(number, swapped, vote, key, texts))
-                continue
-            self._usage.cached += 1
-            said = self._read(swapped, vote, key, reply)
-            if said.verdict == UNREAD:
-                asks.append(self._follow_up(_Ask(number, swapped, vote, key, texts), reply.text))
-            else:
-                pending[number].add(said)
-        return asks
-
     def _request(self, ask: _Ask) -> ChatRequest:
         """Put a question in words."""
-        messages = self._prompt.messages(*ask.texts, self._room, self._params.goal)
+        shown = ask.texts[::-1] if ask.swapped else ask.texts
+        messages = self._prompt.messages(*shown, self._room, self._params.goal)
         if ask.unread is not None:
             messages = self._prompt.follow_up(messages, ask.unread)
         drawn = replace(self._sampling, seed=ask.vote or None)
         return ChatRequest(messages, drawn, self._choices, self._prompt.schema, ask.key)
-
-    def _follow_up(self, ask: _Ask, answer: str) -> _Ask:
-        """Ask once more, in the same conversation."""
-        return replace(ask, key=self._keys.follow_up(ask.key, answer), unread=answer)
 
     def _answers(self, asks: Iterable[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure]]:
         """Yield the answer to each request as it comes: from the store, from the model, or from another process."""
@@ -278,25 +285,20 @@ class LanguageModelAnnotator:
         return Said(swapped, vote, verdict, shown, key)
 
     def _judgement(self, said: list[Said]) -> Judgement:
-        answers = tuple(sorted(said, key=lambda one: (one.swapped, one.vote)))
-        labels = [one.p_first for one in answers if one.p_first is not None]
+        answers = tuple(sorted(said))  # by order, and by vote
+        sums, numbers = [0.0, 0.0], [0, 0]
+        for one in answers:
+            if one.p_first is not None:
+                sums[one.swapped] += one.p_first
+                numbers[one.swapped] += 1
+        labels = sum(numbers)
         if not labels:
             verdicts = {one.verdict for one in answers}
             if "abstain" in verdicts:
                 return Judgement("abstain", None, len(answers), None, answers)
             return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
-        p = sum(labels) / len(labels)
+        p = sum(sums) / labels
         tie = abs(p - 0.5) <= self._params.tie_band
-        return Judgement("tie" if tie else "ok", 0.5 if tie else p, len(labels), _consistent(answers), answers)
-
-
-def _consistent(answers: Sequence[Said]) -> bool | None:
-    """Tell whether both orders came to the same side; None where one of them came to none."""
-    sides = []
-    for swapped in (False, True):
-        labels = [one.p_first for one in answers if one.swapped == swapped and one.p_first is not None]
-        if not labels:
-            return None
-        mean = sum(labels) / len(labels)
-        sides.append((mean > 0.5) - (mean < 0.5))
-    return sides[0] == sides[1]
+        sides = [(2 * total > number) - (2 * total < number) for total, number in zip(sums, numbers, strict=True)]
+        consistent = sides[0] == sides[1] if all(numbers) else None
+        return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)

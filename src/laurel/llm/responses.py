@@ -106,15 +106,17 @@ class ResponseStore:
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the answers that are there, by key."""
-        columns = "key, text, logprobs, input_tokens, output_tokens, finish_reason, seconds"
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, key"  # as of Reply
         found: dict[str, Reply] = {}
         with self._explained():
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
                 query = f"SELECT {columns} FROM responses WHERE key IN ({marks})"  # noqa: S608  marks alone
-                for key, text, logprobs, *rest in self._connection.execute(query, some):
-                    found[key] = Reply(text, None if logprobs is None else json.loads(logprobs), *rest)
+                for row in self._connection.execute(query, some):
+                    reply = Reply._make(row[:-1])
+                    told = row[1]
+                    found[row[-1]] = reply if told is None else reply._replace(logprobs=json.loads(told))
         return found
 
     def claim(self, keys: Sequence[str]) -> set[str]:
