@@ -35,12 +35,14 @@ def annotate(
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
             there is no answer). Metadata: pairs and how many are ok, tie, abstain, parse_failed, api_failed.
     """
+    import os
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import RESPONSES, step, written
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
     with step(name, **sections) as params, written(preferences) as output:
-        stage.run(params, Path(captions.path), output=output, shard=share)
+        kept = os.environ.get(RESPONSES)
+        stage.run(params, Path(captions.path), output=output, shard=share, responses=Path(kept) if kept else None)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kfp import dsl
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
+RESPONSES = "LAUREL_RESPONSES"
+"""Folder in which language models' answers outlive a step."""
 BEGUN, DONE, FAILED = "begun", "done", "failed"
 NOT_USED: Mapping[str, Any] = {
     "collect": {"steps": 1},

@@ -9,14 +9,15 @@ runs. The sections of params.yaml are arguments of a run, each step takes those 
 dvc.yaml: so a change reruns what it touches, and the rest comes from KFP's cache.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kfp import compiler, dsl
 
+import laurel.components
 from laurel import __version__
 from laurel.components import IMAGE
 from laurel.components.annotate import annotate as annotate_step
@@ -32,85 +33,12 @@ from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
-from laurel.params.pipeline import Accelerator
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
+from laurel.pipelines.machines import check_accelerators, resources
 
 NAME = "laurel"
 BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What a step's machine has."""
-
-    cpu: float
-    """Cores."""
-    memory: str
-    """E.g. "16G" or "512Mi"."""
-    accelerator: Accelerator | None = None
-    """Type; None is a machine without one."""
-    accelerators: int = 0
-    """How many."""
-
-
-DEFAULTS: Mapping[str, Resources] = {
-    "plan": Resources(1, "2G"),
-    "collect": Resources(4, "8G"),
-    "merge-trajectories": Resources(1, "4G"),
-    "caption": Resources(2, "8G"),
-    "annotate": Resources(4, "8G"),
-    "merge-preferences": Resources(1, "4G"),
-    "train-reward": Resources(4, "8G"),
-    "train-agents": Resources(8, "16G"),
-    "merge-agents": Resources(1, "4G"),
-    "evaluate": Resources(4, "8G"),
-    "finish": Resources(1, "2G"),
-}
-"""What each step has unless the parameters say otherwise: no accelerator anywhere."""
-
-
-def resources(params: Params) -> dict[str, Resources]:
-    """Return step -> what its machine has."""
-    found = dict(DEFAULTS)
-    for step, wanted in params.pipeline.resources.items():
-        default = DEFAULTS[step]
-        count = (1 if wanted.accelerators is None else wanted.accelerators) if wanted.accelerator else 0
-        found[step] = Resources(wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.accelerator, count)
-    return found
-
-
-GPU_USERS: Mapping[str, str] = {
-    "annotate": "annotate.embedding.device",
-    "train-reward": "reward.device",
-    "train-agents": "agent.device",
-}
-"""Steps that can use an accelerator -> the parameter that says whether they do."""
-
-
-def check_accelerators(params: Params) -> None:
-    """Refuse an accelerator that would be paid for and stand idle.
-
-    Raises:
-        ParamsError: a step has one and cannot use it, or is told not to.
-    """
-    for step, machine in resources(params).items():
-        if machine.accelerator is None:
-            continue
-        if step not in GPU_USERS:
-            raise ParamsError(
-                f"pipeline.resources.{step} asks for an accelerator, which this step cannot use; those that can are "
-                f"{', '.join(GPU_USERS)}."
-            )
-        *sections, last = GPU_USERS[step].split(".")
-        value: Any = params
-        for name in (*sections, last):
-            value = getattr(value, name)
-        if value == "cpu":
-            raise ParamsError(
-                f"pipeline.resources.{step} asks for an accelerator, but {GPU_USERS[step]} is cpu, so it would stand "
-                "idle. Set that to auto or cuda."
-            )
 
 
 def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]:
@@ -139,6 +67,16 @@ def _without_null(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_null(item) for key, item in value.items() if item is not None}
     return [_without_null(item) for item in value] if isinstance(value, list) else value
+
+
+def digest_of_sources() -> str:
+    """Return a digest of Laurel's own code, as it is: a commit does not say what has changed since."""
+    digest = hashlib.sha256()
+    for package in (laurel, laurel.components):
+        for folder in package.__path__:
+            for file in sorted(Path(folder).rglob("*.py")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
 
 
 def make_pipeline(

@@ -6,7 +6,6 @@ progress. Knows nothing about the stages but the lines by which a step says how 
 
 import builtins
 import contextlib
-import hashlib
 import io
 import logging
 import os
@@ -19,7 +18,6 @@ from typing import Literal, TextIO
 
 from kfp import local
 
-import laurel.components
 from laurel.components import IMAGE
 from laurel.components.step import BEGUN, DONE, FAILED, TRACKING_URI
 from laurel.data.directory import replace_directory
@@ -28,7 +26,7 @@ from laurel.params import Params
 from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
-from laurel.pipelines.definition import arguments, make_pipeline
+from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
 
 REPORTS, STEPS, LOG, CACHE = "reports", "steps", "pipeline.log", ".kfp_cache"
 
@@ -119,17 +117,7 @@ def _runner(
         with docker_runner(image, asked) as chosen:
             yield chosen
     else:
-        yield local.SubprocessRunner(use_venv=False), image, _digest_of_sources()
-
-
-def _digest_of_sources() -> str:
-    """Return a digest of Laurel's own code, as it is: a commit does not say what has changed since."""
-    digest = hashlib.sha256()
-    for package in (laurel, laurel.components):
-        for folder in package.__path__:
-            for file in sorted(Path(folder).rglob("*.py")):
-                digest.update(file.read_bytes())
-    return digest.hexdigest()
+        yield local.SubprocessRunner(use_venv=False), image, digest_of_sources()
 
 
 def _tracked_from_containers(params: Params) -> Params:

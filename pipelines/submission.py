@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from laurel import __version__
+from laurel.components.step import RESPONSES
 from laurel.errors import LaurelError, ParamsError
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
-from laurel.pipelines.definition import GPU_USERS, NAME, arguments
+from laurel.pipelines.definition import NAME, arguments, digest_of_sources
+from laurel.pipelines.machines import GPU_USERS, device_key
 from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, read_template, tasks
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches, check_parts
@@ -117,11 +119,12 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     planned = None
     if params and spec:
         found.remarks += _not_in_the_cloud(params)
+        variables.update(_chat_model(options, params, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, options, found)
     if found.problems or params is None or spec is None or planned is None:
         raise SubmissionError("\n".join(found.problems))
-    code_version = options.code_version or __version__
+    code_version = options.code_version or _code_of(options.image or "")
     return Submission(
         params=params,
         spec=completed(spec, variables, cache=options.cache),
@@ -132,6 +135,14 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         cluster_secrets=cluster_secrets,
         remarks=found.remarks,
     )
+
+
+def _code_of(image: str) -> str:
+    """Return what tells the code in an image: its digest, or else a digest of the code here, which it is made from.
+
+    A tag alone may stand for another image tomorrow, and the cache would not know.
+    """
+    return image.partition("@")[2] or digest_of_sources()
 
 
 def _check_names(options: Options, found: _Findings) -> None:
@@ -164,14 +175,14 @@ def _params(options: Options) -> Params:
     if count and not count.isdecimal():
         raise ParamsError(f"--gpu is {shown(options.gpu)}, but must be TYPE or TYPE:COUNT, e.g. --gpu L4:1")
     content = params.dump()
-    for step, device in GPU_USERS.items():
-        if step == "annotate" and params.annotate.annotator != "embedding":
+    for step in GPU_USERS:
+        if (device := device_key(params, step)) is None:
             continue  # it would stand idle
         machine = content["pipeline"]["resources"].setdefault(step, {})
         machine.update(accelerator=kind, accelerators=int(count or 1))
         *sections, last = device.split(".")
         section = reduce(getitem, sections, content)
-        section[last] = "auto" if section[last] == "cpu" else section[last]
+        section[last] = "cuda"  # where an image for the CPU says so at once; auto would leave the GPU idle
     try:
         return parse_params(content, "--gpu")
     except ParamsError as error:  # the same for each of the steps
@@ -225,6 +236,8 @@ def _check_machines(spec: Spec, options: Options, found: _Findings) -> None:
             )
         elif options.vertex:
             found.attempt(partial(check_count, task.name, by_name[kind], count))
+        if count > 1:
+            found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
 
 
 # -- the environment of the steps -----------------------------------------------------------------
@@ -247,6 +260,26 @@ def _variables(
             found.check(f"--secret {name}: must name a Kubernetes secret and a key in it, e.g. {name}=mlflow/password")
     found.check(_tracking(environment.get(TRACKING_URI, ""), {*variables, *in_cluster}, variables, found.remarks))
     return variables, in_cluster
+
+
+def _chat_model(options: Options, params: Params, named: set[str], found: _Findings) -> dict[str, str]:
+    """Check that the steps can reach the chat models that are asked; return what they need in their environment."""
+    asked = params.annotate
+    for server in asked.servers:
+        if forms.host_of(server) in forms.LOOPBACK:
+            found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
+    reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
+    for name in asked.api_keys:
+        if not {name, f"{PREFIX}{name}"} & named and not all(url.startswith("http://") for url in asked.servers or "-"):
+            found.check(f"annotate.openai needs the key {name} in the steps: add --secret {name}={reference}")
+    if not asked.keeps_responses:
+        return {}
+    if options.vertex:
+        return {RESPONSES: f"/gcs/{(options.bucket or '').removeprefix('gs://')}/responses"}
+    found.remarks.append(
+        "the model's answers are kept on the disk of the step alone: another attempt, or run, pays for them again."
+    )
+    return {}
 
 
 def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> str | None:

@@ -184,9 +184,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
     compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
-    compiling.add_argument(
-        "--cluster", action="store_true", help="for a cluster, where any GPU is nvidia.com/gpu; Vertex AI wants its type"
-    )
+    compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
     compiling.set_defaults(run=_compile_pipeline)
     running = _command(
         actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
@@ -273,7 +271,8 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
 
     params = load_params(options.params)
     definition = pipelines_module("definition")
-    definition.compile_pipeline(options.output, params, image=options.image or definition.IMAGE, cluster=options.cluster)
+    image = options.image or definition.IMAGE
+    definition.compile_pipeline(options.output, params, image=image, cluster=options.cluster)
     return say(f"{options.output}\n")
 
 

@@ -153,8 +153,10 @@ class Tracker:
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str]) -> Run:
         """Open a run below the stage's; the caller ends it with `finish`."""
-        nested = {"mlflow.parentRunId": parent.id, **self._tags(), **tags}
-        experiment = parent.client.get_run(parent.id).info.experiment_id
+        above = parent.client.get_run(parent.id)
+        upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
+        nested = {"mlflow.parentRunId": parent.id, **self._tags(), **upstream, **tags}
+        experiment = above.info.experiment_id
         return Run(parent.client, parent.client.create_run(experiment, tags=nested, run_name=name).info.run_id)
 
     @staticmethod

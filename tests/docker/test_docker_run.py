@@ -13,24 +13,10 @@ from typing import Any
 import pytest
 
 from laurel.data.directory import read_json, read_manifest
-from tiny_project import Project
+from tiny_project import UNTRACKED, Project
 
 pytestmark = pytest.mark.docker
 
-SMALL = {
-    "tracking.enabled": False,
-    "env.id": "FrozenLake-v1",
-    "collect.steps": 600,
-    "collect.n_envs": 4,
-    "collect.shard_steps": 250,
-    "annotate.n_pairs": 60,
-    "reward.ensemble": 2,
-    "reward.max_epochs": 3,
-    "agent.arms": ["preference", "random_policy", "extrinsic"],
-    "agent.steps": 256,
-    "evaluate.animation_steps": 2,
-    "evaluate.bootstrap": 20,
-}
 CORRIDOR = """
 import gymnasium as gym
 
@@ -67,8 +53,8 @@ gym.register("Corridor-v0", Corridor, max_episode_steps=20)
 """
 
 
-def begin(project: Project, image: str) -> subprocess.Popen[str]:
-    return project.start("pipeline", "run", "--runner", "docker", "--image", image, "--output", "out")
+def begin(project: Project, image: str, *options: str) -> subprocess.Popen[str]:
+    return project.start("pipeline", "run", "--runner", "docker", "--image", image, "--output", "out", *options)
 
 
 def containers() -> dict[str, str]:
@@ -82,11 +68,11 @@ def docker(*arguments: str) -> str:
     return done.stdout
 
 
-def wait_for(step: str, log: Path) -> str:
+def wait_for(step: str, log: Path, attempt: int = 1) -> str:
     """Return the container of a step whose own work has begun."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        if f"laurel step {step}" in (log.read_text() if log.exists() else ""):
+        if (log.read_text() if log.exists() else "").count(f"laurel step {step}: begun") == attempt:
             return containers()[step.replace("-", "_")]
         time.sleep(0.05)
     raise AssertionError(f"{step} has not begun")
@@ -104,15 +90,16 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, image: str) -> Ran:
-    """A run whose train-reward was killed, and the same command once more."""
-    project = Project.create(tmp_path_factory.mktemp("docker") / "p", SMALL)
+    """A run whose train-reward was killed in both attempts, and then resumed."""
+    project = Project.create(tmp_path_factory.mktemp("docker") / "p", UNTRACKED)
     out = project.path / "out"
-    running = begin(project, image)
-    docker("kill", wait_for("train-reward", out / "pipeline.log"))
+    running = begin(project, image, "--retries", "1")
+    for attempt in (1, 2):
+        docker("kill", wait_for("train-reward", out / "pipeline.log", attempt))
     _, stderr = running.communicate(timeout=120)
     first = running.returncode, stderr
     left = sorted(file.name for file in out.iterdir())
-    running = begin(project, image)
+    running = begin(project, image, "--resume")
     _, stderr = running.communicate(timeout=300)
     return Ran(project, first, left, (running.returncode, stderr))
 
@@ -126,21 +113,21 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
         f"What it said is in {log}. With --resume, what is done is not done again."
     )
     assert ran.left == ["pipeline.log", "steps"]
+    assert "finish: done (" in stderr
 
 
-def test_running_it_again(ran: Ran) -> None:
+def test_resuming_it(ran: Ran) -> None:
     code, stderr = ran.again
     assert code == 0, stderr
+    assert not any(f"{step}: begun" in stderr for step in ("collect", "caption", "annotate"))
     assert "train-agents extrinsic 0,1: done (" in stderr
     assert "KFP" not in stderr
     read_manifest(ran.project.path / "out" / "reports", "evaluate")
     assert not containers()
 
 
-def test_the_same_metrics_as_without_containers(ran: Ran, tmp_path: Path, warm_workers: None) -> None:
-    direct = Project.create(tmp_path, SMALL)
-    direct.run()
-    assert figures(ran.project.path / "out" / "reports") == figures(direct.output("evaluate"))
+def test_the_same_metrics_as_dvc_repro(ran: Ran, finished: Project) -> None:
+    assert figures(ran.project.path / "out" / "reports") == figures(finished.output("evaluate"))
 
 
 def figures(reports: Path) -> dict[str, Any]:
@@ -157,7 +144,7 @@ def test_files_are_the_callers(ran: Ran) -> None:
 
 def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
     """Of a pipeline whose environment is the user's own, in a file beside params.yaml."""
-    project = Project.create(tmp_path / "p", {**SMALL, "env.id": "corridor:Corridor-v0", "agent.steps": 1_000_000})
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "env.id": "corridor:Corridor-v0", "agent.steps": 1_000_000})
     (project.path / "corridor.py").write_text(CORRIDOR)
     running = begin(project, image)
     try:
@@ -175,7 +162,7 @@ def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
 
 
 def test_an_image_that_is_not_there(tmp_path: Path, image: str) -> None:
-    done = Project.create(tmp_path / "p", SMALL).laurel(
+    done = Project.create(tmp_path / "p", UNTRACKED).laurel(
         "pipeline", "run", "--runner", "docker", "--image", "laurel-python:never"
     )
     assert done.returncode == 2

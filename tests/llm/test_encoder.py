@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel, AutoTokenizer
 
 from laurel.errors import AnnotationError
 from laurel.llm import encoder as encoder_module
@@ -184,6 +185,32 @@ def test_a_model_of_another_size_than_its_weights(tiny: Path, tmp_path: Path) ->
     (tmp_path / "bert" / "config.json").write_text(json.dumps({**config, "vocab_size": 99}))
     with pytest.raises(AnnotationError, match="cannot be loaded: "):
         load_encoder(str(tmp_path / "bert"))
+
+
+@pytest.mark.parametrize(("mode", "place"), [("cls_token", 0), ("lasttoken", -1)])
+def test_tokens_become_a_vector_as_the_folder_says(tiny: Path, tmp_path: Path, mode: str, place: int) -> None:
+    folder = pooled_by(tmp_path, tiny, mode)
+    texts = ["key", "key door key"]  # the first is padded
+    vectors = load_encoder(str(folder)).encode(texts)
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    for text, vector in zip(texts, vectors, strict=True):
+        with torch.inference_mode():
+            hidden = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, place]
+        np.testing.assert_allclose(vector, (hidden / hidden.norm()).numpy(), atol=1e-5)
+
+
+def test_an_unknown_way_to_make_vectors(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(AnnotationError, match="it makes its vectors by max_tokens"):
+        load_encoder(str(pooled_by(tmp_path, tiny, "max_tokens")))
+
+
+def pooled_by(place: Path, model: Path, mode: str) -> Path:
+    folder = shutil.copytree(model, place / mode)
+    (folder / "1_Pooling").mkdir()
+    modes = {f"pooling_mode_{name}": name == mode for name in ("cls_token", "mean_tokens", "max_tokens", "lasttoken")}
+    settings = {"word_embedding_dimension": 32, **modes, "include_prompt": True}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    return folder
 
 
 def test_a_model_that_is_no_sentence_encoder(tiny: Path, tmp_path: Path) -> None:

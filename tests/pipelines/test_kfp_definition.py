@@ -15,7 +15,8 @@ from laurel.errors import DataError, ParamsError
 from laurel.params import Params, load_params, parse_params
 from laurel.params.pipeline import STEPS
 from laurel.pipelines.accelerators import ACCELERATORS, check_count
-from laurel.pipelines.definition import DEFAULTS, Resources, arguments, compile_pipeline, resources
+from laurel.pipelines.definition import arguments, compile_pipeline
+from laurel.pipelines.machines import DEFAULTS, Resources, resources
 from laurel.stages.merge_agents import branches
 from tiny_project import REPOSITORY
 

@@ -21,7 +21,7 @@ from laurel.errors import DataError
 from laurel.params import Params
 from laurel.stages import merge_agents
 from laurel.stages.merge_agents import Branch, branches
-from tiny_project import Project
+from tiny_project import UNTRACKED, Project
 
 SMALL = {
     "tracking.enabled": False,
@@ -66,7 +66,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """`laurel pipeline run` in a folder of its own."""
 
     def make(path: Path) -> None:
-        project = Project.create(path, SMALL)
+        project = Project.create(path, UNTRACKED)
         done = project.laurel("pipeline", "run", "--output", "out")
         assert done.returncode == 0, done.stderr
         (path / "stdout").write_text(done.stdout)
@@ -98,13 +98,13 @@ def figures(reports: Path) -> dict[str, Any]:
     return metrics
 
 
-def test_the_same_metrics(direct: Project, ran: Project) -> None:
-    assert figures(ran.path / "out" / "reports") == figures(direct.output("evaluate"))
+def test_the_same_metrics_as_dvc_repro(finished: Project, ran: Project) -> None:
+    assert figures(ran.path / "out" / "reports") == figures(finished.output("evaluate"))
 
 
-def test_the_same_agents(direct: Project, ran: Project) -> None:
+def test_the_same_agents(finished: Project, ran: Project) -> None:
     (merged,) = (ran.path / "out" / "steps").glob("*/merge-agents/agents")
-    whole = direct.output("train-agents")
+    whole = finished.output("train-agents")
     assert lasting(merged).keys() == lasting(whole).keys()
     assert read_manifest(merged)["params"] == read_manifest(whole)["params"]
     weights = sorted(file.relative_to(whole) for file in whole.rglob("*.safetensors"))
@@ -260,6 +260,8 @@ def test_a_branch(direct: Project) -> None:
 
 
 def test_a_step_that_fails(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
     project = Project.create(
         tmp_path / "p", {**SMALL, "annotate.scripted": {"abstain_rate": 1.0}, "tracking.enabled": True}
     )
@@ -276,6 +278,10 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     assert logged.parent == tmp_path / "p"
     (captions,) = (tmp_path / "p").rglob("captions")
     assert read_manifest(captions)["mlflow_run_id"]
+    client = MlflowClient(f"sqlite:///{logged}")
+    (experiment,) = client.search_experiments(filter_string="name = 'laurel'")
+    (run,) = client.search_runs([experiment.experiment_id], "tags.stage = 'pipeline'")
+    assert run.info.status == "FAILED"
 
     project.change({"tracking.enabled": False})
     again = project.laurel("pipeline", "run", "--output", "out", "--debug")

@@ -99,6 +99,24 @@ def test_one_thing_wrong_is_one_sentence(refused: Refused, option: str, value: s
         assert len(said) == 1
 
 
+CHAT = {"annotate.annotator": "openai", "annotate.openai": {"model": "m"}}
+
+
+def test_a_chat_model_needs_its_key(refused: Refused, project: Project) -> None:
+    project.change(CHAT)
+    assert refused() == [
+        "annotate.openai needs the key OPENAI_API_KEY in the steps: add --secret "
+        "OPENAI_API_KEY=projects/PROJECT/secrets/SECRET"
+    ]
+
+
+def test_a_chat_model_of_this_machine(refused: Refused, project: Project) -> None:
+    project.change({**CHAT, "annotate.openai": {"model": "m", "base_url": "http://localhost:8000/v1"}})
+    assert refused() == [
+        "annotate.openai.base_url is http://localhost:8000/v1, which is of this machine: the steps cannot reach it."
+    ]
+
+
 @pytest.mark.parametrize("option", ["--project", "--region", "--bucket", "--image"])
 def test_what_is_missing_is_named(refused: Refused, option: str) -> None:
     (said,) = refused(without=(option,))
@@ -151,7 +169,7 @@ def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pyte
     assert {row.split()[0] for row in err.splitlines() if "NVIDIA_L4" in row} == {"train-reward", "train-agents"}
     sections = json.loads(out)["body"]["runtimeConfig"]["parameterValues"]
     devices = (sections["annotate"]["embedding"]["device"], sections["reward"]["device"], sections["agent"]["device"])
-    assert devices == ("cpu", "cuda", "auto")
+    assert devices == ("cpu", "cuda", "cuda")
 
 
 @pytest.mark.parametrize("uri", ["https://me:hunter2@mlflow.example.org", "postgresql://me:hunter2@db/mlflow"])

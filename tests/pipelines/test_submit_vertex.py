@@ -63,6 +63,16 @@ def container(spec: dict[str, Any], step: str) -> dict[str, Any]:
     return spec["deploymentSpec"]["executors"][label]["container"]
 
 
+def test_answers_of_a_chat_model_are_kept_in_the_bucket(laurel: Laurel, google: VertexServer, project: Project) -> None:
+    project.change({"annotate.annotator": "openai", "annotate.openai": {"model": "m"}})
+    assert submit(laurel, "--secret", "OPENAI_API_KEY=projects/demo-project/secrets/key")[0] == 0
+    (sent,) = google.of("create")
+    for step in ("annotate", "evaluate"):
+        variables = {entry["name"]: entry["value"] for entry in container(sent.body["pipelineSpec"], step)["env"]}
+        assert variables["LAUREL_RESPONSES"] == "/gcs/demo-bucket/laurel/responses"
+        assert variables["LAUREL_SECRET_OPENAI_API_KEY"] == "projects/demo-project/secrets/key/versions/latest"
+
+
 # -- what is sent ---------------------------------------------------------------------------------
 def test_the_request_holds_what_was_asked_for(
     laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
@@ -75,7 +85,8 @@ def test_the_request_holds_what_was_asked_for(
         laurel, "--gpu", "T4:2", "--service-account", account, "--network", network, "--label", "team=rl",
         "--code-version", "abc123", "--secret", "MLFLOW_TRACKING_PASSWORD=projects/demo-project/secrets/mlflow",
     )  # fmt: skip
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.count(" asks for 2 accelerators and uses one of them.") == len(err.splitlines()) == 3
 
     (sent,) = google.of("create")
     assert sent.path == "/v1/projects/demo-project/locations/europe-west4/pipelineJobs"
@@ -96,7 +107,7 @@ def test_the_request_holds_what_was_asked_for(
     params = load_params(project.path / "params.yaml")
     expected = {**arguments(params), "code_version": "abc123"}
     for section in (expected["annotate"]["embedding"], expected["reward"], expected["agent"]):
-        section["device"] = "auto"  # that the accelerators do not stand idle
+        section["device"] = "cuda"  # that the accelerators do not stand idle
     assert body["runtimeConfig"]["parameterValues"] == expected
 
     spec = body["pipelineSpec"]

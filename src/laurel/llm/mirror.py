@@ -1,0 +1,119 @@
+"""Answers that outlive the disk they are kept on: each run leaves its own in a folder, and begins with everybody's.
+
+For steps whose disk goes with them. The folder may be a bucket that is mounted without locks: a store there is never
+opened, only copied, and a file is written by one run alone. Knows nothing about questions.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from laurel.errors import DataError
+from laurel.llm.responses import ResponseStore
+
+SECONDS = 60.0
+"""Between two copies while a run goes on: what a machine that vanishes takes with it at most."""
+PATTERN = "responses-*.db"
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Iterator[None]:
+    """Add the folder's answers to a store; copy to the folder what comes to it within the block.
+
+    Args:
+        path: of the store.
+        folder: made if need be; None does nothing.
+        seconds: between two copies.
+
+    Raises:
+        DataError: the folder cannot be read, or holds a store that is damaged or of another version; what came within
+            the block cannot be copied.
+    """
+    if folder is None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:
+        with _explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            _absorb(path, folder, Path(scratch))
+            copy = _Copy(path, folder / f"responses-{uuid.uuid4().hex}.db", Path(scratch))
+        ended = threading.Event()
+
+        def copy_now_and_then() -> None:
+            while not ended.wait(seconds):
+                try:
+                    copy.write()
+                except (OSError, sqlite3.Error) as error:  # the last copy, which must succeed, says more
+                    logger.warning("%s: answers could not be copied there (%s).", folder, error)
+
+        copying = threading.Thread(target=copy_now_and_then, name="copy answers", daemon=True)
+        copying.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            copying.join()
+            with _explained(folder):
+                copy.write()
+
+
+def _absorb(path: Path, folder: Path, scratch: Path) -> None:
+    """Add the answers of all stores in the folder."""
+    ResponseStore(path).close()
+    for file in sorted(folder.glob(PATTERN)):
+        here = shutil.copyfile(file, scratch / file.name)
+        ResponseStore(here).close()  # says what is wrong with it
+        with closing(sqlite3.connect(path)) as store:
+            store.execute("ATTACH ? AS other", (str(here),))
+            with store:
+                store.execute("INSERT OR IGNORE INTO responses SELECT * FROM other.responses")
+        here.unlink()
+
+
+class _Copy:
+    """Copies what a store did not hold at the beginning."""
+
+    def __init__(self, path: Path, target: Path, scratch: Path) -> None:
+        self._path, self._target = path, target
+        self._before, self._new = scratch / "before.db", scratch / "new.db"
+        self._written = 0
+        with closing(sqlite3.connect(path)) as store, closing(sqlite3.connect(self._before)) as before:
+            store.backup(before)
+
+    def write(self) -> None:
+        """Write a store of the new answers in place of the last copy; nothing where there are none."""
+        self._new.unlink(missing_ok=True)
+        ResponseStore(self._new).close()
+        with closing(sqlite3.connect(self._new)) as new:
+            new.execute("PRAGMA journal_mode = DELETE")  # a copied file must be whole without a log beside it
+            new.execute("ATTACH ? AS store", (str(self._path),))
+            new.execute("ATTACH ? AS before", (str(self._before),))
+            with new:
+                wanted = "key NOT IN (SELECT key FROM before.responses)"
+                new.execute(f"INSERT INTO responses SELECT * FROM store.responses WHERE {wanted}")  # noqa: S608
+            (count,) = new.execute("SELECT count(*) FROM main.responses").fetchone()
+        if count > self._written:
+            partial = self._target.with_name(f".{self._target.name}.partial")
+            shutil.copyfile(self._new, partial)
+            partial.replace(self._target)
+            self._written = count
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise DataError(
+            f"{folder}: answers cannot be kept there ({error}). See that it can be written to, or name another folder."
+        ) from None
