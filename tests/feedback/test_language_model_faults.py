@@ -50,7 +50,7 @@ class Teacher:
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
-        plans = [*PASSING * 6, *FATAL * 6]
+        plans = [*PASSING * 6, *[FATAL[0]] * 8, *[FATAL[1]] * 2]  # five given up in a row would stop the run
         plans += [""] * (PAIRS - len(plans))
         rng.shuffle(plans)
         self.faults = [(plan, rng.choice([plan, ""])) for plan in plans]
