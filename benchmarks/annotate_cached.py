@@ -127,7 +127,9 @@ def _fill(folder: Path, distinct: bool) -> None:
         key, text = next(rows())
         request = ChatRequest((Message("user", "as in the prompt"),))
         store.put(Exchange(key, Identity("m"), request, Reply(text, None, 300, 30)))
-    columns = "context, logprobs, input_tokens, output_tokens, finish_reason, seconds, asked_at, messages"
+    columns = (
+        "context, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at, messages"
+    )
     with sqlite3.connect(params.annotate.language_model.responses) as connection:
         insert = (
             f"INSERT OR IGNORE INTO responses (key, text, {columns}) "  # noqa: S608  names alone

@@ -58,13 +58,14 @@ GPU_USERS = ("annotate", "train-reward", "train-agents")
 
 def device_key(params: Params, step: str) -> str | None:
     """Return the parameter that says whether a step uses an accelerator; None where it cannot."""
-    match step, params.annotate.annotator:
-        case "train-reward", _:
+    match step:
+        case "train-reward":
             return "reward.device"
-        case "train-agents", _:
+        case "train-agents":
             return "agent.device"
-        case "annotate", "embedding" | "huggingface" as annotator:
-            return f"annotate.{annotator}.device"
+        case "annotate":
+            judges = {voter.annotator for voter in params.annotate.voters}
+            return next((f"annotate.{name}.device" for name in ("huggingface", "embedding") if name in judges), None)
     return None
 
 

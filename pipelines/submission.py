@@ -269,8 +269,13 @@ def _chat_model(options: Options, params: Params, named: set[str], found: _Findi
         if forms.host_of(server) in forms.LOOPBACK:
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
-    for name in asked.api_keys:
-        if not {name, f"{PREFIX}{name}"} & named and not all(url.startswith("http://") for url in asked.servers or "-"):
+    needing = {
+        voter.openai.api_key_env
+        for voter in asked.voters
+        if voter.annotator == "openai" and voter.openai and not (voter.openai.base_url or "").startswith("http://")
+    }
+    for name in sorted(needing):
+        if not {name, f"{PREFIX}{name}"} & named:
             found.check(f"annotate.openai needs the key {name} in the steps: add --secret {name}={reference}")
     if not asked.keeps_responses:
         return {}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
+
+from laurel.review_cli import add_review
 
 Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
+
+LEADERBOARD = Path("data/leaderboard")
 
 
 def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -> None:
@@ -18,5 +23,77 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
         command: makes a command of parent, name, summary and example.
         say: writes a result and returns the exit code.
     """
+    annotate.add_argument(
+        "--dry-run", action="store_true", help="say what would be asked and what that would cost, and ask nothing"
+    )
+    stage = annotate.get_default("run")
+    annotate.set_defaults(run=lambda options: say(_estimate(options)) if options.dry_run else stage(options))
     actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
-    del actions, command, say
+    add_review(actions, command, say)
+    probing = command(
+        actions,
+        "probe",
+        "Ask the annotator questions with known answers about the environment.",
+        "laurel annotate probe --params params.yaml",
+    )
+    probing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
+    probing.set_defaults(run=lambda options: say(_probe(options)))
+
+    comparing = command(
+        actions,
+        "compare",
+        "Have a grid of models, prompts and temperatures judge the same pairs, and see who is right.",
+        "laurel annotate compare --grid grid.yaml",
+    )
+    comparing.add_argument(
+        "--grid", type=Path, required=True, metavar="FILE", help="YAML: pairs, models, prompts, temperatures"
+    )
+    comparing.add_argument(
+        "--gold", type=Path, metavar="FILE", help="labels of a person; default: the environment's hand-written progress"
+    )
+    comparing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
+    comparing.add_argument(
+        "--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="default: data/captions"
+    )
+    comparing.add_argument("--output", type=Path, default=LEADERBOARD, metavar="DIR", help=f"default: {LEADERBOARD}")
+    comparing.set_defaults(run=lambda options: say(_compare(options)))
+
+
+def _compare(options: argparse.Namespace) -> str:
+    import logging
+    import sys
+
+    from laurel.params import load_params
+    from laurel.stages import compare
+    from laurel.tracking import configure
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    params = load_params(options.params)
+    configure(options.params.parent)
+    told = compare.run(params, options.captions, options.grid, options.output, gold=options.gold)
+    return f"{told}\nleaderboard: {options.output / 'leaderboard.md'}\n"
+
+
+def _probe(options: argparse.Namespace) -> str:
+    from laurel.envs import room_for
+    from laurel.feedback.annotator import make_annotator
+    from laurel.feedback.probe import ask, load_probe
+    from laurel.params import load_params
+    from laurel.seeding import derive_seed
+
+    params = load_params(options.params)
+    probe = load_probe(params.env.id)
+    room = room_for(params.env, with_action=params.caption.with_action)
+    annotator = make_annotator(params.annotate, room, derive_seed(params.seed, "annotate"))
+    findings = ask(annotator, probe)
+    used = ", ".join(f"{amount:,} {what.replace('_', ' ')}" for what, amount in annotator.usage.items())
+    action = ", whose captions name the action, which the questions do not" if room.with_action else ""
+    lines = [f"asked  {annotator.name}", f"about  {room.env_id}{action}", "", findings.table()]
+    return "\n".join([*lines, *([f"used   {used}"] if used else [])]) + "\n"
+
+
+def _estimate(options: argparse.Namespace) -> str:
+    from laurel.params import load_params
+    from laurel.stages import estimate_annotate
+
+    return estimate_annotate.run(load_params(options.params), options.captions)

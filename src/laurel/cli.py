@@ -13,6 +13,7 @@ from typing import Any
 
 from laurel import __version__
 from laurel.annotate_cli import add_actions
+from laurel.classics_cli import add_classics
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.pipeline_cli import add_commands, pipelines_module
@@ -155,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_pipeline(commands)
     add_prompt(commands, _command, say)
+    add_classics(commands, _command, say)
 
     example = "laurel export minari doorkey/random-v0 --output minari"
     summary = "Write data in other libraries' formats."

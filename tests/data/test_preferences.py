@@ -30,6 +30,7 @@ class Judgement:
     votes: int = 1
     swap_consistent: bool | None = None
     answers: tuple[Any, ...] = ()
+    members: tuple[Any, ...] = ()
 
 
 def judgements() -> st.SearchStrategy[Judgement]:

@@ -88,6 +88,21 @@ def test_reports(tmp_path: Path) -> None:
     assert "report.html" in text
 
 
+def test_the_quality_of_labels(tmp_path: Path) -> None:
+    share = {"value": 0.25, "ci95": [0.125, 0.4], "of": 1200}
+    compared = {"agreement": share, "pairs": 1300, "brier": 0.2, "calibration_error": 0.05, "calibration": []}
+    members = [{"annotator": f"model {i} " + "x" * 200, "parse_rate": share} for i in range(2)]
+    with output_directory(tmp_path / "p", stage="annotate", params={}) as out:
+        write_json(out.path / "quality.json", {"position_bias": share, "oracle": compared, "by": members, "answers": 9})
+        row = {"pair": [3], "first": ["a"], "second": ["b"], "status": ["ok"], "p_first": [1.0], "answer": ["2 it is"]}
+        pq.write_table(pa.table({**row, "vote": [0]}), out.path / "sample.parquet")
+    lines = [" ".join(line.split()) for line in described(tmp_path / "p").splitlines()]
+    assert "answers that named the text shown first 25.0% 12.5% to 40.0% 1,200 unbiased 50%" in lines
+    assert "Brier score against the environment's own progress 0.200 - 1,200 no idea 0.25" in lines
+    assert [line[:9] for line in lines if line.startswith("model ")] == ["model 0 x", "model 1 x"]
+    assert "3 ok 1 a b 2 it is" in lines
+
+
 def test_what_is_not_laurels_or_is_damaged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
         describe_directory(tmp_path / "none")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from laurel.data.directory import read_json, read_manifest
 from tiny_project import UNTRACKED, Project
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+from chat_server import chat_server, completion
+
 pytestmark = pytest.mark.docker
 
+QUICK = {"collect.steps": 600, "annotate.n_pairs": 60, "reward.max_epochs": 3, "agent.steps": 1_000_000}
+"""Up to training, of which there is no end."""
 CORRIDOR = """
 import gymnasium as gym
 
@@ -72,7 +80,8 @@ def wait_for(step: str, log: Path, attempt: int = 1) -> str:
     """Return the container of a step whose own work has begun."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        if (log.read_text() if log.exists() else "").count(f"laurel step {step}: begun") == attempt:
+        said = log.read_text() if log.exists() else ""
+        if len(re.findall(f"laurel step {step}( .*)?: begun", said)) >= attempt:
             return containers()[step.replace("-", "_")]
         time.sleep(0.05)
     raise AssertionError(f"{step} has not begun")
@@ -144,7 +153,7 @@ def test_files_are_the_callers(ran: Ran) -> None:
 
 def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
     """Of a pipeline whose environment is the user's own, in a file beside params.yaml."""
-    project = Project.create(tmp_path / "p", {**UNTRACKED, "env.id": "corridor:Corridor-v0", "agent.steps": 1_000_000})
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **QUICK, "env.id": "corridor:Corridor-v0"})
     (project.path / "corridor.py").write_text(CORRIDOR)
     running = begin(project, image)
     try:
@@ -154,11 +163,40 @@ def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
         _, stderr = running.communicate(timeout=60)
     finally:
         running.kill()
+        for left in containers().values():  # of a test that failed: they would train on
+            docker("kill", left)
     assert running.returncode == 130
     assert "the containers of this run were stopped" in stderr
     assert "Traceback" not in stderr
     assert not containers()
     assert not (project.path / "out" / "reports").exists()
+
+
+def test_a_chat_model_is_asked_from_a_container(tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its key, and answers that outlive the container: nothing is asked again without one."""
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-test")
+    keys = []
+
+    def choose(request: web.Request, _: Any) -> web.Response:
+        keys.append(request.headers["Authorization"])
+        return web.json_response(completion('{"analysis": "", "best_description": 1}'))
+
+    with chat_server() as server:
+        server.behave = choose
+        model = {"model": "m", "base_url": server.url}
+        chat = {"annotate.annotator": "openai", "annotate.openai": model}
+        project = Project.create(
+            tmp_path / "p",
+            {**UNTRACKED, **QUICK, **chat, "agent.steps": 256, "annotate.language_model.both_orders": False},
+        )
+        running = begin(project, image)
+        _, stderr = running.communicate(timeout=300)
+        assert "annotate: done" in stderr, stderr
+        asked = len(keys)
+        monkeypatch.chdir(project.path)
+        project.run("collect", "caption", "annotate")
+    assert 0 < asked == len(keys)
+    assert set(keys) == {"Bearer key-of-the-test"}
 
 
 def test_an_image_that_is_not_there(tmp_path: Path, image: str) -> None:

@@ -15,6 +15,23 @@ from laurel.evaluation.statistics import rank_agreement, summarise
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
 
+def answer(text, *, swapped=False, verdict="first"):
+    return {"swapped": swapped, "vote": 0, "verdict": verdict, "annotator": None, "answer": text}
+
+
+INJECTED = '</pre></main><script>alert("raw")</script>{{ 7 * 7 }} & "answer 1"'
+SAMPLE = [
+    {
+        "pair": 7, "first": "You <b>win</b>.", "second": "You lose.", "status": "ok", "p_first": 0.75,
+        "swap_consistent": False, "answers": [answer(INJECTED), answer("It is 2.", swapped=True, verdict="second")],
+    },
+    {
+        "pair": 9, "first": "a", "second": "b", "status": "api_failed", "p_first": None, "swap_consistent": None,
+        "answers": [answer(None, verdict="failed")],
+    },
+]  # fmt: skip
+
+
 class Page(HTMLParser):
     """Tags, ids and visible text; fails on tags that are not closed in order."""
 
@@ -69,7 +86,18 @@ def content(tables, vocabulary, tmp_path_factory):
             "tie": 376,
             "tokens": {"input": 12},
             "some_new_key": True,
+            "position_bias": {"value": 0.625, "ci95": [0.5, 0.75], "of": 64},
+            "oracle": {
+                "agreement": {"value": 0.9, "ci95": [0.8, 0.95], "of": 40},
+                "brier": 0.08,
+                "calibration_error": 0.02,
+            },
+            "by": [
+                {"annotator": f"judge <{i}>", "parse_rate": {"value": 1.0, "ci95": [0.9, 1.0], "of": 9}}
+                for i in range(2)
+            ],
         },
+        sample=SAMPLE,
         reward={
             "heldout_accuracy": 0.75,
             "baselines": {"similarity": 0.8125, "unknown": None},
@@ -133,6 +161,32 @@ def test_every_section_is_there(words_only):
         assert part in text, part
 
 
+def test_how_far_labels_can_be_trusted(words_only):
+    text = Page(render(words_only)).text
+    assert "answers that named the text shown first 62.5% 50.0% to 75.0% 64 answers unbiased 50%" in text
+    assert "agreement with the environment's own progress 90.0% 80.0% to 95.0% 40 pairs random 50%" in text
+    assert "measure judge <0> judge <1> answers that could be read 100.0% [90.0% to 100.0%]" in text
+    assert "position bias" not in text, "not again among the counts"
+    bare = dataclasses.replace(words_only, annotation={"annotator": "x", "pairs": 1}, sample=())
+    assert "can be trusted" not in Page(render(bare)).text
+
+
+def test_labelled_pairs_can_be_judged_by_a_person(words_only):
+    page = Page(render(words_only))
+    assert "2 labelled pairs, with what was answered" in page.text
+    assert "ok depends on the order 1 is better, 75% sure You <b>win</b>. You lose. 1 shown first → 1" in page.text
+    assert "2 shown first → 2 It is 2." in page.text
+    assert "api_failed no answer came a b 1 shown first → failed" in page.text
+
+
+def test_raw_answers_are_data(words_only):
+    page = Page(render(words_only))
+    assert INJECTED in page.text
+    assert "script" not in page.tags
+    assert "b" not in page.tags
+    assert page.tags.count("main") == 1
+
+
 def test_captions_are_data(words_only):
     page = Page(render(words_only))
     assert 'You pay $5 & $6 for <script>alert("x")</script> --> {{ 7 * 7 }}' in page.text
@@ -141,7 +195,8 @@ def test_captions_are_data(words_only):
 
 def test_parameters_can_be_copied_back(words_only):
     html = render(words_only)
-    block = html[html.index("<pre>") + 5 : html.index("</pre>")]
+    start = html.index("<pre>") + 5
+    block = html[start : html.index("</pre>", start)]
     assert yaml.safe_load(block) == words_only.params
 
 

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from laurel.envs import room_for
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import LONGEST, Prompt, load_prompt, names
 from laurel.llm.chat import Identity, Sampling
+from laurel.params import EnvParams
 
 TEMPLATE = """---
 answer: {answer}
@@ -61,7 +63,13 @@ class Run:
 
 def room(description: str = "A maze.", goal: str = "You reach the door.", anti_goal: str = "Nothing.") -> Any:
     return SimpleNamespace(
-        description=description, goal=goal, anti_goal=anti_goal, goals={}, with_action=True, env_id="Maze-v0"
+        description=description,
+        goal=goal,
+        anti_goal=anti_goal,
+        goals={},
+        example=None,
+        with_action=True,
+        env_id="Maze-v0",
     )
 
 
@@ -152,5 +160,6 @@ def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_every_packaged_prompt_has_keys(name: str) -> None:
-    keys = QuestionKeys(Identity("m"), load_prompt(name), room(), None, Sampling(), ())
+    real = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"), with_action=True)
+    keys = QuestionKeys(Identity("m"), load_prompt(name), real, None, Sampling(), ())
     assert keys.of("a", "b", 0) != keys.of("b", "a", 0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
+from typing import ClassVar
 
 import pytest
 from scipy.stats import binomtest
 
 from laurel.envs import room_for
 from laurel.errors import AnnotationError
-from laurel.feedback.probe import load_probe, probed_ids
+from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.probe import ask, has_probe, load_probe, probed_ids
 from laurel.params import EnvParams
 
 IDS = (
@@ -81,3 +84,100 @@ def test_what_is_no_answer_is_wrong() -> None:
 def test_an_environment_without_questions() -> None:
     with pytest.raises(AnnotationError, match=r"known answers for Pendulum-v1\. There are for Blackjack-v\*,"):
         load_probe("Pendulum-v1")
+
+
+# -- asking -------------------------------------------------------------------------------------------------------
+class Judge:
+    """Answers by a rule."""
+
+    name, simulated = "judge", True
+    usage: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, rule: Callable[[Question], Judgement]) -> None:
+        self.rule = rule
+        self.asked: list[Question] = []
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Nothing to get ready."""
+
+    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        for question in questions:
+            self.asked.append(question)
+            yield self.rule(question)
+
+
+ENV = "MiniGrid-DoorKey-5x5-v0"
+N = 10
+
+
+def knowing(question: Question) -> Judgement:
+    probe = load_probe(ENV)
+    known = dict(zip(probe.questions, probe.expected, strict=True))
+    if question in known:
+        return Judgement("ok", float(known[question] == "first"))
+    return Judgement("ok", float(known[Question(question.second, question.first)] == "second"))
+
+
+def inverse(question: Question) -> Judgement:
+    return Judgement("ok", 1.0 - (knowing(question).p_first or 0.0))
+
+
+def always(status: str, p_first: float | None) -> Callable[[Question], Judgement]:
+    return lambda _: Judgement(status, p_first)  # type: ignore[arg-type]
+
+
+def hesitant(question: Question) -> Judgement:
+    """Lean to the right side, but name the first more often than not."""
+    p = knowing(question).p_first
+    return Judgement("ok", 0.9 if p else 0.4)
+
+
+@pytest.mark.parametrize(
+    ("rule", "right", "given"),
+    [
+        (knowing, N, None),
+        (inverse, 0, None),
+        (always("ok", 1.0), 0, ("first", "second")),
+        (always("ok", 0.0), 0, ("second", "first")),
+        (always("tie", 0.5), 0, ("tie", "tie")),
+        (always("abstain", None), 0, ("abstain", "abstain")),
+        (always("api_failed", None), 0, ("api_failed", "api_failed")),
+        (hesitant, N, None),
+    ],
+    ids=["knowing", "inverse", "first", "second", "tie", "abstain", "failed", "hesitant"],
+)
+def test_judges_get_the_score_that_they_deserve(
+    rule: Callable[[Question], Judgement], right: int, given: tuple[str, str] | None
+) -> None:
+    judge = Judge(rule)
+    findings = ask(judge, load_probe(ENV))
+    assert (findings.score.right, findings.score.of) == (right, N)
+    assert len(set(judge.asked)) == len(judge.asked) == 2 * N, "each in both orders"
+    if given is not None:
+        assert {one.given for one in findings.answers} == {given}
+    assert sum(one.right for one in findings.answers) == right
+
+
+def test_one_order_is_enough_where_the_other_has_no_answer() -> None:
+    probe = load_probe(ENV)
+    rule = lambda q: knowing(q) if q in probe.questions else Judgement("parse_failed", None)  # noqa: E731
+    findings = ask(Judge(rule), probe)
+    assert findings.score.right == N
+    assert {one.given[1] for one in findings.answers} == {"parse_failed"}
+
+
+def test_the_table_says_what_was_wrong() -> None:
+    wrong = load_probe(ENV).questions[2]
+    findings = ask(Judge(lambda q: inverse(q) if {q.first, q.second} == {wrong.first, wrong.second} else knowing(q)),
+                   load_probe(ENV))  # fmt: skip
+    told = findings.table()
+    assert told.count("WRONG") == 1
+    assert "  3  WRONG  expected first, given second\n" in told
+    assert "9 of 10 right: 90% (95% interval 60% to 98%)" in told
+    assert all(len(line) <= 100 for line in told.splitlines())
+    assert all(question.first in told for question in load_probe(ENV).questions)
+
+
+def test_which_environments_have_questions() -> None:
+    assert has_probe(ENV)
+    assert not has_probe("Pendulum-v1")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -9,19 +10,21 @@ from scipy.stats import binomtest
 
 from laurel.envs import room_for
 from laurel.envs.base import Room
+from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
-from laurel.feedback.scripted import ScriptedAnnotator
+from laurel.feedback.scripted import TEACHERS, Faults, OracleUtility, ScriptedAnnotator
 from laurel.params import EnvParams
 from laurel.params.annotation import ScriptedParams
 from laurel.seeding import generator
 
 GOOD, BAD = "You reach the goal.", "You turn."
 MANY = 4000
+STEPS = [f"step {value}" for value in (-1, 0, 1, 2, 0.1, 0.2, 0.3)]
 
 
-def make(room: Room, seed: int = 0, **params: float) -> ScriptedAnnotator:
-    return ScriptedAnnotator(ScriptedParams(**params), room, seed)
+def make(room: Room, seed: int = 0, **params: object) -> ScriptedAnnotator:
+    return ScriptedAnnotator(ScriptedParams.model_validate(params), room, seed, STEPS)
 
 
 class Ladder(Room):
@@ -146,3 +149,118 @@ def test_without_an_oracle_there_is_nothing_to_judge_by() -> None:
     room = room_for(EnvParams(id="Pendulum-v1"))
     with pytest.raises(AnnotationError, match=r"annotate\.annotator: scripted .* Pendulum-v1 has none\. Use the embed"):
         make(room)
+
+
+# -- B-Pref's teachers (arXiv 2111.03026) --------------------------------------------------------------------------
+def segment(*values: float) -> str:
+    return collapse([f"step {value:g}" for value in values])
+
+
+def test_a_teacher_is_its_published_fault_alone() -> None:
+    assert set(TEACHERS) == {"oracle", "mistake", "skip", "equal", "myopic", "stochastic"}
+    for name, faults in TEACHERS.items():
+        assert Faults.of(ScriptedParams(teacher=name)) == faults  # type: ignore[arg-type]
+        others = [field for field in Faults.__slots__ if getattr(faults, field) != getattr(Faults(), field)]
+        assert len(others) == (name != "oracle")
+        assert f"{name} teacher" in make(Ladder(), teacher=name).name
+
+
+def test_a_rate_that_is_given_counts_for_any_teacher() -> None:
+    assert Faults.of(ScriptedParams(teacher="mistake", error_rate=0.0)) == Faults()
+    assert Faults.of(ScriptedParams(teacher="myopic", gamma=0.5, beta=2.0)) == Faults(gamma=0.5, beta=2.0)
+    assert Faults.of(ScriptedParams(error_rate=0.3, tie_band=1.0)) == Faults(error_rate=0.3, tie_band=1.0)
+
+
+def test_the_mistake_teacher_turns_a_tenth_around() -> None:
+    asked = questions()
+    judged = make(Ladder(), teacher="mistake").annotate(asked)
+    check_rate(sum(j.p_first != right(q) for j, q in zip(judged, asked, strict=True)), MANY, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "skipped"),
+    [((0, 0), (0,), True), ((0, 0.1), (0,), False), ((-1, 0), (2,), False), ((0,), (-1,), True), ((1, -1), (0,), True)],
+)
+def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
+    first: tuple[float, ...], second: tuple[float, ...], skipped: bool
+) -> None:
+    for texts in ((first, second), (second, first)):
+        (judged,) = make(Ladder(), teacher="skip").annotate([Question(segment(*texts[0]), segment(*texts[1]))])
+        assert (judged.status == "abstain") == skipped
+
+
+@pytest.mark.parametrize(
+    ("second", "band", "tie"),
+    [((0.3,), None, True), ((0.2,), None, True), ((0.1,), None, False), ((0.1,), 0.3, True), ((0.3, 0.1), 0.05, False)],
+)
+def test_the_equal_teacher_calls_alike_what_differs_little(
+    second: tuple[float, ...], band: float | None, tie: bool
+) -> None:
+    (judged,) = make(Ladder(), teacher="equal", tie_band=band).annotate([Question(segment(0.3), segment(*second))])
+    assert (judged == Judgement("tie", 0.5)) == tie
+
+
+def test_the_equal_teacher_looks_at_the_sum_and_not_at_the_last_steps() -> None:
+    question = Question(segment(1, 0, 0, 0), segment(0, 0, 0, 1))
+    assert next(make(Ladder(), teacher="equal", gamma=0.5).annotate([question])).status == "tie"
+    assert next(make(Ladder(), teacher="myopic", gamma=0.5).annotate([question])) == Judgement("ok", 0.0)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("values", [(1,), (1, 1, 1), (1, 0, 0, 2), (0.1, 0.1, 0.3, -1, -1, 0.1), ()])
+def test_the_myopic_utility_is_the_discounted_sum_over_the_steps(values: tuple[float, ...], gamma: float) -> None:
+    steps = len(values)
+    slow = sum(gamma ** (steps - t) * value for t, value in enumerate(values, start=1))
+    assert OracleUtility(Ladder(), STEPS)(segment(*values), gamma) == pytest.approx(slow, abs=1e-12)
+
+
+def test_the_myopic_teacher_minds_what_came_last() -> None:
+    early, late = segment(2, *[0] * 9), segment(*[0] * 9, 1)
+    assert next(make(Ladder()).annotate([Question(early, late)])).p_first == 1.0
+    assert next(make(Ladder(), teacher="myopic").annotate([Question(early, late)])).p_first == 0.0  # 2 * .9^9 = .77
+    assert next(make(Ladder(), teacher="myopic", gamma=0.95).annotate([Question(early, late)])).p_first == 1.0
+
+
+def test_the_same_steps_in_another_order_are_worth_the_same() -> None:
+    """To the last bit: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1, but neither is better."""
+    for gamma in (None, 1.0):
+        question = Question(segment(0.1, 0.2, 0.3, 0.1), segment(0.3, 0.1, 0.1, 0.2))
+        assert next(make(Ladder(), gamma=gamma).annotate([question])).status == "tie"
+
+
+@pytest.mark.parametrize(("beta", "better", "worse"), [(1.0, (1,), (0,)), (1.0, (1, 1), (0,)), (0.5, (2, 1), (0, 1))])
+def test_the_stochastic_teacher_draws_by_bradley_and_terry(
+    beta: float, better: tuple[float, ...], worse: tuple[float, ...]
+) -> None:
+    expected = 1 / (1 + math.exp(-beta * (sum(better) - sum(worse))))
+    for turned in (False, True):
+        texts = [segment(*worse), segment(*better)] if turned else [segment(*better), segment(*worse)]
+        asked = Question(*texts)
+        judged = [next(make(Ladder(), seed=s, teacher="stochastic", beta=beta).annotate([asked])) for s in range(1500)]
+        assert {j.status for j in judged} == {"ok"}
+        check_rate(sum(j.p_first == float(not turned) for j in judged), len(judged), expected)
+
+
+def test_the_stochastic_teacher_is_undecided_between_equals() -> None:
+    asked = [Question(f"{i} a 1", f"{i} b 1") for i in range(MANY)]
+    judged = list(make(Ladder(), teacher="stochastic").annotate(asked))
+    check_rate(sum(j.p_first == 1.0 for j in judged), MANY, 0.5)
+
+
+def test_draws_mistakes_and_sides_are_independent() -> None:
+    p = 1 / (1 + math.exp(-1))
+    asked = questions()
+    judged = make(Ladder(), teacher="stochastic", error_rate=0.2).annotate(asked)
+    rights = [j.p_first == right(q) for j, q in zip(judged, asked, strict=True)]
+    check_rate(sum(rights), MANY, 0.8 * p + 0.2 * (1 - p))
+
+
+def test_a_huge_difference_does_not_overflow() -> None:
+    asked = Question("good 1e308", "bad -1e308")
+    assert next(make(Ladder(), teacher="stochastic", beta=1e300).annotate([asked])) == Judgement("ok", 1.0)
+
+
+def test_steps_of_a_room_are_told_apart(door_key: Room) -> None:
+    utility = OracleUtility(door_key)
+    assert utility(collapse([GOOD, BAD, BAD, GOOD])) == 2.0
+    assert utility(collapse([GOOD, GOOD, BAD, BAD]), 0.5) == pytest.approx(0.5**2 + 0.5**3)

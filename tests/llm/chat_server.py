@@ -177,18 +177,24 @@ class ChatServer:
 def chat_server() -> Iterator[ChatServer]:
     """Run a server for the time of a block."""
     server = ChatServer()
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", server.handle)
+    with serving(app) as server.url:
+        yield server
+
+
+@contextmanager
+def serving(app: web.Application) -> Iterator[str]:
+    """Serve an application for the time of a block; yield its address up to and with the version."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", server.handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
-    async def start() -> None:
+    async def start() -> str:
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
 
     async def stop() -> None:
         await runner.cleanup()
@@ -197,9 +203,9 @@ def chat_server() -> Iterator[ChatServer]:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
-    asyncio.run_coroutine_threadsafe(start(), loop).result()
+    url = asyncio.run_coroutine_threadsafe(start(), loop).result()
     try:
-        yield server
+        yield url
     finally:
         asyncio.run_coroutine_threadsafe(stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from laurel.errors import DataError
+from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.chat import ChatRequest, Identity, Message, Reply
 from laurel.llm.mirror import PATTERN, mirrored
 from laurel.llm.responses import Exchange, ResponseStore
@@ -87,3 +88,19 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     kept = mirrored(tmp_path / "one.db", tmp_path / "file" / "kept")
     with pytest.raises(DataError, match="answers cannot be kept there"), kept:
         pass
+
+
+def test_a_batch_that_was_sent_is_known_to_the_next_run_until_it_is_answered(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    with mirrored(tmp_path / "one.db", folder):
+        ledger = BatchLedger(tmp_path / "one.db")
+        ledger.enter("t", "http://here/v1", "m", ["a", "b"])
+        ledger.created("t", "batch_7")
+    with mirrored(tmp_path / "two.db", folder):
+        ledger = BatchLedger(tmp_path / "two.db")
+        assert ledger.find(["a", "b"]) == {"a": "t", "b": "t"}
+        assert ledger.entry("t").batch == "batch_7"
+        put(tmp_path / "two.db", "a", "b")
+        ledger.forget(["a", "b"])
+    with mirrored(tmp_path / "three.db", folder):
+        assert BatchLedger(tmp_path / "three.db").waiting("http://here/v1", "m") == 0

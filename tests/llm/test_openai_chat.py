@@ -21,7 +21,7 @@ from chat_server import Bucket, ChatServer, chat_server, completion, problem, to
 
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
 from laurel.llm.limits import LearnedRate, Rate, Window, retry_after, seconds_of
-from laurel.llm.openai_chat import OpenAIChat
+from laurel.llm.openai_chat import OpenAIChat, read_key
 from laurel.params.annotation import OpenAIParams
 
 KEY = "sk-planted-4711-secret"
@@ -499,6 +499,6 @@ def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("VLLM_KEY", "k")
     at = {"model": "m", "base_url": "http://models.example:8000/v1"}
-    assert OpenAIChat(OpenAIParams(**at))._key() == ""
-    assert OpenAIChat(OpenAIParams(**at, api_key_env="VLLM_KEY"))._key() == "k"
-    assert OpenAIChat(OpenAIParams(model="m", base_url="http://localhost:8000/v1"))._key() == KEY
+    assert read_key(OpenAIParams(**at)) == ""
+    assert read_key(OpenAIParams(**at, api_key_env="VLLM_KEY")) == "k"
+    assert read_key(OpenAIParams(model="m", base_url="http://localhost:8000/v1")) == KEY

@@ -26,7 +26,7 @@ def exchanges(n: int) -> list[Exchange]:
     for i in range(n):
         system = Message("system", "You judge texts. " * 40)
         request = ChatRequest((system, Message("user", f"Which is better: “a{i}” or \ud800{i}?")), Sampling(seed=i % 2))
-        reply = Reply(f"Text {i} é", {"1": -0.5, "2": -1.0} if i % 2 else None, 10 + i, None, "stop", 0.25)
+        reply = Reply(f"Text {i} é", {"1": -0.5, "2": -1.0} if i % 2 else None, 10 + i, None, "stop", 0.25, 2)
         made.append(Exchange(f"{i:032x}", WHO, request, reply, "motif", "abc"))
     return made
 

@@ -68,14 +68,14 @@ def output_directory(
         output: the directory to make or replace.
         stage: who writes, for the manifest.
         params: the parameters that the content depends on.
-        inputs: name -> directory that the content was made from.
+        inputs: name -> directory, or file of the user's own, that the content was made from.
         resumable: keep what was written if the block fails, for the next call with the same params and inputs.
 
     Raises:
         DataError: the place cannot be written (full, read-only), or another process is writing it.
     """
     started = time.monotonic()
-    digests = {name: read_manifest(path)["digest"] for name, path in (inputs or {}).items()}
+    digests = {name: _digest_input(path) for name, path in (inputs or {}).items()}
     key = _digest_json({"stage": stage, "params": params, "inputs": digests, "version": __version__})[:12]
     partial = output.parent / f".{output.name}.{key}.partial"
     with ExitStack() as held:
@@ -160,6 +160,12 @@ def digest_directory(path: Path) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def _digest_input(path: Path) -> str:
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return str(read_manifest(path)["digest"])
 
 
 def _digest_json(content: Any) -> str:

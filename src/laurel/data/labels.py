@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from laurel.data.members import MEMBERS, MEMBERS_SCHEMA, read_members
 from laurel.data.parquet import ParquetWriter
 from laurel.data.preferences import (
     ANSWERS,
@@ -53,6 +54,8 @@ class Answer(Protocol):
     def p_first(self) -> float | None: ...
     @property
     def key(self) -> str: ...
+    @property
+    def annotator(self) -> str: ...
 
 
 class Judged(Protocol):
@@ -68,13 +71,16 @@ class Judged(Protocol):
     def swap_consistent(self) -> bool | None: ...
     @property
     def answers(self) -> Sequence[Answer]: ...
+    @property
+    def members(self) -> Sequence[tuple[str, Judged]]: ...
 
 
 class LabelWriter:
     """Writes the label of one pair after the other.
 
     Args:
-        path: directory to write pairs.parquet, preferences.parquet and, if there are any, answers.parquet into.
+        path: directory to write pairs.parquet, preferences.parquet and, if there are any, answers.parquet and
+            members.parquet into.
         sampler: how the pairs are drawn.
         seed: of the draw.
         annotator: who judges.
@@ -88,6 +94,7 @@ class LabelWriter:
         self._pairs: _Columns = {name: [] for name in ("first", "second")}
         self._labels: _Columns = {name: [] for name in ("p_first", "status", "votes", "swap_consistent")}
         self._answers: _Columns = {name: [] for name in ANSWERS_SCHEMA.names}
+        self._members: _Columns = {name: [] for name in MEMBERS_SCHEMA.names}
 
     def add(self, first: int, second: int, judgement: Judged) -> None:
         """Write what was said about the next pair."""
@@ -107,6 +114,15 @@ class LabelWriter:
             answers["verdict"].append(said.verdict)
             answers["p_first"].append(said.p_first)
             answers["response"].append(said.key)
+            answers["annotator"].append(said.annotator or self._annotator)
+        for name, vote in judgement.members:
+            members = self._members
+            members["pair"].append(number)
+            members["annotator"].append(name)
+            members["p_first"].append(vote.p_first)
+            members["status"].append(vote.status)
+            members["votes"].append(vote.votes)
+            members["swap_consistent"].append(vote.swap_consistent)
         if number + 1 == AT_ONCE:
             self._flush()
 
@@ -122,10 +138,12 @@ class LabelWriter:
         for status, count in preferences.status_counts().items():
             self.statuses[status] += count
         answers = pa.table(self._answers, schema=ANSWERS_SCHEMA) if self._answers["pair"] else None
+        members = pa.table(self._members, schema=MEMBERS_SCHEMA) if self._members["pair"] else None
         pairs = Pairs(first, second, self._sampler, self._seed)
-        self._files.write(_pairs_table(pairs), _preferences_table(preferences), answers)
-        for column in (*self._pairs.values(), *self._labels.values(), *self._answers.values()):
-            column.clear()
+        self._files.write(_pairs_table(pairs), _preferences_table(preferences), answers, members)
+        for columns in (self._pairs, self._labels, self._answers, self._members):
+            for column in columns.values():
+                column.clear()
 
     def __enter__(self) -> LabelWriter:
         return self
@@ -156,7 +174,10 @@ def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int
             preferences = read_preferences(share, stage)
             statuses.update(preferences.status_counts())
             files.write(
-                _pairs_table(read_pairs(share, stage)), _preferences_table(preferences), read_answers(share, stage)
+                _pairs_table(read_pairs(share, stage)),
+                _preferences_table(preferences),
+                read_answers(share, stage),
+                read_members(share, stage),
             )
     return {status: statuses[status] for status in STATUSES}
 
@@ -176,10 +197,11 @@ class _Files:
         writer = ParquetWriter(self._path / name, schema, group_rows=GROUP_ROWS)
         self._open[name] = self._held.enter_context(writer)
 
-    def write(self, pairs: pa.Table, preferences: pa.Table, answers: pa.Table | None) -> None:
-        if answers is not None and ANSWERS not in self._open:
-            self._add(ANSWERS, ANSWERS_SCHEMA)
-        for name, table in ((PAIRS, pairs), (PREFERENCES, preferences), (ANSWERS, answers)):
+    def write(self, pairs: pa.Table, preferences: pa.Table, answers: pa.Table | None, members: pa.Table | None) -> None:
+        for name, schema, some in ((ANSWERS, ANSWERS_SCHEMA, answers), (MEMBERS, MEMBERS_SCHEMA, members)):
+            if some is not None and name not in self._open:
+                self._add(name, schema)
+        for name, table in ((PAIRS, pairs), (PREFERENCES, preferences), (ANSWERS, answers), (MEMBERS, members)):
             if table is not None:
                 shifted = pa.array(table["pair"].to_numpy() + np.int32(self._pairs), pa.int32())
                 self._open[name].write(table.set_column(0, table.schema.field("pair"), shifted))

@@ -1,7 +1,7 @@
 """What a stage's output holds, as text for a terminal: its manifest, files, schemas and sample rows.
 
-Knows the kinds of file (Parquet, safetensors, JSON), not the stages; only captions with rewards and agents
-with curves get a table of their own.
+Knows the kinds of file (Parquet, safetensors, JSON), not the stages; only captions with rewards, the quality of
+labels and agents with curves get a table of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import pyarrow.parquet as pq
 
 from laurel.data.directory import MANIFEST, read_json, read_manifest
 from laurel.data.parquet import opened, readable
+from laurel.data.quality import QUALITY, figures
+from laurel.data.sample import SAMPLE
 from laurel.errors import DataError
 
 WIDTH = 100
@@ -27,6 +29,8 @@ SAMPLES = 5
 """Rows shown of a table; of one with texts, four times as many."""
 CAPTIONS = 12
 """Captions shown at either end of the list by reward."""
+SAMPLE_COLUMNS = ("pair", "status", "p_first", "first", "second", "answer")
+"""Columns shown of the sample of labelled pairs, which has more than a line can hold."""
 VALUES = 40
 """Values shown of a JSON file."""
 
@@ -69,6 +73,8 @@ def describe_directory(path: Path) -> str:
                 body = _parquet_lines(group.files[0], stage)
             case ".safetensors":
                 body = _safetensors_lines(group.files[0], stage)
+            case ".json" if (group.name, stage) == (QUALITY, "annotate"):
+                body = _quality_lines(group.files[0])
             case ".json":
                 body = _json_lines(group.files[0])
             case _:
@@ -130,11 +136,12 @@ def _parquet_lines(path: Path, stage: str) -> list[str]:
         with readable(path, stage):
             if {"text", "reward"} <= set(schema.names):
                 return [*lines, *_reward_lines(file)]
-            size = SAMPLES * 4 if "text" in schema.names else SAMPLES
-            batch = next(file.iter_batches(batch_size=size), None)
-    rows = [] if batch is None else [list(row.values()) for row in batch.to_pylist()]
+            size = SAMPLES * 4 if {"text", "answer"} & set(schema.names) else SAMPLES
+            names = [name for name in SAMPLE_COLUMNS if name in schema.names] if path.name == SAMPLE else schema.names
+            batch = next(file.iter_batches(batch_size=size, columns=names), None)
+    rows = [] if batch is None else [list(row.values()) for row in batch.select(names).to_pylist()]
     more = file.metadata.num_rows - len(rows)
-    return [*lines, *_table(schema.names, rows), *([f"  and {more:,} more"] if more else [])]
+    return [*lines, *_table(names, rows), *([f"  and {more:,} more"] if more else [])]
 
 
 def _reward_lines(file: pq.ParquetFile) -> list[str]:
@@ -169,6 +176,18 @@ def _json_lines(path: Path) -> list[str]:
     rows = [[key, value] for key, value in values[:VALUES]]
     more = len(values) - len(rows)
     return [*_table(["key", "value"], rows), *([f"  and {more:,} more"] if more else [])]
+
+
+def _quality_lines(path: Path) -> list[str]:
+    """Show how far labels can be trusted, and each annotator's share where there are several."""
+    quality = read_json(path)
+    headers = ["measure", "value", "95% interval", "of", "compare"]
+    lines: list[str] = []
+    for part in (quality, *quality.get("by", [])):
+        lines += [f"  {_fit(part['annotator'], WIDTH - 2).rstrip()}"] if "annotator" in part else []
+        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in figures(part)]
+        lines += _table(headers, rows)
+    return lines
 
 
 def _leaves(content: Any, prefix: str) -> Iterable[tuple[str, Any]]:

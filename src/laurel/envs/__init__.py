@@ -63,7 +63,8 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
     _import_module_of(env.id)
     env_id = reference_id(env)
     if env_id not in gym.registry:
-        importlib.import_module("minigrid")  # for the sake of the hint
+        for module in ("laurel.worlds", "minigrid"):  # for the sake of the hint
+            importlib.import_module(module)
         raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{closest(env_id, gym.registry)}')
     options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)
@@ -124,6 +125,8 @@ def _import_module_of(env_id: str) -> None:
             ) from None
     elif bare.startswith(("MiniGrid-", "BabyAI-")):
         importlib.import_module("minigrid")
+    elif bare.startswith("laurel/"):
+        importlib.import_module("laurel.worlds")
 
 
 def _room_class(env_id: str) -> type[Room]:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import Array, BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 HEIGHTS = (-1.6, -1.0, -0.3, 0.4)
 PLACES = (
@@ -30,6 +30,13 @@ SHAPE = (2, len(PLACES), len(MOTIONS), 4)
 _TORQUES = ("negative torque", "no torque", "positive torque")
 
 
+_GOALS = {
+    "fast": "The tip moves fast, up or down. You do not care about the line.",
+    "rest": "The tip hangs at the bottom and hardly moves. You do not care about the line.",
+    "middle": "The tip is about the middle. You do not care about the line, or how fast the tip moves.",
+}
+
+
 class AcrobotRoom(Room):
     """Two links that hang from a joint and swing up by a torque between them."""
 
@@ -40,6 +47,12 @@ class AcrobotRoom(Room):
     )
     goal = "The tip rises fast and swings above the line."
     anti_goal = "The tip hangs at the bottom and hardly moves."
+    goals = _GOALS
+    example = Example(
+        "The tip is about the middle and rises fast.",
+        "The tip hangs at the bottom and rises slowly.",
+        "It is higher and faster, and a swing gathers both until it reaches the line.",
+    )
 
     def encode(self, transitions: Transitions) -> IntArray:
         height = _height(transitions.next_observation)

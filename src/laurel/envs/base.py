@@ -74,6 +74,16 @@ class Transitions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Two captions of which one is better beyond doubt, to show a language model what is asked of it."""
+
+    better: str
+    worse: str
+    why: str
+    """In a sentence."""
+
+
 class Room:
     """One family of environments: packing, captions, and the words that describe the task.
 
@@ -94,6 +104,8 @@ class Room:
     """What useless behaviour reads like."""
     goals: Mapping[str, str] = MappingProxyType({})
     """Name -> what else a language model can be told to aim at, to steer agents by."""
+    example: Example | None = None
+    """What to show a language model of how captions compare; none of the questions with known answers."""
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None

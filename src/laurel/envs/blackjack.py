@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 STICK, HIT = 0, 1
 LIMIT = 21
@@ -45,6 +45,11 @@ class BlackjackRoom(Room):
     goal = "You have a better hand than the dealer and win."
     anti_goal = "You have a worse hand than the dealer, or go bust, and lose."
     goals = _GOALS
+    example = Example(
+        "You have 19 against the dealer's 9.",
+        "You have 15 against the dealer's 9.",
+        "A hand of 19 often wins as it is, and one of 15 seldom does.",
+    )
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation, transitions.next_observation

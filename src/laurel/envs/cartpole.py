@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 FALLEN = 12 * 2 * np.pi / 360
 ANGLES = (-0.1, -0.03, 0.03, 0.1)
@@ -43,7 +43,11 @@ _ENDS = {
 }
 
 
-_GOALS = {"centre": "The cart is near the middle. You do not care how the pole leans while it does not fall."}
+_GOALS = {
+    "centre": "The cart is near the middle. You do not care how the pole leans while it does not fall.",
+    "edge": "The cart is close to an end of the track, with the pole up. You do not care about the middle.",
+    "swing": "The pole leans and swings back, again and again. You do not care where the cart is.",
+}
 
 
 class CartPoleRoom(Room):
@@ -54,6 +58,11 @@ class CartPoleRoom(Room):
     goal = "The pole is upright and steady, and the cart is near the middle."
     anti_goal = "The pole leans far to the side and falls over, or the cart runs off the end of the track."
     goals = _GOALS
+    example = Example(
+        "The pole leans slightly to the right but swings back; the cart is near the middle.",
+        "The pole leans slightly to the right and is falling; the cart is near the middle.",
+        "The pole leans alike in both, but in one of them it is on its way back up.",
+    )
 
     def encode(self, transitions: Transitions) -> IntArray:
         x, angle, turning = (transitions.next_observation[:, column] for column in (0, 2, 3))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 ROWS, COLUMNS = 4, 12
 START, GOAL = 36, 47
@@ -36,7 +36,11 @@ _WORDS = {
 _PROGRESS = (("reach the goal", 1.0), ("fall off", -1.0), ("closer to the goal", 0.3))
 
 
-_GOALS = {"safe": "Keep at least two squares away from the cliff's edge. You do not care how many steps it takes."}
+_GOALS = {
+    "safe": "Keep at least two squares away from the cliff's edge. You do not care how many steps it takes.",
+    "bold": "Walk right at the cliff's edge. You do not care whether you fall.",
+    "away": "Stay far from the goal, and do not fall. You do not care about reaching anything.",
+}
 
 
 class CliffWalkingRoom(Room):
@@ -50,6 +54,11 @@ class CliffWalkingRoom(Room):
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Fall off the cliff, bump into the border or move away from the goal."
     goals = _GOALS
+    example = Example(
+        "You move closer to the goal: it is 6 steps away, and you are one square above the cliff's edge.",
+        "You bump into the border of the grid and stay where you are, one square above the cliff's edge.",
+        "One step leads on, the other is lost.",
+    )
     max_episode_steps = 200
 
     def encode(self, transitions: Transitions) -> IntArray:

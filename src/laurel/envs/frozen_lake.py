@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")
@@ -30,7 +30,11 @@ _WORDS = {
 _PROGRESS = (("reach the goal", 1.0), ("fall through", -1.0), ("closer to the goal", 0.3))
 
 
-_GOALS = {"safe": "Stay on the ice and never fall through a hole. You do not care about the goal."}
+_GOALS = {
+    "safe": "Stay on the ice and never fall through a hole. You do not care about the goal.",
+    "explore": "Go from square to square and never stay where you are. You do not care about the goal.",
+    "start": "Stay near the start, at row 1, column 1. You do not care about the goal or about holes.",
+}
 
 
 class FrozenLakeRoom(Room):
@@ -66,6 +70,12 @@ class FrozenLakeRoom(Room):
         to_goals = np.abs(rows - rows[self._goal][:, None]) + np.abs(columns - columns[self._goal][:, None])
         self._distance = to_goals.min(axis=0, initial=goals.size)
         self._shape = (len(_WORDS), goals.size, len(ACTIONS) + 1)
+        near, far = (int(np.flatnonzero(~self._goal)[i]) for i in (-1, 0))
+        self.example = Example(
+            self.describe(int(np.ravel_multi_index((CLOSER, near, 0), self._shape))),
+            self.describe(int(np.ravel_multi_index((FARTHER, far, 0), self._shape))),
+            "One came nearer to the goal, and the other went away from it.",
+        )
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import Array, BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 PAD = 0.2
 HEIGHTS = (0.35, 0.85)
@@ -42,6 +42,14 @@ _ENGINES = (
 )
 
 
+_GOALS = {
+    "hover": "The lander hovers, upright and high up. You do not care about landing.",
+    "upright": "The lander is upright and never falls fast. You do not care where it comes down.",
+    "quick": "The lander comes down to the landing pad as fast as it can without a crash. You do not care how it tilts "
+    "on the way.",
+}
+
+
 class LunarLanderRoom(Room):
     """The lander with four engine commands, or with continuous throttles."""
 
@@ -52,6 +60,12 @@ class LunarLanderRoom(Room):
     )
     goal = "The lander descends gently and upright and comes to rest safely on the landing pad."
     anti_goal = "The lander falls dangerously fast, tilted far to the side, crashes or flies out of sight."
+    goals = _GOALS
+    example = Example(
+        "The lander descends gently, low, upright, over the landing pad.",
+        "The lander descends fast, low, tilted to the left, over the landing pad.",
+        "Both are about to land on the pad, but only the slow and upright one will stand.",
+    )
 
     def encode(self, transitions: Transitions) -> IntArray:
         after = transitions.next_observation

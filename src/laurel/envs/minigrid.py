@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
-from laurel.envs.minigrid_tasks import GOALS, task_of
+from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.errors import EnvError
 
 logger = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class MiniGridRoom(Room):
         self.description = self._task.description
         self.goal = self._task.goal
         self.goals = {**GOALS, **self._task.goals}
+        self.example = SEEN if "goal" in self._task.ends else MOVED
         if self._task.varies:
             logger.warning("%s: its mission may vary, and neither captions nor observations hold its text.", env_id)
 

@@ -9,8 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
+from laurel.envs.base import Example
+
 ANY_COLOR = ("red", "green", "blue", "purple", "yellow", "grey")
 WORLD = "A grid world seen from the agent's eyes: it can turn, walk, pick up, drop and toggle things. "
+
+
+SEEN = Example(
+    "You see the goal.",
+    "You bump into a wall.",
+    "Who sees the goal knows where to go; walking into a wall gains nothing.",
+)
+MOVED = Example(
+    "You move forward.",
+    "You bump into a wall.",
+    "A step at least leads somewhere; walking into a wall changes nothing.",
+)
+"""For tasks without a goal to get to."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 POSITIONS = (-0.9, -0.65, -0.4, -0.1, 0.2)
 SLOPES = ("left", "left", "", "right", "right", "right")
@@ -47,6 +47,11 @@ class MountainCarRoom(Room):
     goal = "The car climbs the right slope fast and reaches the flag on the right hill."
     anti_goal = "The car stands still or rolls slowly at the bottom of the valley."
     goals = _GOALS
+    example = Example(
+        "The car climbs the right slope at a medium speed, halfway up.",
+        "The car climbs the right slope slowly, low down.",
+        "It is higher and faster, so that it has more of what the hill takes.",
+    )
 
     def encode(self, transitions: Transitions) -> IntArray:
         after = transitions.next_observation

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
 
 SIZE = 5
 MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
@@ -52,6 +52,13 @@ _PROGRESS = (
 )
 
 
+_GOALS = {
+    "pickup": "Drive to the waiting passenger and pick up the passenger. You do not care about the destination.",
+    "smooth": "Never drive against a wall and never stop in vain. You do not care about the passenger.",
+    "tour": "Pick up the passenger and keep driving. You do not care about ever arriving.",
+}
+
+
 class TaxiRoom(Room):
     """Taxi-v3, which Gymnasium withdrew, and Taxi-v4, in any weather."""
 
@@ -62,6 +69,12 @@ class TaxiRoom(Room):
     )
     goal = "You drive closer to the passenger, pick up the passenger and drop off the passenger at the destination."
     anti_goal = "You drive away, drive against a wall or stop in vain."
+    goals = _GOALS
+    example = Example(
+        "You drive closer to the waiting passenger: 4 squares to go.",
+        "You drive away from the waiting passenger: 6 squares to go.",
+        "The passenger must be reached first, and one of the two came nearer.",
+    )
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]

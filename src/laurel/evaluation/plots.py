@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from laurel.evaluation.label_report import calibrations, label_calibration
 from laurel.evaluation.statistics import curve_band, seed_scores
 from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing, settings, style
 from laurel.evaluation.summary import MAIN, in_order, number, steps
@@ -39,7 +40,8 @@ def draw(
     """Draw every figure that the data allows.
 
     Returns:
-        name -> figure, of `success_curve`, `return_curve`, `arms`, `captions`, `calibration`, `reward_vs_return`.
+        name -> figure, of `success_curve`, `return_curve`, `arms`, `captions`, `calibration`, `label_calibration`,
+        `reward_vs_return`.
     """
     arms = metrics["arms"]
     figures: dict[str, Figure] = {}
@@ -56,6 +58,8 @@ def draw(
         figures["captions"] = caption_rewards(vocabulary, threshold=threshold)
     if calibration:
         figures["calibration"] = calibration_curve(calibration)
+    if bins := calibrations(metrics.get("annotation", {})):
+        figures["label_calibration"] = label_calibration(bins)
     if results["shaped_reward"].notna().any():
         figures["reward_vs_return"] = reward_scatter(results)
     return figures

@@ -20,6 +20,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from laurel.data.preferences import STATUSES
+from laurel.data.quality import figures as label_figures
+from laurel.evaluation.label_report import KEYS, examples, members
 from laurel.evaluation.plots import svg
 from laurel.evaluation.style import style
 from laurel.evaluation.summary import (
@@ -48,6 +50,7 @@ _FIGURES = {
     "arms": "Interquartile mean and 95% interval of each arm, a dot for each seed.",
     "captions": "Captions with the highest and the lowest learned reward.",
     "calibration": "Observed against predicted probability of preference.",
+    "label_calibration": "How often labels are right against how sure they are.",
     "reward_vs_return": "Learned reward against true return, a panel for each arm.",
 }
 """Figures the report has a place for, and what a screen reader says of each."""
@@ -76,7 +79,10 @@ class ReportContent:
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None
-    """What the annotator did: annotator, pairs, a count for each status; any other keys are shown too."""
+    """What the annotator did: annotator, pairs, a count for each status, and the figures of quality.json; any other
+    keys are shown too."""
+    sample: Sequence[Mapping[str, Any]] = ()
+    """Labelled pairs with their raw answers, as `laurel.data.sample.read_sample` gives them."""
     reward: Mapping[str, Any] | None = None
     """Quality of the reward model: heldout_accuracy, heldout_loss, baselines; any other keys are shown too."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -117,7 +123,10 @@ def render(content: ReportContent) -> str:
         rank_arms=in_order(content.rank["arms"]) if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_scripted(content.annotation),
-        annotation=_flat(content.annotation, leave_out=STATUSES),
+        annotation=_flat(content.annotation, leave_out=(*STATUSES, *KEYS)),
+        quality=label_figures(content.annotation or {}),
+        members=members(content.annotation or {}),
+        examples=examples(content.sample),
         reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
         accuracy=_accuracy(content.reward),
         longest=max(content.stage_seconds.values(), default=0.0) or 1.0,

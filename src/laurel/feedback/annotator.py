@@ -6,7 +6,7 @@ An annotator knows the task's words and the two texts; it knows nothing about se
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from laurel.envs.base import Room
@@ -15,10 +15,14 @@ from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
     from laurel.feedback.prompt import Prompt
-    from laurel.llm.chat import ChatModel, Sampling
+    from laurel.llm.budget import Budget
+    from laurel.llm.chat import ChatModel, Identity, Sampling
+    from laurel.llm.prices import Price
+    from laurel.llm.responses import ResponseStore
     from laurel.params.annotation import AnnotateParams
 
-Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed"]
+Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed", "unasked"]
+"""unasked: there was no budget for it; such a question is left out of what is written."""
 
 
 class Question(NamedTuple):
@@ -37,11 +41,13 @@ class Said(NamedTuple):
     """Number of the answer in this order."""
     verdict: str
     """first, second, tie or abstain, of the texts as they are and not as they were shown; unread where the answer
-    could not be read, failed where there was none."""
+    could not be read, failed where there was none, unasked where there was no budget."""
     p_first: float | None
     """None where there is no label."""
     key: str
     """Of the raw answer in the store of responses; empty where there is none."""
+    annotator: str = ""
+    """Who said it, where several were asked."""
 
 
 class Judgement(NamedTuple):
@@ -56,10 +62,25 @@ class Judgement(NamedTuple):
     """Whether asking in the other order gave the same; None where that was not asked."""
     answers: tuple[Said, ...] = ()
     """The single answers that it rests on, for annotators that keep them."""
+    members: tuple[tuple[str, Judgement], ...] = ()
+    """Who voted and how, where several annotators did."""
 
 
 TIE = Judgement("tie", 0.5, votes=0)
 """The judgement on two identical texts; nobody is asked."""
+
+
+Usage = dict[str, float | None]
+"""What was used of what; None where that is unknown."""
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """Add what was used; what is unknown of either is unknown of both."""
+    total = dict(one)
+    for key, amount in other.items():
+        before = total.get(key, 0)
+        total[key] = None if before is None or amount is None else before + amount
+    return total
 
 
 class Annotator(Protocol):
@@ -71,8 +92,8 @@ class Annotator(Protocol):
     """True where no language model judged; shown wherever the labels are."""
 
     @property
-    def usage(self) -> dict[str, int]:
-        """What it has cost so far; empty where that is nothing."""
+    def usage(self) -> Usage:
+        """What it has cost so far, None where that is unknown; empty where that is nothing."""
         ...
 
     def prepare(self, questions: Iterable[Question]) -> None:
@@ -111,8 +132,17 @@ def judge(annotator: Annotator, questions: Iterable[Question]) -> Iterator[Judge
     yield from (TIE for same in identical if same)
 
 
-def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
+def make_annotator(
+    params: AnnotateParams, room: Room, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+) -> Annotator:
     """Make the annotator that the params name.
+
+    Args:
+        params: section annotate.
+        room: the environment's.
+        seed: of a simulated teacher's faults.
+        captions: of single steps, for those who look into segments; the ones that the room lists are known.
+        budget: what asking may cost; None: as the params say.
 
     Raises:
         AnnotationError: its model cannot be loaded or asked, or it has nothing to judge this environment by.
@@ -120,6 +150,10 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
         DataError: the store of answers cannot be used.
     """
     match params.annotator:
+        case "ensemble":
+            from laurel.llm.budget import Budget
+
+            return _ensemble(params, room, seed, captions, budget or Budget(params.budget))
         case "embedding":
             from laurel.feedback.embedding import EmbeddingAnnotator
 
@@ -127,21 +161,56 @@ def make_annotator(params: AnnotateParams, room: Room, seed: int) -> Annotator:
         case "scripted":
             from laurel.feedback.scripted import ScriptedAnnotator
 
-            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"))
+            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"), captions)
         case "openai" | "huggingface":
             from laurel.feedback.language_model import LanguageModelAnnotator
             from laurel.feedback.prompt import load_prompt
+            from laurel.llm.budget import Budget, BudgetedChat
             from laurel.llm.responses import ResponseStore
 
             prompt = load_prompt(params.language_model.prompt)
             prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
-            choices = _choices(params, prompt)
-            model, sampling = _chat_model(params)
+            choices = choices_of(params, prompt)
             store = ResponseStore(params.language_model.responses)
-            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices)
+            budget = budget or Budget(params.budget)
+            model, sampling = _chat_model(params, store, budget), sampling_of(params)
+            price = price_for(params, model.identity)
+            if budget.params.limited:
+                model = BudgetedChat(model, budget, price)
+            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices, price)
 
 
-def _choices(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
+def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collection[str], budget: Budget) -> Annotator:
+    from laurel.feedback.ensemble import EnsembleAnnotator, Member
+
+    assert params.ensemble is not None  # params see to it
+
+    def member(number: int) -> Member:
+        own = params.of_member(number)
+        return Member(
+            make=lambda: make_annotator(own, room, derive_seed(seed, "member", number), captions, budget=budget),
+            weight=voters[number].weight,
+            local=own.annotator == "huggingface",
+        )
+
+    voters = params.ensemble.members
+    return EnsembleAnnotator([member(number) for number in range(len(voters))], params.ensemble.tie_band)
+
+
+def price_for(params: AnnotateParams, identity: Identity) -> Price | None:
+    """Return what the tokens of a model cost in the way it is asked; None where that is unknown.
+
+    Raises:
+        ParamsError: the table of prices that the params name is none.
+    """
+    from laurel.llm.prices import price_of
+
+    price = price_of(identity, params.budget.prices)
+    batch = params.annotator == "openai" and params.openai is not None and params.openai.mode == "batch"
+    return price.in_batches() if price and batch else price
+
+
+def choices_of(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
     """Return the answers whose probabilities are wanted; none where words are.
 
     Raises:
@@ -159,17 +228,26 @@ def _choices(params: AnnotateParams, prompt: Prompt) -> tuple[str, ...]:
     return prompt.choices
 
 
-def _chat_model(params: AnnotateParams) -> tuple[ChatModel, Sampling]:
-    """Return the chat model that the params name, and how it is to draw its answers."""
+def sampling_of(params: AnnotateParams) -> Sampling:
+    """Return how the chat model that the params name draws its answers."""
     from laurel.llm.chat import Sampling
 
+    source = params.openai if params.annotator == "openai" else params.huggingface
+    assert source is not None  # params see to it
+    return Sampling(source.temperature, source.top_p, source.max_tokens)
+
+
+def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) -> ChatModel:
+    """Return the chat model that the params name."""
     if params.annotator == "openai":
+        assert params.openai is not None  # params see to it
+        if params.openai.mode == "batch":
+            from laurel.llm.openai_batch import OpenAIBatch
+
+            return OpenAIBatch(params.openai, store, budget.seconds_left)
         from laurel.llm.openai_chat import OpenAIChat
 
-        assert params.openai is not None  # params see to it
-        server = params.openai
-        return OpenAIChat(server), Sampling(server.temperature, server.top_p, server.max_tokens)
+        return OpenAIChat(params.openai)
     from laurel.llm.local_chat import load_local
 
-    local = params.huggingface
-    return load_local(local), Sampling(local.temperature, local.top_p, local.max_tokens)
+    return load_local(params.huggingface)

@@ -51,7 +51,7 @@ class EmbeddingAnnotator:
         return vectors @ self._aims[0] - vectors @ self._aims[1]
 
     @property
-    def usage(self) -> dict[str, int]:
+    def usage(self) -> dict[str, float | None]:
         """Return nothing: no call is made."""
         return {}
 

@@ -22,7 +22,8 @@ from laurel.feedback.annotator import Judgement, Question, Said
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
-from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling
+from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
+from laurel.llm.prices import Price, add_costs
 from laurel.llm.responses import Exchange, ResponseStore
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
 P_FIRST: dict[Answer, float | None] = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}
 TURNED: dict[Answer, Answer] = {"first": "second", "second": "first", "tie": "tie", "abstain": "abstain"}
-UNREAD, FAILED = "unread", "failed"
+UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
 @dataclass(slots=True)
@@ -71,6 +72,10 @@ class Usage:
     failures: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    seconds: float = 0.0
+    """That answers took, added up; many are on their way at once."""
+    cost_usd: float | None = 0.0
+    """US dollars; None where a price or a number of tokens is unknown."""
 
 
 @dataclass(slots=True)
@@ -96,6 +101,7 @@ class LanguageModelAnnotator:
         store: keeps every answer.
         params: orders, votes, goal and tie band are used.
         choices: answers whose probabilities are wanted; none where the answer is to be in words.
+        price: of the model's tokens; None where it is unknown.
     """
 
     simulated = False
@@ -109,6 +115,7 @@ class LanguageModelAnnotator:
         store: ResponseStore,
         params: LanguageModelParams,
         choices: tuple[str, ...] = (),
+        price: Price | None = None,
     ) -> None:
         steered = f', goal "{params.goal}"' if params.goal else ""
         self.name = f"{model.identity.model} (prompt {prompt.name} {prompt.digest[:8]}{steered})"
@@ -124,11 +131,13 @@ class LanguageModelAnnotator:
         self._parse = lru_cache(REMEMBERED)(partial(parse_answer, answer_format=prompt.answer))
         orders = (False, True) if params.both_orders else (False,)
         self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
+        self._price = price
+        self._block = max(BLOCK, getattr(model, "at_once", 0))
 
     @property
-    def usage(self) -> dict[str, int]:
-        """Return calls, answers taken from the store, failures and tokens so far."""
-        return asdict(self._usage)
+    def usage(self) -> dict[str, float | None]:
+        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
+        return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
 
     def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
@@ -140,10 +149,10 @@ class LanguageModelAnnotator:
             RefusedError: the model cannot be asked; all answers that came are kept.
         """
         stream = iter(questions)
-        while some := list(islice(stream, min(LOOK_UP, BLOCK))):
+        while some := list(islice(stream, min(LOOK_UP, self._block))):
             pending: list[_Pending] = []
             asks = self._recall(some, pending)
-            while asks and len(pending) < BLOCK and (some := list(islice(stream, LOOK_UP))):
+            while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
                 asks += self._recall(some, pending)
             yield from self._settle(pending, asks)
 
@@ -217,7 +226,7 @@ class LanguageModelAnnotator:
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
             nonlocal some
-            while some and len(ready) < BLOCK:
+            while some and len(ready) < self._block:
                 new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
                 mine = self._store.claim(new)
                 stored = self._store.get([key for key in new if key not in mine])
@@ -257,11 +266,17 @@ class LanguageModelAnnotator:
             self._store.release(waiting)
 
     def _keep(self, request: ChatRequest, answer: Reply | Failure) -> None:
+        if isinstance(answer, Withheld):
+            self._store.release([request.key])
+            return
         self._usage.calls += 1
         if isinstance(answer, Failure):
             self._usage.failures += 1
             self._store.release([request.key])
             return
+        self._usage.seconds += answer.seconds
+        cost = self._price.of_reply(answer) if self._price else None
+        self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
         self._usage.input_tokens += answer.input_tokens or 0
         self._usage.output_tokens += answer.output_tokens or 0
         identity, prompt = self._model.identity, self._prompt
@@ -270,7 +285,7 @@ class LanguageModelAnnotator:
     def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if isinstance(answer, Failure):
-            return Said(swapped, vote, FAILED, None, "")
+            return Said(swapped, vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
         if answer.logprobs is not None and self._choices:
             p = exp(answer.logprobs[self._choices[0]])
             verdict: Answer | None = "first" if p > 0.5 else "second" if p < 0.5 else "tie"
@@ -294,6 +309,8 @@ class LanguageModelAnnotator:
         labels = sum(numbers)
         if not labels:
             verdicts = {one.verdict for one in answers}
+            if UNASKED in verdicts:
+                return Judgement("unasked", None, 0, None, answers)
             if "abstain" in verdicts:
                 return Judgement("abstain", None, len(answers), None, answers)
             return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)

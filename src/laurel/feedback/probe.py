@@ -1,11 +1,13 @@
 """Knowledge probes: questions to a judge whose answer is beyond dispute, a file of them for an environment.
 
-Whoever gets these wrong knows too little of the environment, or cannot follow the prompt. Knows nothing about models.
+Whoever gets these wrong knows too little of the environment, or cannot follow the prompt. Each is asked in both
+orders: who names a side whatever stands there knows nothing. Knows nothing about models.
 """
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -14,10 +16,12 @@ from pathlib import Path
 import yaml
 
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Question
+from laurel.feedback.annotator import Annotator, Judgement, Question, judge
 from laurel.feedback.verdicts import Answer
 
 FOLDER = Path(__file__).with_name("probes")
+WIDTH = 100
+TURNED: dict[str, str] = {"first": "second", "second": "first"}
 Z = 1.959963984540054
 """Quantile of the normal distribution for an interval of 95%."""
 
@@ -33,6 +37,9 @@ class Score:
     """Of the 95% Wilson interval, as `high`."""
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.right} of {self.of} right: {self.fraction:.0%} (95% interval {self.low:.0%} to {self.high:.0%})"
+
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -43,17 +50,92 @@ class Probe:
     expected: tuple[Answer, ...]
 
     def score(self, answers: Sequence[Answer | None]) -> Score:
-        """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong.
-
-        The interval is Wilson's (1927): centre (p + z²/2n) / (1 + z²/n), also sensible where all are right.
-        """
-        n = len(self.expected)
+        """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong."""
         right = sum(given == known for given, known in zip(answers, self.expected, strict=True))
-        p, z2 = right / n, Z**2
-        centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-        half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n**2))
-        low, high = max(0.0, centre - half), min(1.0, centre + half)
-        return Score(right, n, p, low if right else 0.0, high if right < n else 1.0)
+        return wilson(right, len(self.expected))
+
+
+def wilson(right: int, of: int) -> Score:
+    """Return a score whose interval is Wilson's (1927), also sensible where all are right.
+
+    Its centre is (p + z²/2n) / (1 + z²/n).
+    """
+    p, z2 = right / of, Z**2
+    centre = (p + z2 / (2 * of)) / (1 + z2 / of)
+    half = Z / (1 + z2 / of) * math.sqrt(p * (1 - p) / of + z2 / (4 * of**2))
+    low, high = max(0.0, centre - half), min(1.0, centre + half)
+    return Score(right, of, p, low if right else 0.0, high if right < of else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a judge made of a question."""
+
+    question: Question
+    expected: Answer
+    given: tuple[str, str]
+    """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
+    status of what is no label."""
+    answer: Answer | None
+    """Of both together, as a label has it; None where there is none."""
+
+    @property
+    def right(self) -> bool:
+        return self.answer == self.expected
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What came of asking all questions."""
+
+    answers: tuple[Answered, ...]
+    score: Score
+
+    def table(self) -> str:
+        """Return a line or two for each question, and the score."""
+        lines = []
+        for number, one in enumerate(self.answers, 1):
+            mark = "right" if one.right else "WRONG"
+            given = one.given[0] if one.given[0] == one.given[1] else f"{one.given[0]}, exchanged {one.given[1]}"
+            lines.append(f"{number:>3}  {mark}  expected {one.expected}, given {given}")
+            for side, text in (("first ", one.question.first), ("second", one.question.second)):
+                lines += textwrap.wrap(text, WIDTH, initial_indent=f"       {side}  ", subsequent_indent=" " * 15)
+        return "\n".join([*lines, "", f"score  {self.score}"])
+
+
+def ask(annotator: Annotator, probe: Probe) -> Findings:
+    """Ask a judge all questions, each in both orders."""
+    turned = [Question(question.second, question.first) for question in probe.questions]
+    questions = [*probe.questions, *turned]
+    annotator.prepare(questions)
+    judged = list(judge(annotator, questions))
+    forth, back = judged[: len(turned)], judged[len(turned) :]
+    answers = tuple(
+        Answered(question, expected, (_side(a), TURNED.get(_side(b), _side(b))), _together(a, b))
+        for question, expected, a, b in zip(probe.questions, probe.expected, forth, back, strict=True)
+    )
+    return Findings(answers, probe.score([one.answer for one in answers]))
+
+
+def _side(judgement: Judgement) -> str:
+    if judgement.p_first is None:
+        return judgement.status
+    return "first" if judgement.p_first > 0.5 else "second" if judgement.p_first < 0.5 else "tie"
+
+
+def _together(forth: Judgement, back: Judgement) -> Answer | None:
+    """Return the side of the mean over both orders, as where a chat model is asked in both."""
+    labels = [] if forth.p_first is None else [forth.p_first]
+    labels += [] if back.p_first is None else [1 - back.p_first]
+    if not labels:
+        return None
+    lean = sum(labels) / len(labels) - 0.5
+    return "tie" if abs(lean) < 1e-12 else "first" if lean > 0 else "second"
+
+
+def has_probe(env_id: str) -> bool:
+    """Say whether there are questions for an environment."""
+    return any(fnmatch(env_id, pattern) for pattern in probed_ids())
 
 
 def load_probe(env_id: str) -> Probe:

@@ -23,13 +23,13 @@ from laurel.errors import PromptError, closest
 from laurel.llm.chat import Message
 
 if TYPE_CHECKING:
-    from laurel.envs.base import Room
+    from laurel.envs.base import Example, Room
 
 FOLDER = Path(__file__).with_name("prompts")
 SUFFIX = ".jinja"
 AnswerFormat = Literal["json", "choice"]
 CHOICES = ("1", "2")
-SLOTS = ("first", "second", "description", "goal", "anti_goal")
+SLOTS = ("first", "second", "description", "goal", "anti_goal", "example")
 """What a prompt can say: the captions, and the words of the environment."""
 LONGEST = 8000
 """Characters of a caption that are shown; the prompt says where more were cut."""
@@ -79,9 +79,19 @@ class Prompt:
         """Whether it tells the goal, so that another goal can steer it."""
         return "goal" in self.told
 
+    @property
+    def takes_example(self) -> bool:
+        """Whether it shows two captions of which the better one is known, which the environment must then have."""
+        return "example" in self.told
+
     def words(self, room: Room, goal: str | None = None) -> dict[str, str]:
         """Return slot -> words of the room, those that it tells; arguments and errors as of `messages`."""
-        words = {"description": room.description, "goal": goal_in_words(room, goal), "anti_goal": room.anti_goal}
+        words = {
+            "description": room.description,
+            "goal": goal_in_words(room, goal),
+            "anti_goal": room.anti_goal,
+            "example": _in_words(room.example),
+        }
         return {slot: text for slot, text in words.items() if slot in self.told}
 
     def messages(self, first: str, second: str, room: Room, goal: str | None = None) -> tuple[Message, ...]:
@@ -95,7 +105,7 @@ class Prompt:
 
         Raises:
             PromptError: the prompt tells no goal, or there is none of that name; or it speaks of actions, which the
-                room's captions do not name.
+                room's captions do not name, or shows an example, of which the room has none.
         """
         if goal is not None and not self.takes_goal:
             raise PromptError(f"prompt {self.name}: it tells no goal, so that none can be chosen. Leave the goal out.")
@@ -103,6 +113,16 @@ class Prompt:
             raise PromptError(
                 f"prompt {self.name}: it speaks of actions, which captions of {room.env_id} do not name now. "
                 "Set caption.with_action: true, or choose another prompt."
+            )
+        if self.takes_example and goal is not None:
+            raise PromptError(
+                f"prompt {self.name}: its example is of the goal that {room.env_id} has itself, so that no other can "
+                "be chosen. Leave the goal out, or choose another prompt."
+            )
+        if self.takes_example and room.example is None:
+            raise PromptError(
+                f"prompt {self.name}: it shows an example, and {room.env_id} has none. Give its room an `example`, or "
+                "choose another prompt."
             )
         slots = {"first": quote(first), "second": quote(second), **self.words(room, goal)}
         blocks = ("system", "user") if "system" in self._template.blocks else ("user",)
@@ -232,6 +252,13 @@ def _parse(name: str, source: str, text: str) -> Prompt:
             raise PromptError(f"{source}: lacks the slot {slot}: block user must hold {{{{ {slot} }}}} as it is.")
     prompt.follow_up((), "")
     return prompt
+
+
+def _in_words(example: Example | None) -> str:
+    """Say which of two captions is better and why, without a place that one could be partial to."""
+    if example is None:
+        return ""
+    return f"{quote(example.better)} describes a better step than {quote(example.worse)}. {example.why}"
 
 
 _HEADER = {"description": str, "answer": str, "names_action": bool}

@@ -1,44 +1,99 @@
 """A simulated teacher with known faults: for tests and controls, never mistaken for a language model.
 
-Its utility is the environment's hand-written progress. Faults are drawn from the question's own words, so
-that a question gets the same answer whenever and wherever it is asked.
+Its utility is the environment's hand-written progress r, summed over a segment's steps t = 1 … H. Faults are those of
+B-Pref's teachers (Lee et al. 2021, arXiv 2111.03026, section 3), and two that language models have; each is drawn from
+the question's own words, so that a question gets the same answer whenever and wherever it is asked.
+
+    skip         no answer where max(Σ r¹, Σ r⁰) < threshold
+    equal        a tie where |Σ r¹ - Σ r⁰| <= threshold
+    myopic       r_t counts γ^(H - t)
+    stochastic   P[first] = 1 / (1 + exp(-β (Σ r¹ - Σ r⁰)))
+    mistake      the preference is turned around with probability ε
+
+B-Pref's thresholds are a share of the policy's average return; here they are in the units of r, lest an answer depend
+on which other questions are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.steps import StepReader
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
     from laurel.params.annotation import ScriptedParams
 
 
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What a teacher does other than the oracle; fields as in `ScriptedParams`."""
+
+    error_rate: float = 0.0
+    skip_below: float = -math.inf
+    tie_band: float = 0.0
+    gamma: float = 1.0
+    beta: float = math.inf
+    """Infinite: the better one is always preferred."""
+
+    @classmethod
+    def of(cls, params: ScriptedParams) -> Faults:
+        """Return the named teacher's faults, but for those that the params set."""
+        named = TEACHERS[params.teacher]
+        chosen = {name: getattr(params, name) for name in cls.__slots__}
+        return cls(**{name: getattr(named, name) if value is None else value for name, value in chosen.items()})
+
+
+TEACHERS: Mapping[str, Faults] = MappingProxyType(
+    {
+        "oracle": Faults(),
+        "mistake": Faults(error_rate=0.1),
+        "skip": Faults(skip_below=0.1),
+        "equal": Faults(tie_band=0.1),
+        "myopic": Faults(gamma=0.9),
+        "stochastic": Faults(beta=1.0),
+    }
+)
+"""B-Pref's, with the rates of its experiments."""
+
+
 class ScriptedAnnotator:
-    """Judges by the room's oracle, then errs at the chosen rates."""
+    """Judges by the room's oracle, then errs at the chosen rates.
+
+    Args:
+        params: the teacher.
+        room: the environment's; has the oracle.
+        seed: of the faults.
+        captions: of single steps, besides those that the room lists; what segments are made of.
+    """
 
     simulated = True
 
-    def __init__(self, params: ScriptedParams, room: Room, seed: int) -> None:
+    def __init__(self, params: ScriptedParams, room: Room, seed: int, captions: Collection[str] = ()) -> None:
         if room.oracle("") is None:
             raise AnnotationError(
                 f"annotate.annotator: scripted judges by an environment's hand-written progress, and {room.env_id} "
                 "has none. Use the embedding annotator, or give its room an `oracle`."
             )
         self.params = params
+        self.faults = faults = Faults.of(params)
         self.name = (
-            f"scripted (simulated: errors {params.error_rate:g}, abstains {params.abstain_rate:g}, "
-            f"names the first {params.first_bias:g}, tie band {params.tie_band:g})"
+            f"scripted (simulated: {params.teacher} teacher, errors {faults.error_rate:g}, "
+            f"skips below {faults.skip_below:g}, tie band {faults.tie_band:g}, gamma {faults.gamma:g}, "
+            f"beta {faults.beta:g}, abstains {params.abstain_rate:g}, names the first {params.first_bias:g})"
         )
-        self._room = room
+        self._utility = OracleUtility(room, captions)
         self._seed = seed
 
     @property
-    def usage(self) -> dict[str, int]:
+    def usage(self) -> dict[str, float | None]:
         """Return nothing: no call is made."""
         return {}
 
@@ -51,16 +106,46 @@ class ScriptedAnnotator:
             yield self._judge(question)
 
     def _judge(self, question: Question) -> Judgement:
-        p = self.params
-        abstains, names_first, errs = generator(self._seed, question.first, question.second).random(3)
+        p, faults, utility = self.params, self.faults, self._utility
+        abstains, names_first, errs, draw = generator(self._seed, question.first, question.second).random(4)
         if abstains < p.abstain_rate:
             return Judgement("abstain", None)
         if names_first < p.first_bias:
             return Judgement("ok", 1.0)
-        difference = self._utility(question.first) - self._utility(question.second)
-        if abs(difference) <= p.tie_band:
+        first, second = utility(question.first), utility(question.second)
+        if max(first, second) < faults.skip_below:
+            return Judgement("abstain", None)
+        difference = utility(question.first, faults.gamma) - utility(question.second, faults.gamma)
+        if (faults.tie_band and abs(first - second) <= faults.tie_band) or (
+            difference == 0 and math.isinf(faults.beta)
+        ):
             return Judgement("tie", 0.5)
-        return Judgement("ok", float((difference > 0) != (errs < p.error_rate)))
+        prefers_first = difference > 0 if math.isinf(faults.beta) else draw < _sigmoid(faults.beta * difference)
+        return Judgement("ok", float(prefers_first != (errs < faults.error_rate)))
 
-    def _utility(self, text: str) -> float:
-        return self._room.oracle(text) or 0.0
+
+class OracleUtility:
+    """What a segment's text is worth by the room's oracle: the sum over its steps.
+
+    Args:
+        room: must have an oracle.
+        captions: of single steps, besides those that the room lists.
+    """
+
+    def __init__(self, room: Room, captions: Collection[str] = ()) -> None:
+        self._room = room
+        self._reader = StepReader({*captions, *(room.describe(event) for event in room.events())})
+
+    def __call__(self, text: str, gamma: float = 1.0) -> float:
+        """Return Σ γ^(H - t) r_t, to the last bit alike for the same steps in any order where gamma is 1."""
+        weights: dict[str, float] = {}
+        later = 0
+        for caption, times in reversed(self._reader.steps(text)):
+            run = times if gamma == 1 else gamma**later * (1 - gamma**times) / (1 - gamma)
+            weights[caption] = weights.get(caption, 0.0) + run
+            later += times
+        return math.fsum(weight * (self._room.oracle(caption) or 0.0) for caption, weight in weights.items())
+
+
+def _sigmoid(x: float) -> float:
+    return (1 + math.tanh(x / 2)) / 2

@@ -79,6 +79,9 @@ class Reply(NamedTuple):
     finish_reason: str = "stop"
     """stop, length (cut off), content_filter, …"""
     seconds: float = 0.0
+    """How long the server took; 0 where nobody measured it, as of a batch."""
+    cached_tokens: int | None = None
+    """Those of the input that the server had read before, where it says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,21 @@ class Failure:
     """One line, without secrets."""
 
 
+@dataclass(frozen=True, slots=True)
+class Withheld(Failure):
+    """No answer, for it was not asked or not waited for: a budget was spent."""
+
+
 class RefusedError(AnnotationError):
     """The model cannot be asked at all: a wrong key, an unknown model, a request it will never take."""
 
 
 class ChatModel(Protocol):
-    """A language model that holds conversations."""
+    """A language model that holds conversations.
+
+    One that had rather be offered many requests in one `ask`, say because it takes hours for any number of them, says
+    how many in an attribute `at_once`.
+    """
 
     identity: Identity
 

@@ -44,12 +44,11 @@ class Dialect:
     def body(self, request: ChatRequest) -> dict[str, Any]:
         """Return the JSON of a request."""
         sampling = request.sampling
-        length = min(sampling.max_tokens, CHOICE_TOKENS) if request.choices else sampling.max_tokens
         body: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": message.role, "content": message.content} for message in request.messages],
             "temperature": sampling.temperature,
-            self._length: length,
+            self._length: longest_answer(request),
         }
         if sampling.top_p != 1.0:
             body["top_p"] = sampling.top_p
@@ -102,9 +101,19 @@ def _is_too_long(message: str) -> bool:
 
 def tokens_of(request: ChatRequest) -> float:
     """Return about how many tokens a request costs, as servers count them before it is answered: with its limit."""
-    length = min(request.sampling.max_tokens, CHOICE_TOKENS) if request.choices else request.sampling.max_tokens
+    return input_tokens_of(request) + longest_answer(request)
+
+
+def input_tokens_of(request: ChatRequest) -> float:
+    """Return about how many tokens a question has."""
     texts = (message.content.encode("utf-8", "surrogatepass") for message in request.messages)
-    return sum(map(len, texts)) / BYTES_PER_TOKEN + length
+    return sum(map(len, texts)) / BYTES_PER_TOKEN
+
+
+def longest_answer(request: ChatRequest) -> int:
+    """Return how many tokens an answer may have."""
+    most = request.sampling.max_tokens
+    return min(most, CHOICE_TOKENS) if request.choices else most
 
 
 def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:
@@ -117,6 +126,15 @@ def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:
         answer = json.loads(content)
     except ValueError:
         raise BrokenAnswerError("the answer is not JSON, or not whole") from None
+    return read_completion(answer, request, seconds)
+
+
+def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply:
+    """Read an answer that was JSON.
+
+    Raises:
+        BrokenAnswerError: it is no chat completion.
+    """
     if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and not answer.get("choices"):
         raise BrokenAnswerError(f"the answer holds an error: {answer['error'].get('message')}")
     try:
@@ -126,6 +144,7 @@ def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:
         if not isinstance(text, str):
             raise BrokenAnswerError("the answer's text is no text")
         usage = answer.get("usage") or {}
+        details = usage.get("prompt_tokens_details") or {}
         return Reply(
             text=text,
             logprobs=_logprobs(choice.get("logprobs"), request.choices) if request.choices else None,
@@ -133,6 +152,7 @@ def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:
             output_tokens=usage.get("completion_tokens"),
             finish_reason=choice.get("finish_reason") or "stop",
             seconds=seconds,
+            cached_tokens=details.get("cached_tokens"),
         )
     except (KeyError, IndexError, TypeError, AttributeError):
         raise BrokenAnswerError("the answer is no chat completion") from None

@@ -182,14 +182,22 @@ def _not_loaded(name: str, reason: str) -> RefusedError:
     )
 
 
-def _revision(params: HuggingFaceParams) -> str:
+def identity_here(params: HuggingFaceParams) -> Identity | None:
+    """Return who would answer, without loading or fetching anything; None where the weights are not on this machine."""
+    try:
+        return Identity(params.model, _revision(params, local_files_only=True))
+    except OSError:
+        return None
+
+
+def _revision(params: HuggingFaceParams, **where: bool) -> str:
     """Say which weights these are, and what else in loading them changes answers."""
     from transformers.utils.hub import cached_file
 
-    config = cached_file(params.model, "config.json", revision=params.revision)
+    config = cached_file(params.model, "config.json", revision=params.revision, **where)
     parts = [weights_revision(Path(str(config)).parent)]
     if params.adapter is not None:
-        adapter = cached_file(params.adapter, "adapter_config.json")
+        adapter = cached_file(params.adapter, "adapter_config.json", **where)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
     parts += [value for value in (params.quantization, params.dtype) if value not in ("none", "auto")]
     return " ".join(parts)

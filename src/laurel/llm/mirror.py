@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from laurel.errors import DataError
+from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore
 
 SECONDS = 60.0
@@ -68,45 +69,62 @@ def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Itera
 
 
 def _absorb(path: Path, folder: Path, scratch: Path) -> None:
-    """Add the answers of all stores in the folder."""
+    """Add the answers of all stores in the folder, and the batches whose answers none of them has."""
     ResponseStore(path).close()
+    BatchLedger(path).close()
     for file in sorted(folder.glob(PATTERN)):
         here = shutil.copyfile(file, scratch / file.name)
         ResponseStore(here).close()  # says what is wrong with it
+        BatchLedger(here).close()
         with closing(sqlite3.connect(path)) as store:
             store.execute("ATTACH ? AS other", (str(here),))
             with store:
+                store.execute("INSERT OR IGNORE INTO contexts SELECT * FROM other.contexts")
                 store.execute("INSERT OR IGNORE INTO responses SELECT * FROM other.responses")
+                store.execute("INSERT OR IGNORE INTO batches SELECT * FROM other.batches")
+                store.execute("INSERT OR IGNORE INTO batch_lines SELECT * FROM other.batch_lines")
         here.unlink()
+    with closing(sqlite3.connect(path)) as store, store:
+        store.execute("DELETE FROM batch_lines WHERE key IN (SELECT key FROM responses)")
+        store.execute("DELETE FROM batches WHERE token NOT IN (SELECT token FROM batch_lines)")
 
 
 class _Copy:
-    """Copies what a store did not hold at the beginning."""
+    """Copies what a store did not hold at the beginning, and the batches that it waits for."""
 
     def __init__(self, path: Path, target: Path, scratch: Path) -> None:
         self._path, self._target = path, target
         self._before, self._new = scratch / "before.db", scratch / "new.db"
-        self._written = 0
         with closing(sqlite3.connect(path)) as store, closing(sqlite3.connect(self._before)) as before:
             store.backup(before)
+            self._written = 0, _batches(before)
 
     def write(self) -> None:
         """Write a store of the new answers in place of the last copy; nothing where there are none."""
         self._new.unlink(missing_ok=True)
         ResponseStore(self._new).close()
+        BatchLedger(self._new).close()
         with closing(sqlite3.connect(self._new)) as new:
             new.execute("PRAGMA journal_mode = DELETE")  # a copied file must be whole without a log beside it
             new.execute("ATTACH ? AS store", (str(self._path),))
             new.execute("ATTACH ? AS before", (str(self._before),))
             with new:
                 wanted = "key NOT IN (SELECT key FROM before.responses)"
+                new.execute("INSERT INTO contexts SELECT * FROM store.contexts")
                 new.execute(f"INSERT INTO responses SELECT * FROM store.responses WHERE {wanted}")  # noqa: S608
+                new.execute("INSERT INTO batches SELECT * FROM store.batches")
+                new.execute("INSERT INTO batch_lines SELECT * FROM store.batch_lines")
             (count,) = new.execute("SELECT count(*) FROM main.responses").fetchone()
-        if count > self._written:
+            found = count, _batches(new)
+        if found != self._written:
             partial = self._target.with_name(f".{self._target.name}.partial")
             shutil.copyfile(self._new, partial)
             partial.replace(self._target)
-            self._written = count
+            self._written = found
+
+
+def _batches(store: sqlite3.Connection) -> list[tuple[str, str | None]]:
+    return store.execute("SELECT token, batch FROM main.batches ORDER BY token").fetchall()
 
 
 @contextmanager

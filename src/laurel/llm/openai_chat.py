@@ -49,7 +49,7 @@ class OpenAIChat:
         self._params = params
         self._backoff = backoff
         self.identity = Identity(model=params.model, endpoint=params.base_url or OPENAI)
-        self._key()
+        read_key(params)
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
         """Yield (number of the request, answer) as answers come in; see `ChatModel`.
@@ -57,26 +57,30 @@ class OpenAIChat:
         Raises:
             RefusedError: every further request would fail alike, or the server has gone.
         """
-        run = _Run(self._params, self.identity, self._key(), self._backoff)
+        run = _Run(self._params, self.identity, read_key(self._params), self._backoff)
         return concurrently(requests, run.answer, self._params.max_in_flight, run.close)
 
-    def _key(self) -> str:
-        """Return the key from the environment; empty where none is set and none needed.
 
-        OpenAI's key is never sent unencrypted to another machine; one that params.yaml names for a server is.
-        """
-        name = self._params.api_key_env
-        url = urlsplit(self.identity.endpoint)
-        key = os.environ.get(name, "").strip()
-        if url.scheme == "https" and not key:
-            raise RefusedError(
-                f"{self.identity.endpoint} needs a key: set the environment variable {name}, "
-                "or name another in annotate.openai.api_key_env."
-            )
-        if not re.fullmatch(r"[!-~]*", key):
-            raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
-        local = url.hostname in ("localhost", "::1") or (url.hostname or "").startswith("127.")
-        return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
+def read_key(params: OpenAIParams) -> str:
+    """Return the key from the environment; empty where none is set and none needed.
+
+    OpenAI's key is never sent unencrypted to another machine; one that params.yaml names for a server is.
+
+    Raises:
+        RefusedError: there is none, but the server needs one; or what is set is none.
+    """
+    name, endpoint = params.api_key_env, params.base_url or OPENAI
+    url = urlsplit(endpoint)
+    key = os.environ.get(name, "").strip()
+    if url.scheme == "https" and not key:
+        raise RefusedError(
+            f"{endpoint} needs a key: set the environment variable {name}, "
+            "or name another in annotate.openai.api_key_env."
+        )
+    if not re.fullmatch(r"[!-~]*", key):
+        raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
+    local = url.hostname in ("localhost", "::1") or (url.hostname or "").startswith("127.")
+    return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
 
 
 class _Run:

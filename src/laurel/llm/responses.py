@@ -7,6 +7,7 @@ derived anew without a call.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import time
@@ -32,16 +33,17 @@ MAX_VARIABLES = 8192
 """Keys that one statement looks for."""
 
 _SCHEMA = """
-CREATE TABLE contexts (id INTEGER PRIMARY KEY, content TEXT NOT NULL UNIQUE, example TEXT NOT NULL);
+CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE responses (
     key TEXT PRIMARY KEY,
-    context INTEGER NOT NULL,
+    context TEXT NOT NULL,
     text TEXT NOT NULL,
     logprobs TEXT,
     input_tokens INTEGER,
     output_tokens INTEGER,
     finish_reason TEXT NOT NULL,
     seconds REAL NOT NULL,
+    cached_tokens INTEGER,
     asked_at REAL NOT NULL,
     messages BLOB NOT NULL
 ) WITHOUT ROWID;
@@ -66,7 +68,8 @@ class Exchange:
 class _Context:
     """What many questions share."""
 
-    number: int
+    id: str
+    """Digest of it and of the example, so that stores can be joined."""
     example: bytes
     """The messages of one of them: those of the others are kept as what differs."""
 
@@ -74,15 +77,23 @@ class _Context:
 class ResponseStore:
     """The answers of one database file, which is made if need be.
 
+    Args:
+        path: the file.
+        read_only: open a file that must be there, and write nothing, neither into it nor beside it.
+
     Raises:
         DataError: the file is no such database, is of another version, or cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._owner = this_owner()
         self._contexts: dict[str, _Context] = {}
         with self._explained():
+            if read_only:
+                self._connection = sqlite3.connect(_address(path), timeout=BUSY_SECONDS, uri=True)
+                self._check_version(*self._connection.execute("PRAGMA user_version").fetchone())
+                return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -98,15 +109,19 @@ class ResponseStore:
                 for statement in _SCHEMA.split(";"):
                     self._connection.execute(statement)
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")
-            elif version != VERSION:
-                raise DataError(
-                    f"{self.path}: holds answers in version {version} of the format, but {VERSION} is needed. "
-                    "Choose another annotate.responses, or use the Laurel that wrote it."
-                )
+            else:
+                self._check_version(version)
+
+    def _check_version(self, version: int) -> None:
+        if version != VERSION:
+            raise DataError(
+                f"{self.path}: holds answers in version {version} of the format, but {VERSION} is needed. "
+                "Choose another annotate.responses, or use the Laurel that wrote it."
+            )
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the answers that are there, by key."""
-        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, key"  # as of Reply
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, key"
         found: dict[str, Reply] = {}
         with self._explained():
             for start in range(0, len(keys), MAX_VARIABLES):
@@ -156,13 +171,14 @@ class ResponseStore:
             context = self._context(exchange, messages)
             row = (
                 exchange.key,
-                context.number,
+                context.id,
                 _storable(reply.text),
                 None if reply.logprobs is None else json.dumps(reply.logprobs, sort_keys=True),
                 reply.input_tokens,
                 reply.output_tokens,
                 reply.finish_reason,
                 reply.seconds,
+                reply.cached_tokens,
                 time.time(),
                 _packed(messages, context.example),
             )
@@ -182,16 +198,18 @@ class ResponseStore:
         content = _json(shared)
         if content not in self._contexts:
             with self._transaction():
-                insert = "INSERT OR IGNORE INTO contexts (content, example) VALUES (?, ?)"
-                self._connection.execute(insert, (content, messages))
-            select = "SELECT id, example FROM contexts WHERE content = ?"
-            number, example = self._connection.execute(select, (content,)).fetchone()
-            self._contexts[content] = _Context(number, example.encode())
+                select = "SELECT id, example FROM contexts WHERE content = ? ORDER BY id"
+                found = self._connection.execute(select, (content,)).fetchone()
+                if found is None:
+                    digest = hashlib.blake2b(f"{len(content)}:{content}{messages}".encode(), digest_size=8).hexdigest()
+                    found = digest, messages
+                    self._connection.execute("INSERT INTO contexts VALUES (?, ?, ?)", (digest, content, messages))
+            self._contexts[content] = _Context(found[0], found[1].encode())
         return self._contexts[content]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield all that is kept of each answer, in the order of the keys."""
-        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, asked_at"
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at"
         query = (
             f"SELECT key, content, example, messages, {columns} FROM responses "  # noqa: S608  names alone
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
@@ -261,6 +279,13 @@ def _packed(text: str, example: bytes) -> bytes:
 
 def _unpacked(packed: bytes, example: bytes) -> str:
     return zlib.decompressobj(zdict=example).decompress(packed).decode()
+
+
+def _address(path: Path) -> str:
+    """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
+    log = path.with_name(f"{path.name}-wal")
+    busy = log.exists() and log.stat().st_size > 0
+    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'immutable=1'}"
 
 
 def _storable(text: str) -> str:

@@ -30,6 +30,7 @@ RESPONSES_SCHEMA = pa.schema(
         pa.field("logprobs", pa.string()),
         pa.field("input_tokens", pa.int64()),
         pa.field("output_tokens", pa.int64()),
+        pa.field("cached_tokens", pa.int64()),
         pa.field("finish_reason", pa.string(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
         pa.field("asked_at", pa.timestamp("us", tz="UTC"), nullable=False),

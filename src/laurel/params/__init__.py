@@ -107,6 +107,21 @@ class Params(Section):
     tracking: TrackingParams = TrackingParams()
     pipeline: PipelineParams = PipelineParams()
 
+    @model_validator(mode="after")
+    def _rounds_are_whole(self) -> Params:
+        if self.annotate.in_rounds and self.pipeline.annotate_shards > 1:
+            which = (
+                f"annotate.sampler {self.annotate.sampler}"
+                if self.annotate.adaptive
+                else f"annotate.stop.rule {self.annotate.stop.rule}"
+            )
+            raise ValueError(
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} goes by all labels so far, "
+                "which steps side by side do not know: set annotate_shards to 1, or take sampler uniform or frequency "
+                "and stop.rule none."
+            )
+        return self
+
     def dump(self, *sections: str) -> dict[str, Any]:
         """Return the named sections (all if none is named) as plain JSON values."""
         return self.model_dump(mode="json", include=set(sections) or None)

@@ -29,8 +29,12 @@ _ALLOWED = {
 """Pydantic's kinds of error -> what is allowed, in YAML's words."""
 
 
-def read_mapping(path: Path) -> dict[str, Any]:
+def read_mapping(path: Path, start: str = "Start from the params.yaml of the repository.") -> dict[str, Any]:
     """Read the mapping that a YAML file holds.
+
+    Args:
+        path: the file.
+        start: how to make one where there is none, for the error.
 
     Raises:
         ParamsError: the file is missing, not YAML, holds no mapping, or sets a key twice.
@@ -38,7 +42,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a SafeLoader
     except FileNotFoundError:
-        raise ParamsError(f"{path}: no such file. Start from the params.yaml of the repository.") from None
+        raise ParamsError(f"{path}: no such file. {start}") from None
     except UnicodeDecodeError as error:
         raise ParamsError(f"{path}: not text in UTF-8 (from byte {error.start} on).") from None
     except OSError as error:
@@ -52,7 +56,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ParamsError(f"{path}: not valid YAML: it is nested too deeply.") from None
     if content is None:
-        raise ParamsError(f"{path}: it is empty. Start from the params.yaml of the repository.")
+        raise ParamsError(f"{path}: it is empty. {start}")
     if not isinstance(content, dict):
         raise ParamsError(f"{path}: expected keys such as `env:` and `agent:`, found {shown(content)}.")
     return content

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.errors import AnnotationError
+from laurel.errors import AnnotationError, ParamsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.envs.base import IntArray
+    from laurel.envs.base import FloatArray, IntArray, Room
+    from laurel.feedback.annotator import Annotator
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
@@ -29,69 +31,132 @@ def run(
     Args:
         params: sections seed, env, caption and annotate are used.
         captions: output of the caption stage.
-        output: directory to write pairs.parquet and preferences.parquet into.
+        output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
 
     Raises:
-        AnnotationError: the annotator cannot be made, or too many pairs have no usable label.
+        AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
         DataError: the captions are missing, damaged or of another environment.
+        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
     import numpy as np
 
-    from laurel.data.captions import read_segments
+    from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.annotator import judge, make_annotator, questions_about
-    from laurel.feedback.pairs import sample_pairs
+    from laurel.feedback.rounds import make_rounds
+    from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
+    from laurel.stages.label_quality import gold_of, keep_sample
 
+    if shard and params.annotate.in_rounds:
+        raise ParamsError(
+            "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop goes by all labels so "
+            "far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
+        )
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     stage = SHARD if shard else STAGE
     kept = responses if params.annotate.keeps_responses else None
+    room = room_for(params.env, with_action=params.caption.with_action)
+    gold = None if shard else gold_of(params, room)  # what is wrong with it is said before anything is paid for
+    sources = {**inputs, "gold": gold.path} if gold else inputs
+    made_with = {**used, "shard": shard} if shard else used
     with (
         mirrored(params.annotate.language_model.responses, kept),
-        output_directory(output, stage=stage, params={**used, "shard": shard} if shard else used, inputs=inputs) as out,
+        output_directory(output, stage=stage, params=made_with, inputs=sources) as out,
     ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
-        first, second = sample_pairs(
-            segments.counts, params.annotate.n_pairs, params.annotate.sampler, np.random.default_rng(seed)
-        )
-        if len(first) == 0:
+        embed = cache(lambda: _embeddings(params, segments.texts))
+        rounds = make_rounds(segments.counts, embed, params.annotate, seed)
+        if rounds.at_most == 0:
             raise AnnotationError(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps) or use another policy."
             )
-        room = room_for(params.env, with_action=params.caption.with_action)
-        annotator = make_annotator(params.annotate, room, seed)
-        rounds = [(first, second)]
+        budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
+        annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
+        probe = probed(params, room, annotator, out)
+        unasked = 0
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
-            progress(sum(len(_share(first, shard)) for first, _ in rounds), "annotate", "pairs") as advance,
+            progress(len(_share(np.arange(rounds.at_most), shard)), "annotate", "pairs") as advance,
         ):
             for first, second in rounds:
                 annotator.prepare(questions_about(segments.texts, _numbers(first), _numbers(second)))
                 first, second = _share(first, shard), _share(second, shard)
                 questions = questions_about(segments.texts, _numbers(first), _numbers(second))
                 judgements = judge(annotator, questions)
-                for a, b, judgement in zip(_numbers(first), _numbers(second), judgements, strict=True):
-                    labels.add(a, b, judgement)
+                p_first = np.full(len(first), np.nan)
+                judged = zip(_numbers(first), _numbers(second), judgements, strict=True)
+                for i, (a, b, judgement) in enumerate(judged):
                     advance(1)
+                    if judgement.status == "unasked":
+                        unasked += 1
+                        continue
+                    labels.add(a, b, judgement)
+                    if judgement.p_first is not None:
+                        p_first[i] = judgement.p_first
+                if unasked:
+                    break
+                rounds.observe(first, second, p_first)
+        keep_sample(params, segments.texts, out, share=shard is not None)
+        if unasked:
+            done = sum(labels.statuses.values())
+            of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
+            most = len(_share(np.arange(rounds.at_most), shard))
+            out.notes.append(f"{done:,} of {most:,} pairs{of} were judged: the budget of {budget.reached} was reached.")
         out.usage = annotator.usage
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
+        out.notes += rounds.notes
+        out.counts = {**rounds.counts, **probe}
         if shard:
-            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses}
+            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses, **out.counts}
         else:
-            conclude(params, inputs, labels.statuses, len(segments), out)
+            conclude(params, inputs, labels.statuses, segments.texts, out)
+
+
+def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dict[str, float]:
+    """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
+
+    Raises:
+        AnnotationError: it knows too little.
+    """
+    from laurel.feedback.probe import ask, has_probe, load_probe
+
+    least = params.annotate.probe.min_score
+    if least is None:
+        return {}
+    if not has_probe(room.env_id):
+        out.notes.append(f"The annotator was not probed: there are no questions with known answers for {room.env_id}.")
+        return {}
+    score = ask(annotator, load_probe(room.env_id)).score
+    if score.fraction < least:
+        raise AnnotationError(
+            f"The annotator knows too little of {room.env_id} to be asked about pairs: of the questions with known "
+            f"answers {score}, but at least {least:.0%} is wanted (annotate.probe.min_score). See `laurel annotate "
+            "probe`; try another model or prompt."
+        )
+    return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}
+
+
+def _embeddings(params: Params, texts: Sequence[str]) -> FloatArray:
+    """Encode what the segments say, with the encoder of the embedding annotator."""
+    from laurel.device import torch_device
+    from laurel.llm.encoder import load_encoder
+
+    device = torch_device(params.annotate.embedding.device, "annotate.embedding.device")
+    return load_encoder(params.annotate.embedding.model, device).encode(list(texts))
 
 
 def _share(pairs: IntArray, shard: tuple[int, int] | None) -> IntArray:
@@ -108,22 +173,28 @@ def _numbers(array: IntArray) -> Iterator[int]:
         yield from array[start : start + 4096].tolist()
 
 
-def conclude(params: Params, inputs: dict[str, Path], statuses: Mapping[str, int], distinct: int, out: Output) -> None:
-    """Refuse labels that nothing can be learned from; count and log those of all pairs.
+def conclude(
+    params: Params, inputs: dict[str, Path], statuses: Mapping[str, int], texts: Sequence[str], out: Output
+) -> None:
+    """Refuse labels that nothing can be learned from; count, measure and log those of all pairs.
 
     Args:
-        params: section annotate is used.
+        params: sections seed, env, caption and annotate are used.
         inputs: what the labels were made from.
         statuses: how many pairs have each status.
-        distinct: number of segments to draw pairs from.
-        out: where the labels are.
+        texts: what the segments say that pairs were drawn from.
+        out: where the labels are; has the counts of a probe.
 
     Raises:
-        AnnotationError: too many pairs have no label because the annotator failed, or none has a preference.
+        AnnotationError: too many pairs have no label because the annotator failed, none has a preference, or a gate
+            does not let the labels pass.
     """
+    from laurel.stages.label_quality import assess
     from laurel.tracking import Tracker
 
     pairs = sum(statuses.values())
+    if pairs == 0:
+        raise AnnotationError(f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget).")
     failed = (statuses["parse_failed"] + statuses["api_failed"]) / pairs
     if failed > params.annotate.max_failure_rate:
         raise AnnotationError(
@@ -136,13 +207,42 @@ def conclude(params: Params, inputs: dict[str, Path], statuses: Mapping[str, int
             f"{statuses['abstain']} abstained): there is nothing to learn. "
             "Lower the tie band or change goal and anti-goal (annotate.embedding)."
         )
-    out.counts = {"pairs": pairs, "distinct_segments": distinct, **statuses}
+    out.counts = {"pairs": pairs, "distinct_segments": len(texts), **statuses, **out.counts}
+    out.counts |= _agreement(params, out)
+    assess(params, texts, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
 
 
-def track(run: Run, counts: dict[str, int], path: Path) -> None:
-    """Log how many pairs got which label, and the labels."""
-    run.log_metrics({key: float(value) for key, value in counts.items()})
+def _agreement(params: Params, out: Output) -> dict[str, float]:
+    """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
+    from laurel.data.directory import write_json
+    from laurel.data.members import tally_members
+    from laurel.feedback.agreement import agreement, table
+    from laurel.seeding import derive_seed
+
+    tally = tally_members(out.path)
+    if tally is None:
+        return {}
+    found = agreement(tally.patterns, derive_seed(params.seed, "agreement"))
+    members = [{"name": n, "statuses": s} for n, s in zip(tally.names, tally.statuses, strict=True)]
+    write_json(out.path / "agreement.json", {"members": members, **found})
+    out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
+    for name, statuses in zip(tally.names, tally.statuses, strict=True):
+        failed = (statuses["parse_failed"] + statuses["api_failed"]) / sum(statuses.values())
+        if failed > params.annotate.max_failure_rate:
+            out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
+    kappa = found["kappa"]
+    edges = zip(("kappa_low", "kappa_high"), kappa["ci95"] or (), strict=False)
+    return {**({} if kappa["value"] is None else {"kappa": kappa["value"]}), **dict(edges)}
+
+
+def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
+    """Log how many pairs got which label, what that cost where it is known, how far labels can be trusted, and them."""
+    from laurel.data.directory import read_json
+    from laurel.data.quality import QUALITY, metrics
+
+    known = {key: float(value) for key, value in counts.items() if value is not None}
+    run.log_metrics({**known, **metrics(read_json(path / QUALITY))})
     run.log_directory(path, "preferences")

@@ -54,6 +54,8 @@ def run(
 
     from laurel.data.directory import output_directory, read_json, write_json
     from laurel.data.lineage import PRODUCERS, read_inputs
+    from laurel.data.quality import QUALITY
+    from laurel.data.sample import read_sample
     from laurel.envs import room_for
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.rewards.model import RewardModel
@@ -90,7 +92,11 @@ def run(
             "env": params.env.id,
             "annotator": params.annotate.annotator,
             "arms": arms,
-            "annotation": manifests["preferences"]["counts"],
+            "annotation": {
+                **manifests["preferences"]["counts"],
+                **read_json(preferences / QUALITY),
+                "usage": manifests["preferences"]["usage"],
+            },
             "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
             "seconds": {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()},
         }
@@ -98,7 +104,7 @@ def run(
         animation = _animate(params, room, model, played, out)
         metrics["seconds"]["evaluate"] = out.seconds
         write_json(out.path / METRICS, metrics)
-        _write_report(params, room, model, metrics, results, curves, rank, animation, out)
+        _write_report(params, room, model, metrics, results, curves, rank, animation, read_sample(preferences), out)
         shutil.rmtree(out.path / EPISODES)
         out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
         late = track_late(params, inputs, out)
@@ -237,6 +243,7 @@ def _write_report(
     curves: pd.DataFrame,
     rank: dict[str, Any] | None,
     animation: tuple[Path, str] | None,
+    sample: list[dict[str, Any]],
     out: Output,
 ) -> None:
     import pandas as pd
@@ -277,6 +284,7 @@ def _write_report(
         vocabulary=vocabulary,
         rank=rank,
         annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
+        sample=sample,
         reward=metrics["reward"],
         stage_seconds=metrics["seconds"],
         params=params.dump(),

@@ -31,9 +31,13 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     from laurel.data.directory import output_directory, read_manifest
     from laurel.data.labels import join_labels
     from laurel.data.lineage import read_inputs
+    from laurel.envs import room_for
+    from laurel.feedback.annotator import added
+    from laurel.stages.label_quality import gold_of, join_sample
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
+    gold = gold_of(params, room_for(params.env, with_action=params.caption.with_action))
     digest = read_inputs(used, inputs)["captions"]["digest"]
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in shards:
@@ -45,10 +49,12 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
             raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
     ordered = [found[number] for number in sorted(found)]
-    with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
+    sources = {**inputs, "gold": gold.path} if gold else inputs
+    with output_directory(output, stage=STAGE, params=used, inputs=sources) as out:
         statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
+        join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
         for _, manifest in ordered:
-            for key, amount in manifest["usage"].items():
-                out.usage[key] = out.usage.get(key, 0) + amount
+            out.usage = added(out.usage, manifest["usage"])
+        out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        conclude(params, inputs, statuses, len(read_segments(captions)), out)
+        conclude(params, inputs, statuses, read_segments(captions).texts, out)

@@ -1,0 +1,167 @@
+"""How many labels each sampler needs until the captions are ranked as the teacher ranks them: Kendall's tau of 0.9.
+
+Captions are sentences made on the spot, embedded by the packaged encoder. The teacher's utility is planted, anew for
+each seed: linear in the embedding, which is what a reward model on embeddings can learn, or free for each caption,
+which embeddings say nothing about. A label is the better caption's name, wrong at the rate of the noise, and no pair is
+asked about twice. All samplers share one estimator a teacher: the Laplace posterior on embeddings, or the one with a
+utility for each caption. Knows nothing about training agents. Run it with:
+python benchmarks/labels_needed.py
+"""
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from datetime import date
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
+from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels
+from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler, Sampler
+from laurel.feedback.unasked import UnaskedPairs
+from laurel.llm.encoder import PACKAGED, load_encoder
+
+RESULT = Path(__file__).resolve().parent / "results" / "labels_needed.json"
+TAU, TARGET = 0.9, 1 / 3
+SIZES, NOISE = (20, 200, 2000), (0.0, 0.1, 0.2)
+SAMPLERS = ("uniform", "frequency", "disagreement", "information", "ranking", "nearby")
+ROUNDS = {20: (4, 0.05), 200: (10, 0.08), 2000: (20, 0.15)}
+"""Captions -> pairs of a round: at least so many, and this share of the labels so far."""
+LIMIT = {("linear", 20): 190, ("linear", 200): 4000, ("linear", 2000): 6000}
+LIMIT |= {("free", 20): 190, ("free", 200): 10_000, ("free", 2000): 100_000}
+SEEDS = {20: 5, 200: 3, 2000: 3}
+DEEDS = ("pick up", "drop", "open", "close", "see", "lose sight of", "bump into", "walk up to", "turn from", "stand by")
+COLOURS = ("red", "green", "blue", "yellow", "grey", "purple")
+THINGS = ("key", "door", "ball", "box", "chest", "lamp")
+PLACES = ("in front of you", "to your left", "to your right", "behind you", "far away", "in the next room")
+
+
+def main() -> None:
+    """Measure all cells, print the result and write it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, choices=SIZES)
+    parser.add_argument("--teachers", nargs="+", default=("linear", "free"), choices=("linear", "free"))
+    parser.add_argument("--samplers", nargs="+", default=SAMPLERS, choices=SAMPLERS)
+    parser.add_argument("--seeds", type=int, help="for each vocabulary; default: 5, 3 and 3")
+    parser.add_argument("--output", type=Path, default=RESULT)
+    args = parser.parse_args()
+    load, started = round(os.getloadavg()[0], 1), time.perf_counter()
+    sentences = _sentences(max(args.sizes))
+    embeddings = load_encoder(PACKAGED).encode(sentences).astype(np.float64)
+    cells = []
+    for teacher, size, noise in product(args.teachers, args.sizes, NOISE):
+        cells.append(_cell(teacher, embeddings[:size], noise, args.samplers, args.seeds or SEEDS[size]))
+        sys.stderr.write(json.dumps(cells[-1]) + "\n")
+    linear = [cell for cell in cells if cell["teacher"] == args.teachers[0]]
+    worst = max(linear, key=lambda cell: math.inf if cell["ratio"] is None else cell["ratio"])
+    missed = [_name(cell) for cell in cells if cell["ratio"] is None or cell["ratio"] > TARGET]
+    result = {
+        "benchmark": "labels_needed",
+        "value": statistics.median(cell["ratio"] or math.inf for cell in linear),
+        "unit": f"labels that the best sampler needs for tau {TAU} per label of uniform, median over vocabularies and "
+        f"noise, {args.teachers[0]} teacher",
+        "target": f"<= {TARGET:.2f} in each cell",
+        "met": not missed,
+        "missed": missed,
+        "worst": f"{worst['ratio']}: {_name(worst)}",
+        "peer": "uniform, as in Motif",
+        "peer_value": 1.0,
+        "cells": cells,
+        "never": "null: not reached with all pairs or within the limit of "
+        + ", ".join(f"{limit:,} labels ({size:,} captions, {teacher})" for (teacher, size), limit in LIMIT.items()),
+        "seconds": round(time.perf_counter() - started),
+        "command": "python benchmarks/labels_needed.py",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; load average {load} before",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "scipy", "laurel")},
+        },
+        "date": date.today().isoformat(),
+    }
+    args.output.parent.mkdir(exist_ok=True)
+    args.output.write_text(json.dumps(result, indent=2) + "\n")
+    sys.stdout.write(args.output.read_text())
+
+
+def _name(cell: dict[str, Any]) -> str:
+    return f"{cell['captions']:,} captions, {cell['teacher']} teacher, noise {cell['noise']:g}"
+
+
+def _sentences(size: int) -> list[str]:
+    every = [f"You {a} the {b} {c} {d}." for a, b, c, d in product(DEEDS, COLOURS, THINGS, PLACES)]
+    return [every[i] for i in np.random.default_rng(0).permutation(len(every))[:size]]
+
+
+def _cell(teacher: str, embeddings: Any, noise: float, samplers: tuple[str, ...], seeds: int) -> dict[str, Any]:
+    """Return the median of labels needed by each sampler, and how the best compares with uniform."""
+    size = len(embeddings)
+    needed: dict[str, int | None] = {}
+    for name in samplers:
+        runs = [_labels_needed(name, teacher, embeddings, noise, seed) or math.inf for seed in range(seeds)]
+        median = statistics.median(runs)
+        needed[name] = None if math.isinf(median) else round(median)
+    others = {name: labels for name, labels in needed.items() if labels and name not in ("uniform", "frequency")}
+    best = min(others, key=lambda name: others[name]) if others else None
+    uniform = needed.get("uniform")
+    ratio = round(others[best] / uniform, 3) if best and uniform else None
+    return {"teacher": teacher, "captions": size, "noise": noise, "labels": needed, "best": best, "ratio": ratio}
+
+
+def _labels_needed(name: str, teacher: str, embeddings: Any, noise: float, seed: int) -> int | None:
+    """Return after how many labels the estimate ranks the captions as the teacher does; None where it never does."""
+    size = len(embeddings)
+    planted = np.random.default_rng([seed, 1])
+    utility = embeddings @ planted.normal(size=embeddings.shape[1]) if teacher == "linear" else planted.random(size)
+    errs = np.random.default_rng([seed, 2])
+    estimator = EmbeddingPosterior(embeddings) if teacher == "linear" else CaptionPosterior(size)
+    labels, before, tau_before = Labels.none(), 0, 0.0
+    for first, second, observe in _rounds(name, embeddings, LIMIT[teacher, size], seed):
+        p_first = ((utility[first] > utility[second]) != (errs.random(len(first)) < noise)).astype(np.float64)
+        observe(first, second, p_first)
+        labels = labels.with_more(first, second, p_first)
+        estimator.fit(labels)
+        tau = float(kendalltau(estimator.utilities, utility).statistic)
+        if tau >= TAU:  # within a round: as if tau rose evenly
+            return round(before + (len(labels) - before) * (TAU - tau_before) / (tau - tau_before))
+        before, tau_before = len(labels), tau
+    return None
+
+
+def _rounds(name: str, embeddings: Any, limit: int, seed: int) -> Iterator[tuple[Any, Any, Any]]:
+    size = len(embeddings)
+    unasked = UnaskedPairs(size)
+    rng = np.random.default_rng([seed, 3])
+    sampler: Sampler
+    if name in ("uniform", "frequency"):
+        counts = (10**4 / np.arange(1, size + 1)).astype(np.int64)  # Zipf's law
+        sampler = DrawnSampler(counts, min(limit, len(unasked)), name, unasked, rng)
+    else:
+        strategy = {
+            "disagreement": lambda: Disagreement(embeddings),
+            "information": lambda: Information(embeddings),
+            "ranking": lambda: Ranking(size),
+            "nearby": lambda: Nearby(embeddings),
+        }[name]()
+        sampler = AdaptiveSampler(strategy, unasked, rng)
+    asked, (least, share) = 0, ROUNDS[size]
+    while asked < limit:
+        first, second = sampler.propose(min(max(least, round(share * asked)), limit - asked))
+        if not len(first):
+            return
+        asked += len(first)
+        yield first, second, sampler.observe
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The interface of agents that learn while they act, batched over environments.
+
+Knows nothing about how an agent learns. A driver (`laurel.agents.running`) resets the agent, asks it for actions and
+shows it what came of them:
+
+    agent.reset(seed, n_envs)
+    action = agent.get_action(observation, info)
+    agent.observe(Experience(observation, action, reward, next_observation, terminated, truncated, valid))
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """A step of N environments; each field has N rows."""
+
+    observation: Any
+    """What the agent saw, as Gymnasium's vector environments give it."""
+    action: Ints
+    """What it did."""
+    reward: Floats
+    """What it was paid: by the environment, by a learned reward, or by both."""
+    next_observation: Any
+    """What it saw then; of the same episode, also where that ended."""
+    terminated: Bools
+    """Where the episode ended by the task's rules: nothing is to be had after it."""
+    truncated: Bools
+    """Where the episode was cut short: more was to be had."""
+    valid: Bools
+    """Where this was a step; False where the environment was reset instead, or rests."""
+
+
+class Agent(ABC):
+    """Acts and learns in N environments.
+
+    Unless an agent says otherwise it learns apart in each environment: one agent is then a batch of N independent
+    runs, which costs little more than one. The same seed and N give the same actions.
+    """
+
+    rng: np.random.Generator
+    n_envs: int
+
+    def reset(self, seed: int, n_envs: int = 1) -> None:
+        """Forget everything and begin anew in N environments."""
+        self.rng = np.random.default_rng(seed)
+        self.n_envs = n_envs
+
+    @abstractmethod
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        """Choose actions (N,) for what the environments show."""
+
+    @abstractmethod
+    def observe(self, experience: Experience) -> None:
+        """Learn from a step."""

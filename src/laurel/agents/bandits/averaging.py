@@ -1,0 +1,78 @@
+"""Agents that estimate every arm's reward and pull what looks best: ε-greedy, optimistic, upper confidence bound.
+
+They know nothing about how rewards are distributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from laurel.agents import choice
+from laurel.agents.agent import Agent, Experience, Floats, Ints
+
+
+class RewardAveraging(Agent):
+    """ε-greedy on averages of rewards (Sutton & Barto 2018, equations 2.1 to 2.5).
+
+        Q(a) ← Q(a) + α (r - Q(a))
+
+    Args:
+        n_arms: K.
+        epsilon: probability of pulling any arm instead of the best.
+        optimism: first estimate of every arm; high ones make it try them all (section 2.6).
+        step_size: α, for arms that drift (section 2.5); None is 1/n, the plain average of an arm's n rewards.
+    """
+
+    def __init__(
+        self, n_arms: int, *, epsilon: float = 0.1, optimism: float = 0.0, step_size: float | None = None
+    ) -> None:
+        self.n_arms = n_arms
+        self.epsilon = epsilon
+        self.optimism = optimism
+        self.step_size = step_size
+
+    def reset(self, seed: int, n_envs: int = 1) -> None:
+        super().reset(seed, n_envs)
+        self.estimates: Floats = np.full((n_envs, self.n_arms), float(self.optimism))
+        self.counts: Floats = np.zeros((n_envs, self.n_arms))
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        greedy = choice.argmax(self.estimates, self.rng)
+        if not self.epsilon:
+            return greedy
+        explore = self.rng.random(self.n_envs) < self.epsilon
+        return np.where(explore, self.rng.integers(0, self.n_arms, self.n_envs), greedy)
+
+    def observe(self, experience: Experience) -> None:
+        rows = np.flatnonzero(experience.valid)
+        arms = experience.action[rows]
+        self.counts[rows, arms] += 1
+        step = 1 / self.counts[rows, arms] if self.step_size is None else self.step_size
+        self.estimates[rows, arms] += step * (experience.reward[rows] - self.estimates[rows, arms])
+
+
+class UCB(RewardAveraging):
+    """Upper confidence bound, UCB1 (Sutton & Barto 2018, equation 2.10; Auer, Cesa-Bianchi & Fischer 2002).
+
+        A = argmax_a  Q(a) + c √(ln t / N(a))
+
+    An arm that was never pulled goes first. Auer's UCB1, for rewards within [0, 1], has c = √2.
+
+    Args:
+        n_arms: K.
+        c: how much doubt counts.
+        step_size: as of `RewardAveraging`.
+    """
+
+    def __init__(self, n_arms: int, *, c: float = 2.0, step_size: float | None = None) -> None:
+        super().__init__(n_arms, epsilon=0.0, step_size=step_size)
+        self.c = c
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        t = self.counts.sum(axis=1, keepdims=True) + 1
+        doubt = np.sqrt(np.log(t) / np.maximum(self.counts, 1))
+        bounds = np.where(self.counts > 0, self.estimates + self.c * doubt, np.inf)
+        return choice.argmax(bounds, self.rng)

@@ -1,0 +1,43 @@
+"""The two agents that bound all others: one that knows nothing, one that knows what nobody can.
+
+Neither learns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from laurel.agents.agent import Agent, Experience, Ints
+from laurel.errors import EnvError
+
+
+class Random(Agent):
+    """Pulls any arm, each as likely: the lower bound."""
+
+    def __init__(self, n_arms: int) -> None:
+        self.n_arms = n_arms
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        return self.rng.integers(0, self.n_arms, self.n_envs)
+
+    def observe(self, experience: Experience) -> None:
+        pass
+
+
+class Cheater(Agent):
+    """Pulls the arm that `info["best_arm"]` names, from the first pull on: the upper bound."""
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        """Look the best arms up.
+
+        Raises:
+            EnvError: the environment does not tell them.
+        """
+        if info is None or "best_arm" not in info:
+            raise EnvError('The cheater needs info["best_arm"], which this environment does not tell.')
+        best: Ints = info["best_arm"]
+        return best
+
+    def observe(self, experience: Experience) -> None:
+        pass

@@ -1,0 +1,59 @@
+"""The gradient bandit: preferences for arms instead of estimates of their rewards.
+
+Knows nothing about how good an arm is, only which are better than what it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from laurel.agents import choice
+from laurel.agents.agent import Agent, Experience, Floats, Ints
+
+
+class Gradient(Agent):
+    """Stochastic gradient ascent on a softmax over arms (Sutton & Barto 2018, equations 2.11 and 2.12).
+
+        π(a) = exp H(a) / Σ_b exp H(b)
+        H(a) ← H(a) + α (r - r̄) (1[a = A] - π(a))
+
+    The baseline r̄ is the average of the rewards before this one (0 at the first), as the derivation in the book's
+    box needs it: it must not depend on the action that was taken.
+
+    Args:
+        n_arms: K.
+        step_size: α.
+        baseline: whether to subtract r̄; without it, offsets of the reward hurt.
+    """
+
+    def __init__(self, n_arms: int, *, step_size: float = 0.1, baseline: bool = True) -> None:
+        self.n_arms = n_arms
+        self.step_size = step_size
+        self.baseline = baseline
+
+    def reset(self, seed: int, n_envs: int = 1) -> None:
+        super().reset(seed, n_envs)
+        self.preferences: Floats = np.zeros((n_envs, self.n_arms))
+        self.average: Floats = np.zeros(n_envs)
+        self.pulls: Floats = np.zeros(n_envs)
+
+    def probabilities(self) -> Floats:
+        """Return π (N, K)."""
+        weights = np.exp(self.preferences - self.preferences.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        return choice.sample(self.probabilities(), self.rng)
+
+    def observe(self, experience: Experience) -> None:
+        rows = np.flatnonzero(experience.valid)
+        reward = experience.reward[rows]
+        advantage = reward - self.average[rows] if self.baseline else reward
+        direction = -self.probabilities()[rows]
+        direction[np.arange(len(rows)), experience.action[rows]] += 1
+        self.preferences[rows] += self.step_size * advantage[:, None] * direction
+        self.pulls[rows] += 1
+        self.average[rows] += (reward - self.average[rows]) / self.pulls[rows]

@@ -1,0 +1,81 @@
+"""Thompson sampling: draw what each arm might be worth from what is believed about it, and pull the best draw.
+
+Knows how rewards are distributed, up to the mean; that is what the two agents differ in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from laurel.agents import choice
+from laurel.agents.agent import Agent, Experience, Floats, Ints
+
+
+class GaussianThompson(Agent):
+    """Normal rewards of known noise, normal prior (Russo et al. 2018, "A Tutorial on Thompson Sampling", section 4).
+
+        precision(a) = 1/σ0² + n/σ²,    mean(a) = (μ0/σ0² + Σ r/σ²) / precision(a)
+        A = argmax_a  draw from N(mean(a), 1/precision(a))
+
+    Args:
+        n_arms: K.
+        prior_mean: μ0.
+        prior_deviation: σ0.
+        noise: σ, standard deviation of an arm's rewards.
+    """
+
+    def __init__(
+        self, n_arms: int, *, prior_mean: float = 0.0, prior_deviation: float = 1.0, noise: float = 1.0
+    ) -> None:
+        self.n_arms = n_arms
+        self.prior_mean = prior_mean
+        self.prior_deviation = prior_deviation
+        self.noise = noise
+
+    def reset(self, seed: int, n_envs: int = 1) -> None:
+        super().reset(seed, n_envs)
+        self.means: Floats = np.full((n_envs, self.n_arms), float(self.prior_mean))
+        self.precisions: Floats = np.full((n_envs, self.n_arms), self.prior_deviation**-2)
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        draws = self.means + self.rng.standard_normal(self.means.shape) / np.sqrt(self.precisions)
+        return choice.argmax(draws, self.rng)
+
+    def observe(self, experience: Experience) -> None:
+        rows = np.flatnonzero(experience.valid)
+        at = rows, experience.action[rows]
+        self.precisions[at] += self.noise**-2
+        self.means[at] += self.noise**-2 / self.precisions[at] * (experience.reward[rows] - self.means[at])
+
+
+class BernoulliThompson(Agent):
+    """Rewards of 0 or 1, Beta prior (Russo et al. 2018, algorithm 3.2).
+
+        A = argmax_a  draw from Beta(α(a), β(a));    α(A) ← α(A) + r,  β(A) ← β(A) + 1 - r
+
+    Args:
+        n_arms: K.
+        prior: α and β of every arm to begin with; (1, 1) is uniform.
+    """
+
+    def __init__(self, n_arms: int, *, prior: tuple[float, float] = (1.0, 1.0)) -> None:
+        self.n_arms = n_arms
+        self.prior = prior
+
+    def reset(self, seed: int, n_envs: int = 1) -> None:
+        super().reset(seed, n_envs)
+        alpha, beta = self.prior
+        self.successes: Floats = np.full((n_envs, self.n_arms), float(alpha))
+        self.failures: Floats = np.full((n_envs, self.n_arms), float(beta))
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        return choice.argmax(self.rng.beta(self.successes, self.failures), self.rng)
+
+    def observe(self, experience: Experience) -> None:
+        rows = np.flatnonzero(experience.valid)
+        at = rows, experience.action[rows]
+        self.successes[at] += experience.reward[rows]
+        self.failures[at] += 1 - experience.reward[rows]

@@ -1,0 +1,38 @@
+"""Choosing among actions: by value with ties broken at random, or by given probabilities.
+
+Works on rows of a batch; knows nothing about where values come from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.agents.agent import Floats, Ints
+
+
+def argmax(values: Floats, rng: np.random.Generator) -> Ints:
+    """Return the column of each row's (N, K) highest value, any of them where several are equal."""
+    best = values == values.max(axis=1, keepdims=True)
+    choice = best.argmax(axis=1)
+    tied = np.flatnonzero(best.sum(axis=1) > 1)
+    if len(tied):
+        choice[tied] = (best[tied] * rng.random((len(tied), values.shape[1]))).argmax(axis=1)
+    return choice
+
+
+def sample(probabilities: Floats, rng: np.random.Generator) -> Ints:
+    """Draw a column of each row (N, K) with the given probabilities, which need not add up to 1."""
+    cumulative = probabilities.cumsum(axis=1)
+    draw = rng.random((len(probabilities), 1)) * cumulative[:, -1:]
+    return (cumulative <= draw).sum(axis=1).clip(max=probabilities.shape[1] - 1)
+
+
+def epsilon_greedy(values: Floats, epsilon: float) -> Floats:
+    """Return the probabilities of the policy that explores with probability ε and is greedy otherwise.
+
+    Args:
+        values: (..., A) action values; the best ones share what greed gives.
+        epsilon: from 0 to 1.
+    """
+    best = values == values.max(axis=-1, keepdims=True)
+    return (1 - epsilon) * best / best.sum(axis=-1, keepdims=True) + epsilon / values.shape[-1]

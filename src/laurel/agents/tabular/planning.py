@@ -1,0 +1,142 @@
+"""Planning with a known model: policy evaluation, improvement and iteration, value iteration.
+
+Works on the tensors of a model; knows nothing about agents that learn. A policy is (S, A) probabilities, and values
+are (S,) or (S, A). After Sutton & Barto (2018), chapter 4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.agents.agent import Bools, Floats
+from laurel.errors import TrainingError
+from laurel.worlds.model import Model
+
+SWEEPS = 100_000
+"""Sweeps after which iterations give up."""
+CLOSE = 1e-9
+"""By how much an action must be better to count as better: less is rounding."""
+
+
+def action_values(model: Model, values: Floats, gamma: float) -> Floats:
+    """Return the worth of every action (S, A), given that of the next state (S,) (equation 4.6).
+
+    Q(s, a) = Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
+    """
+    paid = np.einsum("sat,sat->sa", model.transitions, model.rewards)
+    return paid + gamma * model.transitions @ values
+
+
+def evaluate_policy(model: Model, policy: Floats, gamma: float, *, tolerance: float = 1e-10) -> Floats:
+    """Return the values (S,) of a policy by iterating (equation 4.5), until a sweep changes none by `tolerance`.
+
+        V(s) ← Σ_a π(a|s) Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
+
+    Raises:
+        TrainingError: that never happens.
+    """
+    paid, moves = _under(model, policy)
+    values = np.zeros(model.n_states)
+    for _ in range(SWEEPS):
+        new = paid + gamma * moves @ values
+        if np.abs(new - values).max() < tolerance:
+            return new
+        values = new
+    raise TrainingError(_endless("evaluate_policy", gamma))
+
+
+def solve_policy(model: Model, policy: Floats, gamma: float) -> Floats:
+    """Return the values (S,) of a policy exactly, by solving Bellman's equation (4.4) as a linear system.
+
+        (I - γ P_π) V = r_π  over the states that do not end the episode
+
+    Raises:
+        TrainingError: it has no solution: without a discount, some state never comes to an end.
+    """
+    paid, moves = _under(model, policy)
+    live = np.flatnonzero(~model.terminal)
+    values = np.zeros(model.n_states)
+    system = np.eye(len(live)) - gamma * moves[np.ix_(live, live)]
+    if gamma >= 1 and not _ends(model, moves).all():
+        raise TrainingError(_endless("solve_policy", gamma))
+    values[live] = np.linalg.solve(system, paid[live])
+    return values
+
+
+def improve_policy(model: Model, values: Floats, gamma: float, *, policy: Floats | None = None) -> Floats:
+    """Return a policy (S, A) that is greedy on values (S,) (equation 4.9).
+
+    Args:
+        model: what happens.
+        values: of the states.
+        gamma: discount.
+        policy: to keep where nothing is better than what it does, so that equals do not take turns.
+    """
+    q = action_values(model, values, gamma)
+    best = q >= q.max(axis=1, keepdims=True) - CLOSE
+    greedy = np.eye(model.n_actions)[best.argmax(axis=1)]
+    if policy is None:
+        return greedy
+    kept = (policy * ~best).sum(axis=1, keepdims=True) == 0
+    return np.where(kept, policy, greedy)
+
+
+def policy_iteration(model: Model, gamma: float) -> tuple[Floats, Floats]:
+    """Return an optimal policy (S, A) and its values (S,) by evaluating and improving in turn (section 4.3).
+
+    It starts from the uniform policy, under which every state that can come to an end does.
+
+    Raises:
+        TrainingError: a policy has no values, or policies do not settle.
+    """
+    policy = np.full((model.n_states, model.n_actions), 1 / model.n_actions)
+    for _ in range(SWEEPS):
+        values = solve_policy(model, policy, gamma)
+        better = improve_policy(model, values, gamma, policy=policy)
+        if (better == policy).all():
+            return policy, values
+        policy = better
+    raise TrainingError(_endless("policy_iteration", gamma))
+
+
+def value_iteration(model: Model, gamma: float, *, tolerance: float = 1e-10) -> tuple[Floats, Floats]:
+    """Return an optimal policy (S, A) and the optimal values (S,) by iterating (equation 4.10).
+
+        V(s) ← max_a Σ_s' p(s'|s, a) (r(s, a, s') + γ V(s'))
+
+    Without a discount, an action may look as good as the best and yet put the end off for ever; policy iteration
+    does not take it.
+
+    Raises:
+        TrainingError: values do not settle.
+    """
+    values = np.zeros(model.n_states)
+    for _ in range(SWEEPS):
+        new = action_values(model, values, gamma).max(axis=1)
+        if np.abs(new - values).max() < tolerance:
+            return improve_policy(model, new, gamma), new
+        values = new
+    raise TrainingError(_endless("value_iteration", gamma))
+
+
+def _under(model: Model, policy: Floats) -> tuple[Floats, Floats]:
+    """Return what a step pays (S,) and where it leads (S, S') under a policy."""
+    paid = np.einsum("sa,sat,sat->s", policy, model.transitions, model.rewards)
+    return paid, np.einsum("sa,sat->st", policy, model.transitions)
+
+
+def _ends(model: Model, moves: Floats) -> Bools:
+    """Say from which states (S,) an episode can come to its end."""
+    ends = model.terminal
+    while True:
+        wider = ends | (moves[:, ends] > 0).any(axis=1)
+        if (wider == ends).all():
+            return ends
+        ends = wider
+
+
+def _endless(function: str, gamma: float) -> str:
+    return (
+        f"{function}: values do not settle with gamma {gamma}. Where episodes may go on for ever, take a discount "
+        "below 1."
+    )

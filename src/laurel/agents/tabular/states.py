@@ -1,0 +1,53 @@
+"""Numbers for the observations of finite spaces, so that a table has a row for each.
+
+Knows Gymnasium's spaces; knows nothing about what observations mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.agents.agent import Ints
+from laurel.errors import EnvError
+
+
+class StateIndex:
+    """Numbers the observations of a Discrete or MultiDiscrete space, or a Tuple of Discrete ones, from 0 on.
+
+    >>> index = StateIndex(gym.spaces.Tuple([gym.spaces.Discrete(4), gym.spaces.Discrete(2)]))
+    >>> index.n_states, index((np.array([3, 0]), np.array([1, 1])))
+    (8, array([7, 1]))
+
+    Raises:
+        EnvError: the space is not one of these.
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        match space:
+            case gym.spaces.Discrete():
+                parts = [space]
+            case gym.spaces.MultiDiscrete() if space.nvec.ndim == 1:
+                parts = [gym.spaces.Discrete(n, start=s) for n, s in zip(space.nvec, space.start, strict=True)]
+            case gym.spaces.Tuple() if all(isinstance(part, gym.spaces.Discrete) for part in space.spaces):
+                parts = [part for part in space.spaces if isinstance(part, gym.spaces.Discrete)]
+            case _:
+                raise EnvError(
+                    f"Observation space {space} is not finite: tables need Discrete, MultiDiscrete or a Tuple of "
+                    "Discrete spaces. Use a deep agent, or wrap the environment."
+                )
+        self._single = isinstance(space, gym.spaces.Discrete)
+        self._columns = isinstance(space, gym.spaces.MultiDiscrete)
+        self._shape = tuple(int(part.n) for part in parts)
+        self._start = tuple(int(part.start) for part in parts)
+        self.n_states = int(np.prod(self._shape))
+
+    def __call__(self, observation: Any) -> Ints:
+        """Return the numbers (N,) of a batch of observations, as a vector environment gives them."""
+        if self._single:
+            return np.asarray(observation, dtype=np.int64) - self._start[0]
+        parts = np.asarray(observation).T if self._columns else observation
+        digits = tuple(np.asarray(part) - start for part, start in zip(parts, self._start, strict=True))
+        return np.ravel_multi_index(digits, self._shape).astype(np.int64)

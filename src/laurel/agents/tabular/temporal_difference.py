@@ -1,0 +1,75 @@
+"""One-step temporal-difference control: SARSA, expected SARSA, Q-learning.
+
+They differ in what they take the next state to be worth. Termination is worth nothing; an episode that was cut
+short is worth what the table says of its last state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.tabular.agent import TabularAgent
+
+
+class ExpectedSarsa(TabularAgent):
+    """Expected SARSA (Sutton & Barto 2018, equation 6.9).
+
+    Q(S, A) ← Q(S, A) + α (R + γ Σ_a π(a|S') Q(S', a) - Q(S, A))
+    """
+
+    def observe(self, experience: Experience) -> None:
+        envs = np.flatnonzero(experience.valid)
+        after = self.index(experience.next_observation)[envs]
+        worth = np.where(experience.terminated[envs], 0.0, self._worth(envs, after))
+        states = self.index(experience.observation)[envs]
+        targets = experience.reward[envs] + self.gamma * worth
+        self._learn(envs, states, experience.action[envs], targets)
+
+    def _worth(self, envs: Ints, states: Ints) -> Floats:
+        """Return what it is worth (n,) to be in states (n,)."""
+        return self._expected(envs, states)
+
+
+class QLearning(ExpectedSarsa):
+    """Q-learning (Watkins 1989; Sutton & Barto 2018, equation 6.8).
+
+    Q(S, A) ← Q(S, A) + α (R + γ max_a Q(S', a) - Q(S, A))
+    """
+
+    def _worth(self, envs: Ints, states: Ints) -> Floats:
+        return self._values(envs, states).max(axis=1)
+
+
+class Sarsa(TabularAgent):
+    """SARSA (Sutton & Barto 2018, equation 6.7 and the box in section 6.4).
+
+        Q(S, A) ← Q(S, A) + α (R + γ Q(S', A') - Q(S, A))
+
+    A' is the action that is taken next, so a step is learned from when the next one is seen. Where an episode was
+    cut short there is none: its last step learns from the mean over π, as expected SARSA.
+    """
+
+    def reset(self, seed: int, n_envs: int = 1) -> None:
+        super().reset(seed, n_envs)
+        self._waiting = np.zeros(n_envs, dtype=np.bool_)
+        self._state = np.zeros(n_envs, dtype=np.int64)
+        self._action = np.zeros(n_envs, dtype=np.int64)
+        self._reward = np.zeros(n_envs)
+
+    def observe(self, experience: Experience) -> None:
+        states, actions = self.index(experience.observation), experience.action
+        after = self.index(experience.next_observation)
+        known = np.flatnonzero(experience.valid & self._waiting)
+        worth = self._values(known, states[known])[np.arange(len(known)), actions[known]]
+        self._learn(known, self._state[known], self._action[known], self._reward[known] + self.gamma * worth)
+
+        ended = np.flatnonzero(experience.valid & (experience.terminated | experience.truncated))
+        worth = np.where(experience.terminated[ended], 0.0, self._expected(ended, after[ended]))
+        self._learn(ended, states[ended], actions[ended], experience.reward[ended] + self.gamma * worth)
+
+        np.copyto(self._state, states, where=experience.valid)
+        np.copyto(self._action, actions, where=experience.valid)
+        np.copyto(self._reward, experience.reward, where=experience.valid)
+        self._waiting[experience.valid] = True
+        self._waiting[ended] = False

@@ -1,0 +1,54 @@
+"""`laurel classics`: draw how the classic agents learn. Imports nothing heavy before it is to run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+Command = Callable[..., argparse.ArgumentParser]
+Say = Callable[[str], int]
+
+KINDS = {
+    "bandits": ("Run the bandit agents on the ten-armed testbed.", 2000),
+    "tabular": ("Run the agents with a table where the best policy is known.", 100),
+}
+"""What can be drawn -> how it is explained, and in how many runs."""
+
+
+def add_classics(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
+    """Add the command.
+
+    Args:
+        commands: of the program.
+        command: makes a command of parent, name, summary and example.
+        say: writes a result and returns the exit code.
+    """
+    summary = "Draw how the classic agents learn: bandits, and agents with a table."
+    classics = commands.add_parser("classics", help=summary, description=summary)
+    kinds = classics.add_subparsers(dest="kind", metavar="KIND", required=True)
+    for kind, (what, runs) in KINDS.items():
+        one = command(kinds, kind, what, f"laurel classics {kind} --output docs")
+        one.add_argument("--runs", type=_whole(2), default=runs, metavar="N", help=f"of each agent; default: {runs}")
+        one.add_argument("--seed", type=_whole(0), default=0, metavar="N", help="default: 0")
+        one.add_argument("--output", type=Path, default=Path(), metavar="DIR", help=f"where {kind}.png goes")
+        one.set_defaults(run=lambda options: _run(options, say))
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
+        return value
+
+    number.__name__ = "whole number"  # argparse names it where the text is none
+    return number
+
+
+def _run(options: argparse.Namespace, say: Say) -> int:
+    from laurel.classics import show_bandits, show_tabular
+
+    show = {"bandits": show_bandits, "tabular": show_tabular}[options.kind]
+    table = show(options.output, n_runs=options.runs, seed=options.seed)
+    return say(f"{table}\n\nfigure: {options.output / f'{options.kind}.png'}\n")

@@ -1,0 +1,145 @@
+"""Gold labels: what a person answered to pairs of texts, a line of JSON each, kept by what the texts say.
+
+A label holds for a task alone: an environment and a goal. Lines are added, never changed: a later answer to the same
+pair stands, and one that was taken back says so. Knows nothing about pairs' numbers, so it survives another draw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from filelock import FileLock
+
+from laurel.errors import DataError
+
+Side = Literal["first", "second", "tie"]
+Chosen = Literal["uniform", "uncertain"]
+P_FIRST: dict[Side, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a label was given for."""
+
+    env: str
+    goal: str
+    """In words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A person's answer to a pair."""
+
+    env: str
+    goal: str
+    first: str
+    second: str
+    answer: Side | None
+    """None: it was taken back."""
+    chosen: Chosen
+    """uniform: as any other pair; uncertain: because its label was in doubt, so that it is not like the others."""
+
+    @property
+    def pair(self) -> frozenset[str]:
+        """The two texts, whichever came first."""
+        return frozenset((self.first, self.second))
+
+
+class GoldFile:
+    """The answers in a file, for one task.
+
+    Raises:
+        DataError: the file cannot be read, or a line of it is none of these.
+    """
+
+    def __init__(self, path: Path, task: Task) -> None:
+        self.path = path
+        self.task = task
+        self.labels: dict[frozenset[str], Gold] = {}
+        """Those that stand, in the order in which they were given."""
+        self.others = 0
+        """Lines that are for another task."""
+        for gold in _read(path):
+            self._take(gold)
+
+    def add(self, first: str, second: str, answer: Side | None, chosen: Chosen) -> None:
+        """Write down an answer; it is on disk when this returns. None takes an earlier one back."""
+        gold = Gold(self.task.env, self.task.goal, first, second, answer, chosen)
+        line = json.dumps(asdict(gold), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(self.path.with_name(f".{self.path.name}.lock")), self.path.open("ab+") as file:
+                file.seek(0)
+                content = file.read()
+                kept = _kept(content)
+                file.truncate(min(len(kept), len(content)))
+                file.write(kept[len(content) :] + line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be written ({error.strerror}). Choose another gold file.") from None
+        self._take(gold)
+
+    def _take(self, gold: Gold) -> None:
+        if Task(gold.env, gold.goal) != self.task:
+            self.others += 1
+            return
+        self.labels.pop(gold.pair, None)
+        if gold.answer is not None:
+            self.labels[gold.pair] = gold
+
+
+def require_gold(path: Path) -> None:
+    """Refuse a gold file that is not there.
+
+    Raises:
+        DataError: there is none.
+    """
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file, but annotate.gold names it. Label some pairs with `laurel annotate review`, or "
+            "set annotate.gold to null."
+        )
+
+
+def _read(path: Path) -> Iterator[Gold]:
+    """Yield the lines of a file, if there is one; a last line that was cut off is left out."""
+    if not path.exists():
+        return
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}). Choose another gold file.") from None
+    for number, line in enumerate(_kept(content).splitlines(), 1):
+        if line.strip():
+            yield _gold(path, number, line)
+
+
+def _gold(path: Path, number: int, line: bytes) -> Gold:
+    try:
+        gold = Gold(**json.loads(line))
+        texts = (gold.env, gold.goal, gold.first, gold.second)
+        good = all(isinstance(text, str) for text in texts) and gold.first != gold.second
+    except (ValueError, TypeError):
+        good = False
+    if not good or gold.answer not in (*get_args(Side), None) or gold.chosen not in get_args(Chosen):
+        raise DataError(
+            f"{path}: line {number} is no gold label, such as "
+            '{"env": "...", "goal": "...", "first": "...", "second": "...", "answer": "first", "chosen": "uniform"}. '
+            "Mend or remove it."
+        )
+    return gold
+
+
+def _kept(content: bytes) -> bytes:
+    """Return what a file holds in whole lines: a crash may have cut off the last, an editor only its end."""
+    last = content.rpartition(b"\n")[2]
+    try:
+        return content + b"\n" if last and json.loads(last) else content
+    except ValueError:
+        return content[: len(content) - len(last)]

@@ -1,0 +1,118 @@
+"""What quality.json holds, the figures that say how far labels can be trusted, and how they are put in words.
+
+Knows the figures' names and what they are to be read against; knows nothing about how they are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+QUALITY = "quality.json"
+
+MEASURES = {
+    "parse_rate": ("answers that could be read", "answers", ""),
+    "failure_rate": ("questions that got no answer", "questions", ""),
+    "answer_tie_rate": ("answers that named neither", "answers", ""),
+    "answer_abstain_rate": ("answers that would not say", "answers", ""),
+    "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
+    "swap_consistency": ("pairs with the same label in either order", "pairs", ""),
+    "tie_rate": ("pairs that are ties", "pairs", ""),
+    "abstain_rate": ("pairs that nothing was said about", "pairs", ""),
+    "intransitivity": ("triads that run in a circle", "triads", "random 25%"),
+}
+"""Shares: what each is of, what is counted, what to read it against."""
+
+REFERENCES = {
+    "gold": "a person",
+    "gold_uncertain": "a person, on pairs picked in doubt",
+    "oracle": "the environment's own progress",
+}
+"""What labels are compared with -> who that is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A line of the quality report."""
+
+    measure: str
+    value: float
+    interval: tuple[float, float] | None
+    """Of 95%; None for what is no share."""
+    of: int
+    """How many there are."""
+    unit: str
+    """Of what."""
+    remark: str
+    """What to read it against."""
+
+    @property
+    def shown(self) -> str:
+        """The value: a share in percent, anything else with three decimals."""
+        return f"{self.value:.3f}" if self.interval is None else f"{100 * self.value:.1f}%"
+
+    @property
+    def shown_interval(self) -> str:
+        """The interval in percent; empty where there is none."""
+        return "" if self.interval is None else f"{100 * self.interval[0]:.1f}% to {100 * self.interval[1]:.1f}%"
+
+
+def figures(quality: Mapping[str, Any]) -> list[Figure]:
+    """Return the lines of a report, without those that do not apply."""
+    found = [
+        _share(quality[name], measure, unit, remark)
+        for name, (measure, unit, remark) in MEASURES.items()
+        if name in quality
+    ]
+    for name, whose in REFERENCES.items():
+        found += _compared(quality.get(name, {}), whose)
+    return found
+
+
+def _compared(reference: Mapping[str, Any], whose: str) -> Iterator[Figure]:
+    if "agreement" not in reference:
+        return
+    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%")
+    if "brier" in reference:
+        of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
+        remark = "no idea 0.25"
+        yield Figure(f"Brier score against {whose}", brier, None, of, "pairs", remark)
+        remark = "calibrated 0"
+        yield Figure(f"calibration error against {whose}", error, None, of, "pairs", remark)
+
+
+def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str) -> Figure:
+    low, high = rate["ci95"]
+    return Figure(measure, rate["value"], (low, high), rate["of"], unit, remark)
+
+
+def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures as flat numbers: a share as `name`, `name_low` and `name_high`."""
+    flat: dict[str, float] = {}
+    for name, value in quality.items():
+        match value:
+            case {"ci95": [low, high]}:
+                flat |= {name: value["value"], f"{name}_low": low, f"{name}_high": high}
+            case dict():
+                flat |= {f"{name}.{key}": number for key, number in metrics(value).items()}
+            case int() | float():
+                flat[name] = float(value)
+    return flat
+
+
+_UNLABELLED = {
+    "abstain": "it would not say",
+    "parse_failed": "its answers could not be read",
+    "api_failed": "no answer came",
+}
+
+
+def label_in_words(status: str, p_first: float | None) -> str:
+    """Say what a pair's label is; `p_first` counts where it has one."""
+    if status in _UNLABELLED or p_first is None:
+        return _UNLABELLED[status]
+    if status == "tie":
+        return "neither is better"
+    side, p = ("1", p_first) if p_first > 0.5 else ("2", 1 - p_first)
+    return f"{side} is better" + (f", {100 * p:.0f}% sure" if p < 1 else "")

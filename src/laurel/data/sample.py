@@ -1,0 +1,143 @@
+"""The sample of labelled pairs with their raw answers: a row an answer, or a pair where no answers are kept.
+
+Knows how it is stored; knows nothing about which pairs are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from laurel.data.parquet import opened, read_table, readable, write_table
+from laurel.data.preferences import ANSWERS, STAGE, Pairs, Preferences
+from laurel.data.verdicts import BY
+from laurel.envs.base import IntArray
+
+SAMPLE = "sample.parquet"
+LONGEST = 4000
+"""Characters of a raw answer, or of a text, that are kept."""
+
+SAMPLE_SCHEMA = pa.schema(
+    [
+        pa.field("pair", pa.int32(), nullable=False),
+        pa.field("first", pa.string(), nullable=False),
+        pa.field("second", pa.string(), nullable=False),
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("p_first", pa.float64()),
+        pa.field("swap_consistent", pa.bool_()),
+        pa.field("swapped", pa.bool_()),
+        pa.field("vote", pa.int32()),
+        pa.field("verdict", pa.string()),
+        pa.field("annotator", pa.string()),
+        pa.field("answer", pa.string()),
+    ]
+)
+"""`swapped` to `answer` are of a single answer; `answer` is what the model wrote, null where nothing came."""
+
+
+def answers_of(path: Path, pairs: IntArray) -> dict[int, list[dict[str, Any]]]:
+    """Read the single answers to some pairs, also of a directory that is still being written.
+
+    Returns:
+        Pair -> its answers, with the key of the raw answer as `response`.
+    """
+    file = path / ANSWERS
+    if not file.exists():
+        return {}
+    found: dict[int, list[dict[str, Any]]] = {}
+    wanted = pa.array(pairs.astype(np.int32))
+    with opened(file, None, STAGE) as parquet, readable(file, STAGE):
+        for batch in parquet.iter_batches():
+            for row in batch.filter(pc.is_in(batch["pair"], value_set=wanted)).to_pylist():
+                found.setdefault(row["pair"], []).append(row)
+    return found
+
+
+def write_sample(
+    path: Path,
+    chosen: IntArray,
+    pairs: Pairs,
+    preferences: Preferences,
+    texts: Sequence[str],
+    answers: Mapping[int, Sequence[Mapping[str, Any]]],
+    replies: Mapping[str, str],
+) -> None:
+    """Write a sample into a directory.
+
+    Args:
+        path: the directory.
+        chosen: numbers of the pairs, in the order to be shown.
+        pairs: all pairs.
+        preferences: what was said about them.
+        texts: (S,) what segments say.
+        answers: pair -> its single answers.
+        replies: key of a raw answer -> what it says.
+    """
+    rows = []
+    for number in chosen.tolist():
+        p, swap = preferences.p_first[number], int(preferences.swap_consistent[number])
+        row: dict[str, Any] = {
+            "pair": number,
+            "first": _cut(texts[pairs.first[number]]),
+            "second": _cut(texts[pairs.second[number]]),
+            "status": str(preferences.status[number]),
+            "p_first": None if np.isnan(p) else float(p),
+            "swap_consistent": None if swap < 0 else bool(swap),
+        }
+        single = [
+            {
+                "swapped": answer["swapped"],
+                "vote": answer["vote"],
+                "verdict": answer["verdict"],
+                "annotator": answer.get(BY),
+                "answer": _cut(replies[answer["response"]]) if answer["response"] in replies else None,
+            }
+            for answer in answers.get(number, ())
+        ]
+        rows += [{**row, **one} for one in single] or [row]
+    write_table(path / SAMPLE, pa.Table.from_pylist(rows, SAMPLE_SCHEMA))
+
+
+def join_samples(parts: Sequence[tuple[Path, int]], chosen: IntArray, path: Path) -> None:
+    """Write the sample of all pairs from those of shares of them, which hold more than is chosen.
+
+    Args:
+        parts: directory and number of pairs of each share, in order.
+        chosen: numbers of the pairs, in the order to be shown.
+        path: directory to write into.
+    """
+    rows: dict[int, list[dict[str, Any]]] = {}
+    before = 0
+    for place, count in parts:
+        for row in read_table(place / SAMPLE, SAMPLE_SCHEMA, STAGE).to_pylist():
+            rows.setdefault(before + row["pair"], []).append({**row, "pair": before + row["pair"]})
+        before += count
+    joined = [row for number in chosen.tolist() for row in rows[number]]
+    write_table(path / SAMPLE, pa.Table.from_pylist(joined, SAMPLE_SCHEMA))
+
+
+def read_sample(path: Path) -> list[dict[str, Any]]:
+    """Read a sample; errors as `laurel.data.parquet.read_table`.
+
+    Returns:
+        For each pair first, second, status, p_first, swap_consistent and `answers`, each with swapped, vote, verdict,
+        annotator and answer.
+    """
+    single = ("swapped", "vote", "verdict", "annotator", "answer")
+    found = []
+    for _, group in groupby(read_table(path / SAMPLE, SAMPLE_SCHEMA, STAGE).to_pylist(), key=lambda row: row["pair"]):
+        rows = list(group)
+        pair = {key: value for key, value in rows[0].items() if key not in single}
+        answers = [{key: row[key] for key in single} for row in rows if row["verdict"] is not None]
+        found.append({**pair, "answers": answers})
+    return found
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST:,} more characters)"

@@ -1,0 +1,91 @@
+"""The single answers behind labels as arrays, millions of them; what was said in words stays in the store.
+
+Knows the columns of answers.parquet; knows nothing about what they amount to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from laurel.data.parquet import opened, read_table
+from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
+from laurel.envs.base import BoolArray, IntArray
+from laurel.errors import DataError
+
+VERDICTS = ("first", "second", "tie", "abstain", "unread", "failed")
+"""Of the pair as it is, not as it was shown; unread could not be read, failed never came."""
+FIRST, SECOND, TIE, ABSTAIN, UNREAD, FAILED = range(len(VERDICTS))
+BY = "annotator"
+"""Column that says who answered, where several annotators did."""
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """N answers about P pairs."""
+
+    pair: IntArray
+    """(N,) which pair was asked about."""
+    swapped: BoolArray
+    """(N,) True where the second text was shown first."""
+    verdict: npt.NDArray[np.integer[Any]]
+    """(N,) place in VERDICTS."""
+    p_first: npt.NDArray[np.float64]
+    """(N,) NaN where there is no label."""
+    by: IntArray
+    """(N,) who answered, a place in `names`."""
+    names: tuple[str, ...] = ("",)
+
+    def __len__(self) -> int:
+        return len(self.pair)
+
+    def of(self, name: str) -> Verdicts:
+        """Return the answers of one annotator."""
+        kept = self.by == self.names.index(name)
+        return Verdicts(
+            pair=self.pair[kept],
+            swapped=self.swapped[kept],
+            verdict=self.verdict[kept],
+            p_first=self.p_first[kept],
+            by=np.zeros(int(kept.sum()), dtype=np.int64),
+            names=(name,),
+        )
+
+
+def read_verdicts(path: Path) -> Verdicts | None:
+    """Read the answers of a directory, also of one that is still being written; None where it has none.
+
+    Raises:
+        DataError: the file is damaged or holds what is no verdict.
+    """
+    file = path / ANSWERS
+    if not file.exists():
+        return None
+    with opened(file, None, STAGE) as parquet:
+        several = BY in parquet.schema_arrow.names
+    columns = ["pair", "swapped", "verdict", "p_first"]
+    fields = [ANSWERS_SCHEMA.field(name) for name in columns]
+    table = read_table(file, pa.schema([*fields, *([pa.field(BY, pa.string())] if several else [])]), STAGE)
+    verdict = pc.index_in(table["verdict"], value_set=pa.array(VERDICTS))
+    if verdict.null_count:
+        raise DataError(f"{file}: a verdict is none of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
+    by = np.broadcast_to(np.int64(0), len(table))
+    names: tuple[str, ...] = ("",)
+    if several:
+        coded = table[BY].combine_chunks().dictionary_encode()
+        names = tuple(map(str, coded.dictionary.to_pylist()))
+        by = coded.indices.to_numpy().astype(np.int64)
+    return Verdicts(
+        pair=table["pair"].to_numpy().astype(np.int64),
+        swapped=table["swapped"].to_numpy(),
+        verdict=verdict.to_numpy(),
+        p_first=table["p_first"].fill_null(np.nan).to_numpy(),
+        by=by,
+        names=names,
+    )

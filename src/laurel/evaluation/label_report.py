@@ -1,0 +1,127 @@
+"""How far labels can be trusted, laid out for the report: figures, annotators side by side, a plot, a sample of pairs.
+
+Takes what quality.json and the sample hold; knows nothing about pages, nor about how the figures came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from laurel.data.quality import MEASURES, REFERENCES, figures, label_in_words
+from laurel.evaluation.style import GRID, POSITIVE, drawing
+
+KEYS = (*MEASURES, *REFERENCES, "by")
+"""What of an annotation's figures is laid out here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Several annotators beside each other."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """Measure, and its value for each annotator with the 95% interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A single answer, as a person may read it."""
+
+    how: str
+    """Which text was shown first, and who answered where several did."""
+    verdict: str
+    raw: str | None
+    """What the model wrote; None where nothing came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A labelled pair, as a person may judge it."""
+
+    first: str
+    second: str
+    status: str
+    label: str
+    """In words."""
+    inconsistent: bool
+    """Whether asking in the other order gave another label."""
+    answers: tuple[Answer, ...]
+
+
+def members(annotation: Mapping[str, Any]) -> Members | None:
+    """Lay out what is known of each annotator; None where there are not several."""
+    several = annotation.get("by", [])
+    if not several:
+        return None
+    known = [{f.measure: f"{f.shown} [{f.shown_interval}]".removesuffix(" []") for f in figures(m)} for m in several]
+    measures = list(dict.fromkeys(measure for one in known for measure in one))
+    rows = tuple((measure, tuple(one.get(measure, "-") for one in known)) for measure in measures)
+    return Members(tuple(str(one["annotator"]) for one in several), rows)
+
+
+def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
+    """Lay out a sample of pairs, as `laurel.data.sample.read_sample` gives it."""
+    return [
+        Example(
+            first=pair["first"],
+            second=pair["second"],
+            status=pair["status"],
+            label=label_in_words(pair["status"], pair["p_first"]),
+            inconsistent=pair["swap_consistent"] is False,
+            answers=tuple(_answer(answer) for answer in pair["answers"]),
+        )
+        for pair in sample
+    ]
+
+
+def _answer(answer: Mapping[str, Any]) -> Answer:
+    order = "2 shown first" if answer["swapped"] else "1 shown first"
+    who = f"{answer['annotator']}, " if answer["annotator"] else ""
+    vote = f", vote {answer['vote'] + 1}" if answer["vote"] else ""
+    verdict = {"first": "1", "second": "2", "tie": "neither"}.get(answer["verdict"], answer["verdict"])
+    return Answer(f"{who}{order}{vote}", verdict, answer["answer"])
+
+
+def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Return who knows better -> how often labels are right by how sure they are, where labels say."""
+    known = {name: annotation[name] for name in REFERENCES if name in annotation}
+    return {name: found["calibration"] for name, found in known.items() if "calibration" in found}
+
+
+def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Draw how often labels are right against how sure they are, with 95% intervals.
+
+    Args:
+        references: who knows better -> bins, each with `p`, how sure labels are on average, the share `observed` that
+            is right, its `ci95`, and `pairs`.
+    """
+    looks = {"gold": (POSITIVE, "o"), "gold_uncertain": ("#4BA3D3", "s"), "oracle": ("#C0609A", "D")}
+    with drawing(4.6, 3.9) as figure:
+        axes = figure.subplots()
+        axes.plot([0.5, 1], [0.5, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
+        most = max(entry["pairs"] for bins in references.values() for entry in bins)
+        for name, bins in references.items():
+            color, marker = looks[name]
+            p = [entry["p"] for entry in bins]
+            observed = [entry["observed"] for entry in bins]
+            low, high = zip(*(entry["ci95"] for entry in bins), strict=True)
+            axes.vlines(p, low, high, color=color, lw=1.3, alpha=0.55, zorder=3)
+            area = [14 + 110 * entry["pairs"] / most for entry in bins]
+            axes.scatter(
+                p, observed, s=area, color=color, marker=marker, alpha=0.9, ec="white", lw=0.8, zorder=4,
+                label=f"according to {REFERENCES[name]}",
+            )  # fmt: skip
+        axes.axhline(0.5, color=GRID, lw=1.0, zorder=1)
+        axes.set(xlim=(0.48, 1.02), ylim=(-0.03, 1.03))
+        axes.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+        axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+        axes.set_title("Are labels right as often as they are sure?")
+        axes.set_xlabel("how sure the label is (area: pairs)")
+        axes.set_ylabel("share that is right")
+        figure.legend(frameon=False, loc="outside lower center", fontsize=8.5)
+        return figure

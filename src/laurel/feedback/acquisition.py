@@ -1,0 +1,189 @@
+"""Which unasked pairs are worth a label, given the labels so far: a strategy chooses a round of them.
+
+A strategy learns utilities from the labels and ranks candidates by them; it may choose too few, never a pair that was
+asked about. Knows nothing about who judges, nor about budgets.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.envs.base import IntArray
+from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels, Posterior
+from laurel.feedback.unasked import UnaskedPairs
+
+CANDIDATES = 20_000
+"""Pairs that are looked at for a round where there are more, and at least five for each that is chosen."""
+DRAWS, GAPS = 4, (1, 2, 3, 5, 8, 16, 64)
+"""Candidates stand this far apart in these many orders that the posterior finds possible."""
+MEMBERS = 5
+"""Of the ensemble whose spread is disagreement."""
+
+Chosen = tuple[IntArray, IntArray]
+
+
+class Strategy(Protocol):
+    """Chooses pairs by what the labels say."""
+
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+        """Return up to n unasked pairs, none twice."""
+        ...
+
+
+class Information:
+    """Pairs whose answers tell most about the weights of a utility that is linear in the embedding (BALD).
+
+    A round is chosen greedily: after each pair the covariance is what it will be once that pair is answered, so that
+    no two pairs of a round ask the same. (Houlsby et al. 2011; arXiv 1112.5745, Laplace posterior.)
+    """
+
+    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
+        self._posterior = EmbeddingPosterior(embeddings)
+
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+        """Return up to n unasked pairs, none twice."""
+        posterior = self._posterior
+        posterior.fit(labels)
+        first, second = _candidates(n, posterior, unasked, rng)
+        mean, variance = posterior.differences(first, second)
+        score = posterior.likelihood.information(mean, variance)
+        if len(first) > 20 * n:  # the rest of a round is among the best of its beginning
+            best = np.argsort(-score, kind="stable")[: 20 * n]
+            first, second = first[best], second[best]
+            mean, variance, score = mean[best], variance[best], score[best]
+        between = posterior.features[first] - posterior.features[second]
+        covariance = posterior.covariance.copy()
+        every = max(1, n // 20)  # between two quadratures a score falls as its variance does
+        chosen: list[int] = []
+        for number in range(min(n, len(first))):
+            if number % every == 0:
+                score = posterior.likelihood.information(mean, variance)
+                score[chosen] = -1.0
+            best_one = int(score.argmax())
+            chosen.append(best_one)
+            direction = covariance @ between[best_one]
+            precision = posterior.likelihood.expected_precision(mean[[best_one]], variance[[best_one]])[0]
+            weight = precision / (1 + precision * variance[best_one])
+            covariance -= weight * np.outer(direction, direction)
+            less = (variance - weight * (between @ direction) ** 2).clip(1e-12)
+            score *= less / variance
+            score[best_one] = -1.0
+            variance = less
+        return first[chosen], second[chosen]
+
+
+class Disagreement:
+    """Pairs on which the members of an ensemble, each fitted to a resample of the labels, differ most (PEBBLE)."""
+
+    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
+        self._posterior = EmbeddingPosterior(embeddings)
+
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+        """Return up to n unasked pairs, none twice; without labels the members have nothing to differ on."""
+        if not len(labels):
+            return unasked.draw(n, rng)
+        self._posterior.fit(labels)
+        first, second = unasked.draw(max(CANDIDATES, 5 * n), rng)
+        members = self._posterior.members(labels, MEMBERS, rng)
+        p = self._posterior.likelihood.p_first(members[:, first] - members[:, second])
+        best = np.argsort(-p.std(axis=0), kind="stable")[:n]
+        return first[best], second[best]
+
+
+class Ranking:
+    """Pairs whose answers tell most about the order of captions, each with a utility of its own (as in TrueSkill).
+
+    First every caption meets another, then one of about its own place, as in a merge sort; uncertain ones more often.
+    It needs no embedding. Within a round a caption's variance is what it will be once its pairs are answered.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._posterior = CaptionPosterior(size)
+
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+        """Return up to n unasked pairs, none twice."""
+        posterior = self._posterior
+        posterior.fit(labels)
+        likelihood, utilities = posterior.likelihood, posterior.utilities
+        firsts, seconds = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        share = max(1, unasked.size // 4)
+        while len(firsts) < n:
+            first, second = _without(*_candidates(n, posterior, unasked, rng), firsts, seconds)
+            if not len(first):
+                break
+            mean, variance = posterior.differences(first, second)
+            score = likelihood.information(mean, variance)
+            rows = _matching(first, second, np.argsort(-score, kind="stable"))[: min(share, n - len(firsts))]
+            first, second = first[rows], second[rows]
+            precision = likelihood.expected_precision(utilities[first] - utilities[second], variance[rows])
+            of_first, of_second = posterior.variance[first], posterior.variance[second]
+            posterior.variance[first] = 1 / (1 / of_first + precision / (1 + precision * of_second))
+            posterior.variance[second] = 1 / (1 / of_second + precision / (1 + precision * of_first))
+            firsts, seconds = np.concatenate([firsts, first]), np.concatenate([seconds, second])
+        return firsts, seconds
+
+
+class Nearby:
+    """Pairs of captions near each other: in the embedding while there are no labels, then in the estimated rank."""
+
+    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
+        self._posterior = EmbeddingPosterior(embeddings)
+
+    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+        """Return up to n unasked pairs, none twice."""
+        posterior = self._posterior
+        posterior.fit(labels)
+        if not len(labels):
+            first, second = _candidates(n, posterior, unasked, rng)
+            distance = ((posterior.features[first] - posterior.features[second]) ** 2).sum(axis=1)
+            best = np.argsort(distance, kind="stable")[:n]
+            return first[best], second[best]
+        order = np.argsort(posterior.utilities, kind="stable")
+        firsts, seconds = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        for gap in range(1, len(order)):
+            first, second = unasked.fresh(order[:-gap], order[gap:])
+            rows = rng.permutation(len(first))[: n - len(firsts)]
+            firsts, seconds = np.concatenate([firsts, first[rows]]), np.concatenate([seconds, second[rows]])
+            if len(firsts) == n:
+                break
+        return firsts, seconds
+
+
+def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
+    """Return unasked pairs to choose from, in random order: all where they are few.
+
+    Otherwise half of them are drawn at random, and half are near each other in orders that the posterior finds
+    possible (Thompson sampling), for those are the ones in doubt.
+    """
+    wanted = max(CANDIDATES, 5 * n)
+    if unasked.size * (unasked.size - 1) // 2 <= wanted:
+        return unasked.draw(wanted, rng)
+    drawn = [unasked.draw(wanted // 2, rng)]
+    for _ in range(DRAWS):
+        order = np.argsort(posterior.draw(rng), kind="stable")
+        for gap in GAPS:
+            rows = rng.permutation(len(order) - gap)[: wanted // (2 * DRAWS * len(GAPS))]
+            drawn.append((order[rows], order[rows + gap]))
+    firsts, seconds = zip(*drawn, strict=True)
+    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    mixed = rng.permutation(len(first))
+    return unasked.fresh(first[mixed], second[mixed])
+
+
+def _without(first: IntArray, second: IntArray, firsts: IntArray, seconds: IntArray) -> Chosen:
+    """Leave out the pairs that this round has already."""
+    size = int(max(first.max(initial=0), second.max(initial=0), firsts.max(initial=0), seconds.max(initial=0))) + 1
+    keys = np.minimum(first, second) * size + np.maximum(first, second)
+    left = ~np.isin(keys, np.minimum(firsts, seconds) * size + np.maximum(firsts, seconds))
+    return first[left], second[left]
+
+
+def _matching(first: IntArray, second: IntArray, order: IntArray) -> IntArray:
+    """Return the rows, in this order, of pairs of which neither caption was in a pair before."""
+    ends = np.stack([first[order], second[order]], axis=1).ravel()
+    new = np.zeros(len(ends), dtype=np.bool_)
+    new[np.unique(ends, return_index=True)[1]] = True
+    return order[new.reshape(-1, 2).all(axis=1)]

@@ -1,0 +1,122 @@
+"""How far several judges agree beyond chance: Cohen's kappa for two, Fleiss' for more, with intervals.
+
+Judges may have missed some pairs. What they said is known by its pattern alone (who said what, and how often that
+occurred), so that memory does not grow with the number of pairs. Knows nothing about who the judges are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Pattern = tuple[str | None, ...]
+"""What each judge said of a pair: a category, or None where nothing."""
+Kappa = dict[str, Any]
+"""value, ci95 (both None where undefined) and of: the pairs that at least two judges had a say in."""
+
+
+def cohen(table: Floats) -> Floats:
+    """Return Cohen's (1960) kappa of tables (..., C, C) of how often the two judges said what; NaN where undefined.
+
+    kappa = (p_o - p_e) / (1 - p_e), p_e the chance that two judges with these habits agree.
+    """
+    total = table.sum(axis=(-2, -1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        observed = np.trace(table, axis1=-2, axis2=-1) / total
+        expected = (table.sum(axis=-1) * table.sum(axis=-2)).sum(axis=-1) / total**2
+        return _beyond(observed, expected)
+
+
+def fleiss(said: Floats, weights: Floats) -> Floats:
+    """Return Fleiss' (1971) kappa; NaN where undefined.
+
+    The number of judges may differ from pair to pair, as in Gwet (2014, Handbook of Inter-Rater Reliability, ch. 2):
+    agreement is measured on pairs with two or more, habits on all.
+
+    Args:
+        said: (K, C) how many judges chose each category in a pair of kind k.
+        weights: (..., K) how many pairs of each kind there are.
+    """
+    judges = said.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        agreeing = np.where(judges >= 2, (said * (said - 1)).sum(axis=1) / (judges * (judges - 1)), 0.0)
+        shares = np.where(judges[:, None] >= 1, said / judges[:, None], 0.0)
+        observed = weights @ agreeing / (weights @ (judges >= 2))
+        habits = weights @ shares / (weights @ (judges >= 1))[..., None]
+        return _beyond(observed, (habits**2).sum(axis=-1))
+
+
+def _beyond(observed: Floats, expected: Floats) -> Floats:
+    return np.where(expected < 1 - 1e-12, (observed - expected) / (1 - expected), np.nan)
+
+
+def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000) -> dict[str, Any]:
+    """Return how far judges agree: kappa over all, and over each two of them.
+
+    Intervals are 95% percentiles of the bootstrap over pairs.
+
+    Args:
+        patterns: what the judges said -> in how many pairs; at least one, all of M judges.
+        seed: of the bootstrap.
+        resamples: of the bootstrap.
+
+    Returns:
+        kind ("cohen" or "fleiss"), kappa, and pairwise: for each two judges their numbers, kappa and the share of
+        pairs in which they said the same.
+    """
+    rows = sorted(patterns, key=str)
+    categories = sorted({said for row in rows for said in row if said is not None}) or [""]
+    place = {category: i for i, category in enumerate(categories)}
+    codes = np.array([[-1 if said is None else place[said] for said in row] for row in rows])
+    counts = np.array([patterns[row] for row in rows], dtype=np.float64)
+    rng = np.random.default_rng(seed)
+    total = int(counts.sum())
+    weights = np.vstack([counts, rng.multinomial(total, counts / total, size=resamples)])  # (1 + B, K)
+    size, judges = len(categories), codes.shape[1]
+    pairwise = []
+    for one, other in combinations(range(judges), 2):
+        both = (codes[:, one] >= 0) & (codes[:, other] >= 0)
+        cells = np.zeros((len(rows), size * size))
+        cells[both, codes[both, one] * size + codes[both, other]] = 1.0
+        table = (weights @ cells).reshape(-1, size, size)
+        of = int(counts[both].sum())
+        same = float(np.trace(table[0]) / of) if of else None
+        pairwise.append({"judges": [one, other], **_kappa(cohen(table), of), "same": same})
+    if judges == 2:
+        kappa = {key: pairwise[0][key] for key in ("value", "ci95", "of")}
+    else:
+        said = (codes[:, :, None] == np.arange(size)).sum(axis=1).astype(np.float64)
+        kappa = _kappa(fleiss(said, weights), int(counts[said.sum(axis=1) >= 2].sum()))
+    return {"kind": "cohen" if judges == 2 else "fleiss", "kappa": kappa, "pairwise": pairwise}
+
+
+def _kappa(values: Floats, of: int) -> Kappa:
+    """Sum up the value, which comes first, and its resamples."""
+    value, resampled = values[0], values[1:][~np.isnan(values[1:])]
+    if np.isnan(value):
+        return {"value": None, "ci95": None, "of": of}
+    interval = [float(edge) for edge in np.percentile(resampled, [2.5, 97.5])] if len(resampled) else None
+    return {"value": float(value), "ci95": interval, "of": of}
+
+
+def table(names: Sequence[str], found: Mapping[str, Any]) -> str:
+    """Return agreement as lines of text."""
+    title = "Cohen's kappa" if found["kind"] == "cohen" else "Fleiss' kappa"
+    lines = [f"{title}: {_text(found['kappa'])}"]
+    for pair in found["pairwise"]:
+        one, other = (names[number] for number in pair["judges"])
+        same = "" if pair["same"] is None else f", the same in {pair['same']:.0%}"
+        lines.append(f"  {one} and {other}: kappa {_text(pair)}{same}")
+    return "\n".join(lines)
+
+
+def _text(kappa: Mapping[str, Any]) -> str:
+    if kappa["value"] is None:
+        return f"undefined ({kappa['of']:,} pairs)"
+    interval = "" if kappa["ci95"] is None else f" (95% interval {kappa['ci95'][0]:.2f} to {kappa['ci95'][1]:.2f})"
+    return f"{kappa['value']:.2f}{interval} on {kappa['of']:,} pairs"

@@ -1,0 +1,162 @@
+"""Several annotators that vote: the label is the weighted mean of those that its members gave.
+
+Each block of questions goes to one member after the other, so that none waits for an answer that another is to give.
+Two or more models in this process are loaded one after another, each for all questions: what was said before the last
+of them is kept in a file. Knows nothing about how members judge.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from tempfile import TemporaryFile
+from typing import IO
+
+from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added
+
+BLOCK = 4096
+"""Questions that are asked of one member before the next; memory does not grow with their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of those who vote."""
+
+    make: Callable[[], Annotator]
+    weight: float = 1.0
+    """Of its vote, relative to the others'."""
+    local: bool = False
+    """Whether it is a language model in this process, of which there may be no memory for two."""
+
+
+class EnsembleAnnotator:
+    """Asks all members, and lets them vote.
+
+    Args:
+        members: two or more.
+        tie_band: mean probabilities within this of 1/2 are ties.
+    """
+
+    def __init__(self, members: Sequence[Member], tie_band: float = 0.0) -> None:
+        self._members = members
+        self._tie_band = tie_band
+        self._in_turn = sum(member.local for member in members) > 1
+        self._held: dict[int, Annotator] = {}
+        self._used: dict[int, Usage] = {}
+        names, simulated = [], False
+        for number, member in enumerate(members):
+            annotator = member.make()  # also those that are let go of: what cannot be made is said at the beginning
+            names.append(f"members[{number}]: {annotator.name}")
+            simulated = simulated or annotator.simulated
+            if not (self._in_turn and member.local):
+                self._held[number] = annotator
+            del annotator
+            if number not in self._held:
+                _free_memory()
+        self.names = tuple(names)
+        """The members', each with its place."""
+        self.simulated = simulated
+        weights = "" if len({m.weight for m in members}) == 1 else f"weights {[m.weight for m in members]}; "
+        self.name = f"ensemble of {len(members)} ({weights}{'; '.join(names)})"
+
+    @property
+    def usage(self) -> Usage:
+        """Return what all members cost together, and what each did."""
+        used = self._used | {number: annotator.usage for number, annotator in self._held.items()}
+        total: Usage = {}
+        for number in sorted(used):
+            total = added(total, used[number])
+        single = {f"members.{n}.{key}": amount for n in sorted(used) for key, amount in used[n].items()}
+        return total | single
+
+    def prepare(self, questions: Iterable[Question]) -> None:
+        """Let all members get ready that are not models in this process."""
+        for block in _blocks(questions):
+            for annotator in self._held.values():
+                annotator.prepare(block)
+
+    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        """Yield a judgement for each question, in order.
+
+        Raises:
+            RefusedError: a member cannot be asked; all answers that came are kept.
+        """
+        if self._in_turn:
+            yield from self._one_after_another(questions)
+            return
+        for block in _blocks(questions):
+            votes = [list(self._held[number].annotate(block)) for number in range(len(self._members))]
+            for said in zip(*votes, strict=True):
+                yield self._together(said)
+
+    def _one_after_another(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        with TemporaryFile("w+", encoding="utf-8") as asked:
+            for question in questions:
+                asked.write(json.dumps([question.first, question.second]) + "\n")
+            files = [self._vote(number, asked) for number in range(len(self._members))]
+            for lines in zip(*files, strict=True):
+                yield self._together([_judgement(line) for line in lines])
+            for file in files:
+                file.close()
+
+    def _vote(self, number: int, asked: IO[str]) -> IO[str]:
+        """Return a file of what a member says to all questions."""
+        annotator = self._held.get(number) or self._members[number].make()
+        asked.seek(0)
+        file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
+        for judgement in annotator.annotate(Question(*json.loads(line)) for line in asked):
+            file.write(json.dumps(judgement) + "\n")
+        if number not in self._held:
+            self._used[number] = added(self._used.get(number, {}), annotator.usage)
+            del annotator
+            _free_memory()
+        file.seek(0)
+        return file
+
+    def _together(self, votes: Sequence[Judgement]) -> Judgement:
+        """Weigh the votes. One that is no label counts for nothing, not for a half."""
+        answers = tuple(
+            one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
+        )
+        members = tuple(zip(self.names, votes, strict=True))
+        labels = [(m.weight, v.p_first) for m, v in zip(self._members, votes, strict=True) if v.p_first is not None]
+        statuses = {vote.status for vote in votes}
+        if "unasked" in statuses:  # the budget does not let all of them vote
+            return Judgement("unasked", None, 0, None, answers, members)
+        if not labels:
+            status = next(s for s in ("abstain", "parse_failed", "api_failed") if s in statuses)
+            return Judgement(status, None, 0, None, answers, members)
+        p = sum(weight * label for weight, label in labels) / sum(weight for weight, _ in labels)
+        tie = abs(p - 0.5) <= max(self._tie_band, 1e-12)
+        orders = [vote.swap_consistent for vote in votes if vote.swap_consistent is not None]
+        return Judgement(
+            "tie" if tie else "ok",
+            0.5 if tie else min(max(p, 0.0), 1.0),
+            sum(vote.votes for vote in votes if vote.p_first is not None),
+            all(orders) if orders else None,
+            answers,
+            members,
+        )
+
+
+def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
+    stream = iter(questions)
+    while block := list(islice(stream, BLOCK)):
+        yield block
+
+
+def _judgement(line: str) -> Judgement:
+    status, p_first, votes, swap_consistent, answers, _ = json.loads(line)
+    return Judgement(status, p_first, votes, swap_consistent, tuple(Said(*one) for one in answers))
+
+
+def _free_memory() -> None:
+    """Give back what a model took that nothing refers to any more."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,258 @@
+"""What a run would ask and what that would take, before anything is asked. Opens no connection and writes nothing.
+
+Knows the answers that are kept; of those to come it knows no more than how long they may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from laurel.envs.base import Room
+from laurel.feedback.annotator import Question, choices_of, sampling_of
+from laurel.feedback.keys import QuestionKeys
+from laurel.feedback.prompt import Prompt, load_prompt
+from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
+from laurel.llm.prices import Price, in_words, price_of
+from laurel.llm.responses import ResponseStore
+from laurel.params.annotation import AnnotateParams, HuggingFaceParams
+
+SAMPLE = 1000
+"""Questions whose tokens are counted; the others are taken to be like them."""
+BATCH_MINUTES = 24 * 60
+"""Within which a batch is answered, or ends without."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run would take."""
+
+    annotator: str
+    pairs: int
+    identical: int
+    """Pairs of the same text, about which nobody is asked."""
+    distinct: int
+    """Questions, each order and each vote counted, each once."""
+    answered: int
+    """Of these: answers are kept."""
+    input_tokens: float
+    """Of the questions that are to be asked."""
+    counted_by: str
+    """How tokens were counted, in words."""
+    most_output: int
+    """Tokens that the answers may have."""
+    usual_output: float | None
+    """Tokens that they have if they are like the answers that are kept; None where there are none to go by."""
+    price: Price | None
+    """Of asking one by one; None where it is unknown."""
+    minutes: float | None
+    """Of asking one by one; None where there is nothing to go by."""
+    minutes_by: str
+    """What sets the pace, in words."""
+    batches: bool
+    """Whether there may be batches, too."""
+
+    @property
+    def calls(self) -> int:
+        """Return how many requests there would be, follow-ups left out."""
+        return self.distinct - self.answered
+
+    def costs(self, price: Price | None) -> str:
+        """Say what it costs at a price, usually and at most."""
+        if price is None:
+            return "unknown"
+        most = in_words(price.of(self.input_tokens, self.most_output))
+        if self.usual_output is None:
+            return f"{most} at most"
+        return f"{in_words(price.of(self.input_tokens, self.usual_output))}, {most} at most"
+
+
+def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) -> Estimate:
+    """Estimate what asking questions takes.
+
+    Args:
+        params: who is asked, and how.
+        room: the environment's.
+        questions: all of a run.
+
+    Raises:
+        AnnotationError: the prompt does not go with the model.
+        PromptError: the prompt is none, or does not go with the environment's captions.
+        DataError: the store of answers cannot be read.
+        ParamsError: the table of prices cannot be read.
+    """
+    different = [question for question in questions if question.first != question.second]
+    prompt = load_prompt(params.language_model.prompt)
+    choices = choices_of(params, prompt)
+    identity, here = _identity(params)
+    requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
+    stored = _stored(params.language_model.responses, list(requests)) if here else {}
+    to_ask = [request for key, request in requests.items() if key not in stored]
+    sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
+    tokens, counted_by = _input_tokens(params, sample)
+    if len(sample) < len(to_ask):
+        counted_by += f", in {len(sample):,} of them"
+    input_tokens = tokens * len(to_ask) / max(len(sample), 1)
+    scored = params.annotator == "huggingface" and bool(choices)  # nothing is written
+    most_output = 0 if scored else sum(map(longest_answer, to_ask))
+    told = [reply.output_tokens for reply in stored.values() if reply.output_tokens is not None]
+    usual_output = 0.0 if scored else sum(told) / len(told) * len(to_ask) if told else None
+    minutes, minutes_by = _minutes(params, len(to_ask), input_tokens + most_output, list(stored.values()))
+    return Estimate(
+        annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
+        pairs=len(questions),
+        identical=len(questions) - len(different),
+        distinct=len(requests),
+        answered=len(stored),
+        input_tokens=input_tokens,
+        counted_by=counted_by,
+        most_output=most_output,
+        usual_output=usual_output,
+        price=price_of(identity, params.budget.prices),
+        minutes=minutes,
+        minutes_by=minutes_by,
+        batches=params.annotator == "openai",
+    )
+
+
+def _identity(params: AnnotateParams) -> tuple[Identity, bool]:
+    """Return who would answer, and whether that can have answered here: not if its weights are yet to be fetched."""
+    if params.annotator == "openai":
+        from laurel.llm.openai_chat import OPENAI
+
+        assert params.openai is not None  # params see to it
+        return Identity(params.openai.model, endpoint=params.openai.base_url or OPENAI), True
+    from laurel.llm.local_model import identity_here
+
+    here = identity_here(params.huggingface)
+    return here or Identity(params.huggingface.model), here is not None
+
+
+def _stored(path: Path, keys: Sequence[str]) -> dict[str, Reply]:
+    """Return the answers that are kept, by key."""
+    if not path.exists():
+        return {}
+    with ResponseStore(path, read_only=True) as store:
+        return store.get(keys)
+
+
+def _requests(
+    params: AnnotateParams,
+    identity: Identity,
+    prompt: Prompt,
+    choices: tuple[str, ...],
+    room: Room,
+    questions: Sequence[Question],
+) -> Iterator[ChatRequest]:
+    """Yield all requests of a run, follow-ups left out."""
+    asking, sampling = params.language_model, sampling_of(params)
+    keys = QuestionKeys(identity, prompt, room, asking.goal, sampling, choices)
+    for question in questions:
+        for swapped in (False, True) if asking.both_orders else (False,):
+            texts = (question.second, question.first) if swapped else (question.first, question.second)
+            messages = prompt.messages(*texts, room, asking.goal)
+            for vote in range(asking.votes):
+                drawn = replace(sampling, seed=vote or None)
+                yield ChatRequest(messages, drawn, choices, prompt.schema, keys.of(*texts, vote))
+
+
+def _input_tokens(params: AnnotateParams, requests: Sequence[ChatRequest]) -> tuple[float, str]:
+    """Return the tokens of requests, and how they were counted."""
+    if params.annotator == "huggingface":
+        counted = _by_tokenizer(params.huggingface, requests)
+        if counted is not None:
+            return counted, "by the model's tokenizer"
+    return sum(map(input_tokens_of, requests)), f"estimated as bytes / {BYTES_PER_TOKEN}"
+
+
+def _by_tokenizer(params: HuggingFaceParams, requests: Sequence[ChatRequest]) -> int | None:
+    """Count tokens as the model does; None where its tokenizer is not on this machine, or has no chat template."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            params.model, revision=params.revision, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError):
+        return None
+    if tokenizer.chat_template is None:
+        return None
+    total = 0
+    for request in requests:
+        turns = [{"role": message.role, "content": message.content} for message in request.messages]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        total += len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return total
+
+
+def _minutes(params: AnnotateParams, calls: int, tokens: float, replies: Sequence[Reply]) -> tuple[float | None, str]:
+    """Return how long asking one by one takes, and what sets the pace."""
+    paces: dict[str, float] = {}
+    at_once = 1
+    if params.annotator == "openai" and params.openai is not None:
+        at_once = params.openai.max_in_flight
+        if params.openai.requests_per_minute:
+            paces["requests_per_minute"] = calls / params.openai.requests_per_minute
+        if params.openai.tokens_per_minute:
+            paces["tokens_per_minute"] = tokens / params.openai.tokens_per_minute
+    timed = [reply.seconds for reply in replies if reply.seconds > 0]
+    if timed:
+        mean = sum(timed) / len(timed)
+        pace = f"{mean:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
+        paces[pace] = calls * mean / at_once / 60
+    if not calls:
+        return 0.0, "nothing is to be asked"
+    if not paces:
+        return None, "no limit is given, and no answer is kept to judge the pace by"
+    slowest = max(paces, key=lambda pace: paces[pace])
+    return paces[slowest], slowest
+
+
+def in_lines(found: Estimate, params: AnnotateParams) -> str:
+    """Write an estimate as lines of text."""
+    asking = params.language_model
+    ways = f"{'both orders' if asking.both_orders else 'one order'}, {asking.votes} vote{'s' * (asking.votes > 1)} each"
+    same = f", {found.identical:,} of the same text, which is a tie without a question" if found.identical else ""
+    usual = "" if found.usual_output is None else f"{found.usual_output:,.0f} if like the answers that are kept, "
+    dated = f"  (prices of {found.price.date}: {found.price.source})" if found.price and found.price.source else ""
+    minutes = "unknown" if found.minutes is None else f"{found.minutes:,.1f}"
+    lines = [
+        ("annotator", found.annotator),
+        ("pairs", f"{found.pairs:,}{same}"),
+        ("questions", f"{found.distinct:,} distinct ({ways})"),
+        ("answered", f"{found.answered:,} of them, in {asking.responses}"),
+        ("calls", f"{found.calls:,}, and one more for each answer that cannot be read"),
+        ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
+        ("tokens out", f"{usual}{found.most_output:,} at most"),
+        ("money", f"{found.costs(found.price)}{dated}"),
+        ("minutes", f"{minutes} ({found.minutes_by})"),
+    ]
+    if found.batches:
+        batch = found.price.in_batches() if found.price else None
+        lines += [("in batches", f"{found.costs(batch)}; up to {BATCH_MINUTES:,} minutes for each round of batches")]
+    lines += [("budget", said) for said in _budget(found, params)]
+    width = max(len(name) for name, _ in lines) + 2
+    return "".join(f"{name:<{width}}{said}\n" for name, said in lines) + "Nothing was asked, and nothing was written.\n"
+
+
+def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:
+    """Say which limits may be reached."""
+    budget = params.budget
+    batch = params.openai is not None and params.openai.mode == "batch" and found.batches
+    price = found.price.in_batches() if found.price and batch else found.price
+    if budget.max_cost is not None and price is None:
+        yield f"{in_words(budget.max_cost)} cannot be kept: the price is unknown (annotate.budget.prices)"
+        budget = budget.model_copy(update={"max_cost": None})
+    cost = price.of(found.input_tokens, found.most_output) if price else 0.0
+    tokens = found.input_tokens + found.most_output
+    taken = (
+        ("max_calls", budget.max_calls, found.calls),
+        ("max_tokens", budget.max_tokens, tokens),
+        ("max_cost", budget.max_cost, cost),
+        ("max_minutes", budget.max_minutes, found.minutes or 0.0),
+    )
+    for name, limit, most in taken:
+        if limit is not None:
+            yield f"{name} {limit:,}: {f'may be reached, and then: {budget.on_limit}' if most > limit else 'suffices'}"

@@ -1,0 +1,86 @@
+"""Pairs of texts of which it is known which is the better: what judges are compared on.
+
+A person's gold labels say so, or the environment's hand-written progress. Knows nothing about judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Question
+from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.scripted import OracleUtility
+
+if TYPE_CHECKING:
+    from laurel.data.captions import Segments
+    from laurel.data.gold import GoldFile
+    from laurel.envs.base import Room
+
+DRAWN = 50
+"""Pairs that are drawn for each that is wanted: the oracle sees no difference between most."""
+
+
+@dataclass(frozen=True)
+class KnownPairs:
+    """Questions and their right answers."""
+
+    questions: tuple[Question, ...]
+    first_is_better: tuple[bool, ...]
+    source: str
+    """Who knows, in words."""
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+
+def known_by_oracle(segments: Segments, captions: Collection[str], room: Room, n: int, seed: int) -> KnownPairs:
+    """Draw pairs of segments evenly, and keep up to n that differ by the room's oracle.
+
+    Raises:
+        AnnotationError: the room has no oracle, or it sees no difference.
+    """
+    if room.oracle("") is None:
+        raise AnnotationError(
+            f"{room.env_id} has no hand-written progress to compare judges with. Give --gold a file of labels, as "
+            "`laurel annotate review` makes."
+        )
+    first, second = sample_pairs(segments.counts, DRAWN * n, "uniform", np.random.default_rng(seed))
+    utility = OracleUtility(room, captions)
+    questions, better = [], []
+    for a, b in zip(first.tolist(), second.tolist(), strict=True):
+        difference = utility(segments.texts[a]) - utility(segments.texts[b])
+        if difference:
+            questions.append(Question(segments.texts[a], segments.texts[b]))
+            better.append(difference > 0)
+        if len(questions) == n:
+            break
+    if not questions:
+        raise AnnotationError(
+            f"The hand-written progress of {room.env_id} sees no difference between any two of "
+            f"{len(segments)} segments. Collect more steps (collect.steps), or give --gold a file of labels."
+        )
+    return KnownPairs(tuple(questions), tuple(better), f"the hand-written progress of {room.env_id}")
+
+
+def known_by_gold(gold: GoldFile, n: int, seed: int) -> KnownPairs:
+    """Draw up to n of a person's labels that name a side.
+
+    Raises:
+        AnnotationError: there is none for the task.
+    """
+    labels = [label for label in gold.labels.values() if label.answer in ("first", "second")]
+    if not labels:
+        others = f", but {gold.others} for other tasks" if gold.others else ""
+        raise AnnotationError(
+            f'{gold.path}: holds no label with a side for {gold.task.env} and the goal "{gold.task.goal}"{others}. '
+            "Label some pairs with `laurel annotate review`."
+        )
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(labels))[:n])
+    chosen = [labels[i] for i in drawn]
+    questions = tuple(Question(label.first, label.second) for label in chosen)
+    return KnownPairs(questions, tuple(label.answer == "first" for label in chosen), f"the gold labels in {gold.path}")

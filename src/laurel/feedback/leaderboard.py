@@ -1,0 +1,191 @@
+"""Judges side by side on the same pairs: who is right how often, and what that cost.
+
+Accuracy is over all pairs: a tie and a missing answer are not right. Differences are taken pair by pair, so that easy
+and hard pairs count for all alike; they are not corrected for how many judges are compared. Knows nothing about how
+judges are made or asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.feedback.annotator import Judgement
+from laurel.feedback.probe import wilson
+
+Row = dict[str, Any]
+COLUMNS = (
+    ("model", "model"),
+    ("prompt", "prompt"),
+    ("temperature", "temp."),
+    ("accuracy", "right (95% interval)"),
+    ("difference", "behind the best"),
+    ("as_good_as_best", "as good"),
+    ("parse_rate", "could be read"),
+    ("first_named", "named the text shown first"),
+    ("swap_consistency", "same in both orders"),
+    ("ties", "ties"),
+    ("unlabelled", "no answer"),
+    ("calls", "calls"),
+    ("cached", "stored"),
+    ("tokens", "tokens in / out"),
+    ("cost", "cost"),
+    ("seconds", "seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a judge said about all pairs."""
+
+    model: str
+    prompt: str | None
+    temperature: float | None
+    simulated: bool = False
+    judgements: Sequence[Judgement] = ()
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    failure: str | None = None
+    """Why it said nothing, where it could not be asked."""
+
+
+def leaderboard(
+    entries: Sequence[Entry], first_is_better: Sequence[bool], seed: int, resamples: int = 2000
+) -> list[Row]:
+    """Return a row for each judge, the best first and those that failed last.
+
+    Args:
+        entries: the judges; each that did not fail judged all P pairs.
+        first_is_better: (P,) the right answers.
+        seed: of the bootstrap.
+        resamples: of the bootstrap over pairs, which gives the intervals of differences.
+    """
+    rows = [_row(entry, first_is_better) for entry in entries if entry.failure is None]
+    right = [_right(entry.judgements, first_is_better) for entry in entries if entry.failure is None]
+    if rows:
+        order = sorted(range(len(rows)), key=lambda i: -rows[i]["right"])  # stable: the grid's order among equals
+        drawn = np.random.default_rng(seed).integers(0, len(first_is_better), (resamples, len(first_is_better)))
+        for i in order:
+            rows[i] |= _behind(right[order[0]], right[i], drawn)
+        rows = [rows[i] for i in order]
+    failed = [{**_head(entry), "failure": entry.failure} for entry in entries if entry.failure is not None]
+    return rows + failed
+
+
+def _head(entry: Entry) -> Row:
+    return {
+        "model": entry.model,
+        "prompt": entry.prompt,
+        "temperature": entry.temperature,
+        "simulated": entry.simulated,
+        "failure": None,
+    }
+
+
+def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
+    judged = entry.judgements
+    score = wilson(int(_right(judged, first_is_better).sum()), len(judged))
+    said = [one for judgement in judged for one in judgement.answers]
+    came = [one for one in said if one.verdict != "failed"]
+    sides = [one for one in said if one.verdict in ("first", "second")]
+    both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
+    turned = len({one.swapped for one in said}) == 2  # else what position does and what worth does is one
+    named_first = sum((one.verdict == "first") != one.swapped for one in sides)
+    used = entry.usage
+    return {
+        **_head(entry),
+        "right": score.right,
+        "pairs": score.of,
+        "accuracy": score.fraction,
+        "accuracy_ci95": [score.low, score.high],
+        "parse_rate": _share(sum(one.verdict != "unread" for one in came), len(came)),
+        "first_named": _share(named_first, len(sides)) if turned else None,
+        "swap_consistency": _share(sum(both), len(both)),
+        "ties": sum(judgement.status == "tie" for judgement in judged) / len(judged),
+        "unlabelled": sum(judgement.p_first is None for judgement in judged) / len(judged),
+        "calls": used.get("calls"),
+        "cached": used.get("cached"),
+        "input_tokens": used.get("input_tokens"),
+        "output_tokens": used.get("output_tokens"),
+        "cost": used.get("cost"),
+        "seconds": entry.seconds,
+    }
+
+
+def _right(judgements: Sequence[Judgement], first_is_better: Sequence[bool]) -> npt.NDArray[np.bool_]:
+    return np.array(
+        [j.p_first is not None and j.p_first != 0.5 and (j.p_first > 0.5) == better
+         for j, better in zip(judgements, first_is_better, strict=True)],
+        dtype=np.bool_,
+    )  # fmt: skip
+
+
+def _behind(best: npt.NDArray[np.bool_], own: npt.NDArray[np.bool_], drawn: npt.NDArray[np.int64]) -> Row:
+    """Return how far a judge is behind the best, with the percentile interval of the paired bootstrap."""
+    difference = best.astype(np.float64) - own
+    low, high = np.percentile(difference[drawn].mean(axis=1), [2.5, 97.5])
+    return {
+        "difference": float(difference.mean()),
+        "difference_ci95": [float(low), float(high)],
+        "as_good_as_best": bool(low <= 0),
+    }
+
+
+def _share(part: int, of: int) -> float | None:
+    return part / of if of else None
+
+
+def title(row: Row) -> str:
+    """Return what a judge is called: model, prompt, temperature."""
+    warmth = None if row["temperature"] is None else f"temperature {row['temperature']:g}"
+    return ", ".join(part for part in (row["model"], row["prompt"], warmth) if part)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return the leaderboard as a table; columns that say nothing of anybody are left out."""
+    cells = [[_cell(row, key) for key, _ in COLUMNS] for row in rows]
+    kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells) or i == 0]
+    table = [[COLUMNS[i][1] for i in kept], *([row[i] for i in kept] for row in cells)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(kept))]
+    table.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in table)
+
+
+def _cell(row: Row, key: str) -> str:
+    if key == "model":
+        return _plain(row["model"] + (" (simulated)" if row["simulated"] else ""))
+    if key == "accuracy" and row["failure"] is not None:
+        return "failed"
+    if key == "tokens":
+        known = row.get("input_tokens") is not None
+        return f"{row['input_tokens']:,} / {row['output_tokens']:,}" if known else ""
+    value = row.get(key)
+    if value is None:
+        return ""
+    match key:
+        case "accuracy" | "difference":
+            low, high = row[f"{key}_ci95"]
+            return f"{value:.1%} ({low:.1%} to {high:.1%})"
+        case "as_good_as_best":
+            return "yes" if value else "no"
+        case "parse_rate" | "first_named" | "swap_consistency" | "ties" | "unlabelled":
+            return f"{value:.1%}"
+        case "temperature":
+            return f"{value:g}"
+        case "cost":
+            return f"{value:.4g}"
+        case "seconds":
+            return f"{value:.1f}"
+        case "calls" | "cached":
+            return f"{value:,}"
+        case _:
+            return _plain(str(value))
+
+
+def _plain(text: str) -> str:
+    """Keep a text in its cell."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,81 @@
+"""How a difference of utilities becomes an answer, and how much an answer would tell.
+
+    p(first) = lapse + (1 - 2 lapse) sigmoid(d),  d = utility(first) - utility(second)
+
+(Bradley and Terry 1952, with lapses: some answers are a coin's, however far the two are apart. Without them a teacher
+who errs at random looks like one who finds everything alike.) Knows nothing about captions, pairs or posteriors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Real = npt.NDArray[np.float64]
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(16)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """What an annotator answers to a difference of utilities.
+
+    >>> Likelihood(0.1).p_first(np.array([0.0, 100.0])).tolist()
+    [0.5, 0.9]
+    """
+
+    lapse: float
+    """Probability of the wrong answer where the difference is large, in [0, 1/2)."""
+
+    def p_first(self, difference: Real) -> Real:
+        """Return p(first) of differences of any shape; tanh is the sigmoid without an overflow."""
+        inner = (1 + np.tanh(difference / 2)) / 2
+        return (self.lapse + (1 - 2 * self.lapse) * inner).clip(_CLOSE, 1 - _CLOSE)
+
+    def log(self, difference: Real, p_first: Real) -> float:
+        """Return the log-probability of labels, soft ones in proportion."""
+        p = self.p_first(difference)
+        return float((p_first * np.log(p) + (1 - p_first) * np.log1p(-p)).sum())
+
+    def slope(self, difference: Real, p_first: Real) -> Real:
+        """Return the derivative of each label's log-probability by its difference."""
+        p = self.p_first(difference)
+        return (p_first - p) / (p * (1 - p)) * self._density(difference)
+
+    def precision(self, difference: Real) -> Real:
+        """Return what an answer tells about its difference: Fisher's information, never negative."""
+        p = self.p_first(difference)
+        return self._density(difference) ** 2 / (p * (1 - p))
+
+    def expected_precision(self, mean: Real, variance: Real) -> Real:
+        """Return the precision of an answer where the difference (C,) is known up to a normal distribution."""
+        return self.precision(_spread(mean, variance)) @ _WEIGHTS
+
+    def information(self, mean: Real, variance: Real) -> Real:
+        """Return the nats that an answer is expected to tell about its difference (C,), known as normal.
+
+        The entropy of the answer less that which would remain if the difference were known: BALD (Houlsby et al. 2011,
+        arXiv 1112.5745), by Gauss-Hermite quadrature.
+        """
+        p = self.p_first(_spread(mean, variance))
+        return _entropy(p @ _WEIGHTS) - _entropy(p) @ _WEIGHTS
+
+    def _density(self, difference: Real) -> Real:
+        inner = (1 + np.tanh(difference / 2)) / 2
+        return (1 - 2 * self.lapse) * inner * (1 - inner)
+
+
+def _spread(mean: Real, variance: Real) -> Real:
+    """Return the quadrature's points (C, 16) of normal distributions (C,)."""
+    points: Real = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+    return points
+
+
+def _entropy(p: Real) -> Real:
+    p = p.clip(_CLOSE, 1 - _CLOSE)
+    entropy: Real = -(p * np.log(p) + (1 - p) * np.log1p(-p))
+    return entropy

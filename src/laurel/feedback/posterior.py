@@ -1,0 +1,290 @@
+"""What labelled pairs tell about utilities: a normal prior, a Bradley-Terry likelihood, Laplace's approximation.
+
+Two models. `EmbeddingPosterior`: utility is linear in a caption's embedding, so that a label tells about captions that
+were never shown. `CaptionPosterior`: every caption has a utility of its own. Both choose the prior's scale and the
+rate of lapses by the evidence. They know captions by number; they know nothing about which pairs to ask about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import coo_array, diags_array
+from scipy.sparse.linalg import cg
+
+from laurel.envs.base import IntArray
+from laurel.feedback.likelihood import Likelihood, Real
+
+SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Standard deviations of a caption's utility that the evidence chooses from, in units of the likelihood's logit."""
+LAPSES = (0.001, 0.05, 0.1, 0.2, 0.3)
+COMPONENTS = 128
+"""Principal components of the embeddings that are kept at most."""
+DENSE = 300
+"""Captions up to which a system of equations is solved as one."""
+NEWTON, HALVINGS = 30, 10
+"""Steps to the mode at most, and how often a step that overshoots is halved."""
+CONVERGED = 1e-3
+"""Gain of the log-posterior per 1,000 labels at which the mode counts as reached."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """P pairs of captions with what was said about them."""
+
+    first: IntArray
+    second: IntArray
+    p_first: Real
+    """(P,) probability that the first is better; 1/2 for ties, never NaN."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @staticmethod
+    def none() -> Labels:
+        """Return no labels."""
+        return Labels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+
+    def with_more(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> Labels:
+        """Return these and those; where there is no label (None or NaN), the pair is left out."""
+        p = np.asarray(p_first, dtype=np.float64)
+        said = ~np.isnan(p)
+        return Labels(
+            np.concatenate([self.first, first[said]]),
+            np.concatenate([self.second, second[said]]),
+            np.concatenate([self.p_first, p[said]]),
+        )
+
+    def __getitem__(self, rows: IntArray) -> Labels:
+        return Labels(self.first[rows], self.second[rows], self.p_first[rows])
+
+
+class Posterior(Protocol):
+    """What is known about the utilities of N captions."""
+
+    likelihood: Likelihood
+
+    def fit(self, labels: Labels) -> None:
+        """Take these labels, and no others, into account."""
+        ...
+
+    @property
+    def utilities(self) -> Real:
+        """The mean (N,)."""
+        ...
+
+    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
+        """Return mean and variance (C,) of differences of utilities."""
+        ...
+
+    def draw(self, rng: np.random.Generator) -> Real:
+        """Return utilities (N,) as they might be."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Mode:
+    """The likeliest parameters at one choice of scale and lapse."""
+
+    parameters: Real
+    curvature: Real
+    """Of the log-posterior there: a matrix, or its diagonal."""
+    evidence: float
+
+
+def _climb(evaluate: Callable[[int, int], _Mode], start: tuple[int, int]) -> tuple[_Mode, tuple[int, int]]:
+    """Choose scale and lapse: from `start`, go to the neighbour with more evidence while there is one."""
+    found = {start: evaluate(*start)}
+    here = start
+    while True:
+        for scale, lapse in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+            near = here[0] + scale, here[1] + lapse
+            if 0 <= near[0] < len(SCALES) and 0 <= near[1] < len(LAPSES) and near not in found:
+                found[near] = evaluate(*near)
+        best = max(found, key=lambda choice: found[choice].evidence)
+        if best == here:
+            return found[here], here
+        here = best
+
+
+def _mode(
+    start: Real,
+    objective: Callable[[Real], float],
+    step: Callable[[Real], Real],
+    labels: int,
+) -> tuple[Real, float]:
+    """Go uphill by damped Newton steps; return the mode and the objective there."""
+    here, value = start, objective(start)
+    enough = CONVERGED * max(1.0, labels / 1000)
+    for _ in range(NEWTON):
+        change, size = step(here), 1.0
+        for _ in range(HALVINGS):
+            there = here + size * change
+            reached = objective(there)
+            if reached >= value:
+                break
+            size /= 2
+        else:
+            return here, value
+        here, gain, value = there, reached - value, reached
+        if gain < enough:
+            break
+    return here, value
+
+
+class EmbeddingPosterior:
+    """Utility linear in the embedding, with the full covariance of the weights.
+
+    Args:
+        embeddings: (N, E), one row a caption.
+    """
+
+    def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
+        centred = embeddings.astype(np.float64) - embeddings.mean(axis=0, dtype=np.float64)
+        values, vectors = np.linalg.eigh(centred.T @ centred)
+        kept = np.flatnonzero(values > 1e-3 * values.max(initial=0.0))[::-1][:COMPONENTS]
+        features = centred @ vectors[:, kept]
+        width = np.sqrt((features**2).sum(axis=1).mean()) if len(kept) else 1.0
+        self.features: Real = features / width
+        """(N, F); with a standard normal prior of the weights a caption's utility has a variance of about 1."""
+        self._choice = 2, 1
+        self._weights = np.zeros(len(kept))
+        self.covariance: Real = np.eye(len(kept)) * SCALES[self._choice[0]] ** 2
+        """(F, F) of the weights."""
+        self.likelihood = Likelihood(LAPSES[self._choice[1]])
+
+    @property
+    def utilities(self) -> Real:
+        """The mean (N,)."""
+        return self.features @ self._weights
+
+    def fit(self, labels: Labels) -> None:
+        """Take these labels, and no others, into account."""
+        if not len(labels) or not self.features.shape[1]:
+            return
+        between = self.features[labels.first] - self.features[labels.second]
+        mode, self._choice = _climb(lambda scale, lapse: self._at(between, labels.p_first, scale, lapse), self._choice)
+        self._weights = mode.parameters
+        self.covariance = cho_solve(cho_factor(mode.curvature), np.eye(len(mode.parameters)))
+        self.likelihood = Likelihood(LAPSES[self._choice[1]])
+
+    def members(self, labels: Labels, count: int, rng: np.random.Generator) -> Real:
+        """Return utilities (K, N) by each of K members, fitted to a bootstrap resample of the labels."""
+        utilities = []
+        for _ in range(count):
+            drawn = labels[rng.integers(0, len(labels), len(labels))]
+            between = self.features[drawn.first] - self.features[drawn.second]
+            utilities.append(self.features @ self._at(between, drawn.p_first, *self._choice).parameters)
+        return np.stack(utilities)
+
+    def _at(self, between: Real, p_first: Real, scale: int, lapse: int) -> _Mode:
+        likelihood, prior = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2
+
+        def objective(w: Real) -> float:
+            return likelihood.log(between @ w, p_first) - prior / 2 * float(w @ w)
+
+        def curvature(w: Real) -> Real:
+            matrix: Real = (between * likelihood.precision(between @ w)[:, None]).T @ between
+            return matrix + prior * np.eye(len(w))
+
+        def step(w: Real) -> Real:
+            gradient = between.T @ likelihood.slope(between @ w, p_first) - prior * w
+            change: Real = cho_solve(cho_factor(curvature(w)), gradient)
+            return change
+
+        weights, value = _mode(self._weights, objective, step, len(p_first))
+        matrix = curvature(weights)
+        log_determinant = float(np.linalg.slogdet(matrix)[1])
+        return _Mode(weights, matrix, value - (log_determinant - len(weights) * np.log(prior)) / 2)
+
+    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
+        """Return mean and variance (C,) of differences of utilities."""
+        between = self.features[first] - self.features[second]
+        variance = ((between @ self.covariance) * between).sum(axis=1)
+        return between @ self._weights, variance.clip(1e-12)
+
+    def draw(self, rng: np.random.Generator) -> Real:
+        """Return utilities (N,) as they might be."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        noise = np.sqrt(values.clip(0)) * rng.normal(size=len(values))
+        return self.features @ (self._weights + vectors @ noise)
+
+
+class CaptionPosterior:
+    """A utility of its own for each of N captions; their errors count as independent, which makes it scale.
+
+    Args:
+        size: N.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._choice = 2, 1
+        self._mean = np.zeros(size)
+        self.variance: Real = np.full(size, SCALES[self._choice[0]] ** 2)
+        """(N,)."""
+        self.likelihood = Likelihood(LAPSES[self._choice[1]])
+
+    @property
+    def utilities(self) -> Real:
+        """The mean (N,)."""
+        return self._mean
+
+    def fit(self, labels: Labels) -> None:
+        """Take these labels, and no others, into account."""
+        if not len(labels):
+            return
+        mode, self._choice = _climb(lambda scale, lapse: self._at(labels, scale, lapse), self._choice)
+        self._mean, self.variance = mode.parameters, 1 / mode.curvature
+        self.likelihood = Likelihood(LAPSES[self._choice[1]])
+
+    def _at(self, labels: Labels, scale: int, lapse: int) -> _Mode:
+        first, second, p_first = labels.first, labels.second, labels.p_first
+        likelihood, prior, size = Likelihood(LAPSES[lapse]), SCALES[scale] ** -2, len(self._mean)
+
+        def objective(u: Real) -> float:
+            return likelihood.log(u[first] - u[second], p_first) - prior / 2 * float(u @ u)
+
+        def diagonal(precision: Real) -> Real:
+            at_either = np.bincount(first, precision, size) + np.bincount(second, precision, size)
+            return at_either.astype(np.float64) + prior
+
+        def step(u: Real) -> Real:
+            slope = likelihood.slope(u[first] - u[second], p_first)
+            gradient = np.bincount(first, slope, size) - np.bincount(second, slope, size) - prior * u
+            precision = likelihood.precision(u[first] - u[second])
+            return _solve(first, second, precision, diagonal(precision), gradient)
+
+        utilities, value = _mode(self._mean, objective, step, len(p_first))
+        curvature = diagonal(likelihood.precision(utilities[first] - utilities[second]))
+        log_determinant = float(np.log(curvature).sum())
+        return _Mode(utilities, curvature, value - (log_determinant - size * np.log(prior)) / 2)
+
+    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
+        """Return mean and variance (C,) of differences of utilities."""
+        return self._mean[first] - self._mean[second], self.variance[first] + self.variance[second]
+
+    def draw(self, rng: np.random.Generator) -> Real:
+        """Return utilities (N,) as they might be."""
+        drawn: Real = self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
+        return drawn
+
+
+def _solve(first: IntArray, second: IntArray, precision: Real, diagonal: Real, right: Real) -> Real:
+    """Solve for the graph's Laplacian plus the prior: as a whole where it is small, else by conjugate gradients."""
+    size = len(diagonal)
+    if size <= DENSE:
+        matrix = np.diag(diagonal)
+        np.subtract.at(matrix, (first, second), precision)
+        np.subtract.at(matrix, (second, first), precision)
+        dense: Real = cho_solve(cho_factor(matrix), right)
+        return dense
+    upper = coo_array((precision, (first, second)), shape=(size, size)).tocsr()
+    system = diags_array(diagonal).tocsr() - upper - upper.T
+    solution, _ = cg(system, right, rtol=1e-3, maxiter=100, M=diags_array(1 / diagonal))
+    found: Real = solution
+    return found

@@ -1,0 +1,157 @@
+"""How far labels can be trusted: what their annotator did, whether it contradicts itself, and whether it is right.
+
+Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked once has
+no swap consistency, one that nobody can check has no agreement. Knows arrays alone; knows nothing about files, texts
+or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.preferences import Pairs, Preferences
+from laurel.data.verdicts import ABSTAIN, FAILED, FIRST, SECOND, TIE, UNREAD, Verdicts
+from laurel.envs.base import BoolArray
+from laurel.feedback.rates import grouped_rate, rate
+from laurel.feedback.triads import intransitivity
+
+BINS = 10
+"""Of equal width, of how sure a label is: from 1/2 to 1."""
+
+Floats = npt.NDArray[np.float64]
+References = Mapping[str, npt.NDArray[np.float64]]
+"""Who knows better -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN unknown."""
+
+
+def measure(
+    pairs: Pairs, preferences: Preferences, verdicts: Verdicts | None, references: References, seed: int
+) -> dict[str, Any]:
+    """Measure the labels of all pairs.
+
+    Args:
+        pairs: P pairs.
+        preferences: what was said about them.
+        verdicts: the single answers behind that, for annotators that keep them.
+        references: what labels are compared with.
+        seed: of what is sampled where there is too much.
+
+    Returns:
+        `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
+        `intransitivity` among judged triads; as `_answers` what answers tell; for each reference what `compare`
+        says; and where several annotators answered, `by`: the same for each of them alone.
+    """
+    n = len(preferences)
+    ties, abstained = (preferences.status == "tie"), (preferences.status == "abstain")
+    both = preferences.swap_consistent >= 0
+    found = {
+        "tie_rate": rate(int(ties.sum()), n),
+        "abstain_rate": rate(int(abstained.sum()), n) if verdicts or abstained.any() else None,
+        **(_answers(verdicts) if verdicts else {}),
+        "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(both.sum())),
+        "intransitivity": intransitivity(pairs.first, pairs.second, preferences.p_first, seed),
+        **{name: compare(preferences.p_first, known) for name, known in references.items()},
+    }
+    if verdicts and len(verdicts.names) > 1:
+        found["by"] = [_alone(pairs, verdicts.of(name), references, seed) for name in verdicts.names]
+    return _applying(found)
+
+
+def _alone(pairs: Pairs, verdicts: Verdicts, references: References, seed: int) -> dict[str, Any]:
+    """Measure what one annotator of several said, a label being the mean of its answers to a pair."""
+    orders = [_means(verdicts, len(pairs), verdicts.swapped == swapped) for swapped in (False, True)]
+    both = ~np.isnan(orders[0]) & ~np.isnan(orders[1])
+    same = np.sign(orders[0] - 0.5)[both] == np.sign(orders[1] - 0.5)[both]
+    labels = _means(verdicts, len(pairs), np.ones(len(verdicts), dtype=np.bool_))
+    asked = np.unique(verdicts.pair)
+    ties = labels[asked] == 0.5
+    found = {
+        "tie_rate": rate(int(ties.sum()), len(asked)),
+        **_answers(verdicts),
+        "swap_consistency": rate(int(same.sum()), int(both.sum())),
+        "intransitivity": intransitivity(pairs.first, pairs.second, labels, seed),
+        **{name: compare(labels, known) for name, known in references.items()},
+    }
+    return {"annotator": verdicts.names[0], **_applying(found)}
+
+
+def _means(verdicts: Verdicts, n: int, chosen: BoolArray) -> Floats:
+    """Return the mean label (P,) of the chosen answers to each pair; NaN where they have none."""
+    rows = chosen & ~np.isnan(verdicts.p_first)
+    count = np.bincount(verdicts.pair[rows], minlength=n)
+    total = np.bincount(verdicts.pair[rows], weights=verdicts.p_first[rows], minlength=n)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _answers(verdicts: Verdicts) -> dict[str, Any]:
+    """Say what came of asking.
+
+    Returns:
+        `answers`, how often was asked; `failure_rate`, the share that got no answer; `parse_rate`, the share of
+        answers that could be read; `answer_tie_rate` and `answer_abstain_rate` among those; `position_bias`, the
+        share of answers with a side that named the text shown first: 1/2 if the order does not matter. Answers
+        about one pair belong together, in either order, and the intervals know.
+    """
+    verdict, pair = verdicts.verdict, verdicts.pair
+    came = verdict != FAILED
+    read = came & (verdict != UNREAD)
+    sided = (verdict == FIRST) | (verdict == SECOND)
+    shown_first = (verdict == FIRST) != verdicts.swapped
+    return {
+        "answers": len(verdicts),
+        "failure_rate": grouped_rate(~came, pair),
+        "parse_rate": grouped_rate(read[came], pair[came]),
+        "answer_tie_rate": grouped_rate((verdict == TIE)[read], pair[read]),
+        "answer_abstain_rate": grouped_rate((verdict == ABSTAIN)[read], pair[read]),
+        "position_bias": grouped_rate(shown_first[sided], pair[sided]),
+    }
+
+
+def compare(labels: Floats, known: Floats) -> dict[str, Any] | None:
+    """Compare labels (P,) with what is known (P,); None where nothing is.
+
+    Returns:
+        `pairs`, those with a known side; `agreement`, among those of them whose label has a side too; `undecided`,
+        the rest of them; `equal`, pairs known to be equal, and `equal_agreed`, those of them that are ties. Where
+        labels are probabilities, also `brier` (Brier 1950; saying 1/2 always gives 1/4), `calibration_error`
+        (expected, Guo et al. 2017, arXiv 1706.04599) and `calibration`: for each bin of how sure labels are their
+        mean `p`, the share `observed` that is right, its `ci95` and `pairs`.
+    """
+    sided, equal = (known == 0) | (known == 1), known == 0.5
+    if not (sided | equal).any():
+        return None
+    decided = sided & ~np.isnan(labels) & (labels != 0.5)
+    right = (labels > 0.5) == (known > 0.5)
+    found: dict[str, Any] = {
+        "pairs": int(sided.sum()),
+        "agreement": rate(int(right[decided].sum()), int(decided.sum())),
+        "undecided": int((sided & ~decided).sum()),
+        "equal": int(equal.sum()),
+        "equal_agreed": int((labels[equal] == 0.5).sum()),
+    }
+    soft = labels[decided]
+    if ((soft > 0) & (soft < 1)).any():
+        bins = _bins(np.maximum(soft, 1 - soft), right[decided])
+        found["brier"] = float(np.square(soft - known[decided]).mean())
+        found["calibration_error"] = float(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(soft))
+        found["calibration"] = bins
+    return _applying(found)
+
+
+def _bins(sure: Floats, right: BoolArray) -> list[dict[str, Any]]:
+    """Return how often labels are right that are about equally sure."""
+    place = np.minimum(((sure - 0.5) * 2 * BINS).astype(np.int64), BINS - 1)
+    found = []
+    for rows in (place == i for i in range(BINS)):
+        if (share := rate(int(right[rows].sum()), int(rows.sum()))) is not None:
+            bounds = {"observed": share["value"], "ci95": share["ci95"], "pairs": share["of"]}
+            found.append({"p": float(sure[rows].mean()), **bounds})
+    return found
+
+
+def _applying(found: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what does not apply."""
+    return {name: value for name, value in found.items() if value is not None}

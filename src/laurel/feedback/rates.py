@@ -1,0 +1,61 @@
+"""Shares of yes and no with their 95% intervals, also where answers come in groups that belong together.
+
+Knows counts alone; knows nothing about what is counted. A rate is a plain dictionary, ready for JSON: `value`,
+`ci95` and `of`, how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Rate = dict[str, Any]
+Z = 1.959963984540054
+"""Quantile of the normal distribution for an interval of 95%."""
+
+
+def rate(hits: int, of: int) -> Rate | None:
+    """Return the share of independent cases; None where there is none."""
+    return _rate(hits / of, of, of) if of else None
+
+
+def grouped_rate(hit: npt.NDArray[np.bool_], group: npt.NDArray[np.integer[Any]]) -> Rate | None:
+    """Return the share of cases (N,) of which those with the same group (N,), a number from 0 on, depend on each other.
+
+    The variance is that of a ratio of sums over groups, x_g hits of n_g cases (proportions in cluster sampling,
+    Cochran 1977, Sampling Techniques):
+
+        v = G / (G - 1) * sum (x_g - p n_g)^2 / (sum n_g)^2
+    """
+    if not len(hit):
+        return None
+    cases = np.bincount(group).astype(np.float64)
+    hits = np.bincount(group, weights=hit)[cases > 0]
+    cases = cases[cases > 0]
+    p, groups = float(hits.sum() / cases.sum()), len(cases)
+    spread = float(np.square(hits - p * cases).sum() / cases.sum() ** 2)
+    return rate_of_variance(p, spread * groups / max(groups - 1, 1), len(hit), groups)
+
+
+def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
+    """Return a share whose variance was estimated otherwise.
+
+    The interval is Wilson's with the effective number of cases p (1 - p) / v in place of their number, as Franco,
+    Little, Louis and Slud (2019, J. Surv. Stat. Methodol. 7, PMC6690503) recommend for samples in groups. That
+    number is at most the one of cases; where all cases are alike nothing tells how they depend on each other, and
+    it is the one of groups.
+    """
+    effective = float(groups) if p in (0.0, 1.0) else min(of, p * (1 - p) / variance) if variance > 0 else float(of)
+    return _rate(p, effective, of)
+
+
+def _rate(p: float, n: float, of: int) -> Rate:
+    """Return Wilson's (1927) interval: centre (p + z^2 / 2n) / (1 + z^2 / n), sensible where all are alike, too."""
+    z2 = Z**2
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n**2))
+    low, high = max(0.0, centre - half) if p > 0 else 0.0, min(1.0, centre + half) if p < 1 else 1.0
+    return {"value": p, "ci95": [low, high], "of": of}

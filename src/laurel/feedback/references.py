@@ -1,0 +1,85 @@
+"""Who knows better than an annotator: a person's gold labels, and the environment's hand-written progress.
+
+Says for each pair which segment is known to be the better; knows nothing about what an annotator said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.gold import P_FIRST, Chosen, GoldFile, Task
+from laurel.data.preferences import Pairs
+from laurel.envs.base import Room
+from laurel.feedback.prompt import goal_in_words
+
+if TYPE_CHECKING:
+    from laurel.params import Params
+
+Floats = npt.NDArray[np.float64]
+
+
+def references(pairs: Pairs, texts: Sequence[str], room: Room, gold: GoldFile | None) -> dict[str, Floats]:
+    """Return what is known of pairs, by who knows it, as `laurel.feedback.quality` wants it.
+
+    Args:
+        pairs: P pairs of segments.
+        texts: (S,) what segments say.
+        room: the environment's.
+        gold: a person's labels, if there are any.
+
+    Returns:
+        `gold`, a person's on pairs chosen evenly; `gold_uncertain`, on those chosen because their label was in doubt,
+        which say little about the others; `oracle`, the room's. Those that know nothing are left out.
+    """
+    found = {"oracle": oracle_sides(pairs, texts, room)}
+    if gold is not None:
+        found["gold"] = gold_sides(pairs, texts, gold, "uniform")
+        found["gold_uncertain"] = gold_sides(pairs, texts, gold, "uncertain")
+    return {name: known for name, known in found.items() if not np.isnan(known).all()}
+
+
+def oracle_sides(pairs: Pairs, texts: Sequence[str], room: Room) -> Floats:
+    """Return which segment of each pair (P,) is further by the room's oracle: 1 the first, 0 the second, 1/2 none."""
+    utility = np.full(len(texts), np.nan)
+    for segment in np.unique(np.concatenate([pairs.first, pairs.second])).tolist():
+        progress = room.oracle(texts[segment])
+        utility[segment] = np.nan if progress is None else progress
+    return (np.sign(utility[pairs.first] - utility[pairs.second]) + 1) / 2
+
+
+def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chosen) -> Floats:
+    """Return what a person said of each pair (P,), NaN where nobody was asked or the pair was chosen otherwise."""
+    labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
+    wanted = {text for label in labels for text in (label.first, label.second)}
+    place = {text: segment for segment, text in enumerate(texts) if text in wanted}
+    known: dict[tuple[int, int], float] = {}
+    for label in labels:
+        a, b = place.get(label.first), place.get(label.second)
+        if a is not None and b is not None and label.answer is not None:
+            known[a, b] = P_FIRST[label.answer]
+            known[b, a] = 1 - P_FIRST[label.answer]
+    size = len(texts)
+    keys = np.array([a * size + b for a, b in known] or [-1], dtype=np.int64)
+    values = np.array(list(known.values()) or [np.nan])
+    order = keys.argsort()
+    asked = pairs.first * size + pairs.second
+    at = np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)
+    found: Floats = np.where(keys[order][at] == asked, values[order][at], np.nan)
+    return found
+
+
+def task_of(params: Params, room: Room) -> Task:
+    """Return what labels of a run are for: its environment, and the goal that its annotator judges by.
+
+    Raises:
+        PromptError: there is no goal of the name that params give.
+    """
+    if params.annotate.annotator == "embedding":
+        return Task(room.env_id, params.annotate.embedding.goal or room.goal)
+    if params.annotate.annotator == "scripted":
+        return Task(room.env_id, room.goal)
+    return Task(room.env_id, goal_in_words(room, params.annotate.language_model.goal))

@@ -1,0 +1,118 @@
+"""A person labels pairs: which ones are asked about, and what a session of answers does to the gold file.
+
+Knows neither keyboard nor screen: keys come in, lines go out. Every answer is on disk before the next question.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from laurel.data.gold import Chosen, GoldFile, Side
+from laurel.data.preferences import Pairs, Preferences
+from laurel.envs.base import IntArray
+
+WIDTH = 96
+HELP = "1, 2: that one is better   =: neither   s: skip   u: undo   q: quit"
+SIDES: dict[str, Side] = {"1": "first", "2": "second", "=": "tie"}
+Labels = Literal["before", "after", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A pair to ask about."""
+
+    first: str
+    second: str
+    label: str | None
+    """What the annotator said, in words; None where nothing is known."""
+
+
+def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np.random.Generator) -> IntArray:
+    """Return the numbers of all pairs in the order to ask about them.
+
+    Args:
+        pairs: P pairs.
+        preferences: what was said about them; needed for `uncertain`.
+        chosen: uniform: any order; uncertain: first those whose label depends on the order of the texts, then the
+            less sure a label is the earlier, those without a label last.
+        rng: the only source of randomness.
+    """
+    shuffled = rng.permutation(len(pairs))
+    if chosen == "uniform" or preferences is None:
+        return shuffled
+    inconsistent = (preferences.swap_consistent == 0)[shuffled]
+    sure = np.abs(preferences.p_first - 0.5)[shuffled]  # NaN is sorted last
+    return shuffled[np.lexsort((sure, ~inconsistent | np.isnan(sure)))]
+
+
+def review(
+    offers: Iterable[Offer],
+    gold: GoldFile,
+    chosen: Chosen,
+    labels: Labels,
+    keys: Callable[[], str],
+    write: Callable[[str], object],
+    limit: int,
+) -> int:
+    """Ask about pairs until they are all labelled or skipped, or the person has had enough.
+
+    Args:
+        offers: the pairs, in order; those that have a gold label are passed over.
+        gold: where answers go, each before the next question.
+        chosen: how the pairs were chosen, which goes into the gold file.
+        labels: when to show what the annotator said.
+        keys: waits for a key; empty where no more will come.
+        write: shows some lines.
+        limit: pairs to ask about at most.
+
+    Returns:
+        How many labels the session has added.
+    """
+    unlabelled = (offer for offer in offers if frozenset((offer.first, offer.second)) not in gold.labels)
+    asked = list(islice(unlabelled, limit))
+    answered: list[int] = []
+    place = 0
+    while place < len(asked):
+        offer = asked[place]
+        write(_question(offer, place + 1, len(asked), labels))
+        match keys():
+            case "" | "q":
+                break
+            case "s":
+                place += 1
+            case "u" if answered:
+                place = answered.pop()
+                gold.add(asked[place].first, asked[place].second, None, chosen)
+            case "u":
+                write("  There is nothing to undo.\n")
+            case key if key in SIDES:
+                gold.add(offer.first, offer.second, SIDES[key], chosen)
+                answered.append(place)
+                place += 1
+                if labels == "after" and offer.label:
+                    write(f"  The annotator: {printable(offer.label)}.\n")
+            case _:
+                write(f"  {HELP}\n")
+    return len(answered)
+
+
+def _question(offer: Offer, number: int, of: int, labels: Labels) -> str:
+    lines = ["", f"pair {number} of {of}", *_wrapped("  1  ", offer.first), *_wrapped("  2  ", offer.second)]
+    if labels == "before" and offer.label:
+        lines.append(f"  The annotator: {printable(offer.label)}.")
+    return "\n".join([*lines, "> "])
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    return textwrap.wrap(printable(text), WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+
+
+def printable(text: str) -> str:
+    """Escape what a terminal would take for a command: texts are data."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,0 +1,173 @@
+"""Pairs in rounds: what is said about one round decides the next, until the pairs or their use are at an end.
+
+`uniform` and `frequency` without a stopping rule are one round of all pairs. Knows nothing about who judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.envs.base import IntArray
+from laurel.feedback.pairs import sample_pairs
+from laurel.seeding import generator
+
+if TYPE_CHECKING:
+    from laurel.feedback.acquisition import Strategy
+    from laurel.feedback.likelihood import Real
+    from laurel.feedback.samplers import Sampler
+    from laurel.feedback.stopping import StoppingRule
+    from laurel.feedback.unasked import UnaskedPairs
+    from laurel.params.annotation import AnnotateParams
+
+Round = tuple[IntArray, IntArray]
+_HARDER = (
+    "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: accuracy, ties and agreement on them are not "
+    "those of pairs drawn by chance."
+)
+
+
+class OneRound:
+    """All pairs at once, drawn by chance."""
+
+    learns = False
+    notes: Sequence[str] = ()
+    counts: dict[str, int]
+
+    def __init__(self, counts: IntArray, params: AnnotateParams, seed: int) -> None:
+        self.counts = {}
+        self._round = sample_pairs(counts, params.n_pairs, params.sampler, np.random.default_rng(seed))
+        self.at_most = len(self._round[0])
+
+    def __iter__(self) -> Iterator[Round]:
+        if self.at_most:
+            yield self._round
+
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+        """Do nothing: there is no round after this."""
+
+
+class Rounds:
+    """Rounds of a sampler; each must be observed before the next is asked for.
+
+    Args:
+        sampler: proposes pairs.
+        unasked: what the sampler has not proposed; held-out pairs are drawn from it.
+        stopping: looks at the labels after each round; None asks about all pairs.
+        params: n_pairs, round_pairs, sampler and stop are used.
+        rng: draws the held-out pairs.
+    """
+
+    learns = True
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        unasked: UnaskedPairs,
+        stopping: StoppingRule | None,
+        params: AnnotateParams,
+        rng: np.random.Generator,
+    ) -> None:
+        from laurel.feedback.posterior import Labels
+
+        self.at_most = min(params.n_pairs, len(unasked))
+        self.counts = {"rounds": 0}
+        self._sampler = sampler
+        self._unasked = unasked
+        self._stopping = stopping
+        self._params = params
+        self._rng = rng
+        self._asked = 0
+        self._settled = False
+        self._proposed = 0
+        """Pairs of the round that are the sampler's; those after them are held out."""
+        self._labels, self._held_out = Labels.none(), Labels.none()
+
+    def __iter__(self) -> Iterator[Round]:
+        share = self._params.stop.held_out if self._stopping and self._params.stop.rule == "accuracy" else 0.0
+        while self._asked < self.at_most and not self._settled:
+            n = min(self._params.round_pairs, self.at_most - self._asked)
+            held_out = self._unasked.draw(round(n * share), self._rng)
+            self._unasked.ask(*held_out)
+            first, second = self._sampler.propose(n - len(held_out[0]))
+            self._proposed = len(first)
+            if not self._proposed:
+                return
+            self._asked += len(first) + len(held_out[0])
+            self.counts["rounds"] += 1
+            turned = self._rng.random(len(held_out[0])) < 0.5
+            yield (
+                np.concatenate([first, np.where(turned, held_out[1], held_out[0])]),
+                np.concatenate([second, np.where(turned, held_out[0], held_out[1])]),
+            )
+
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+        """Take note of what was said about the round, in its order; None and NaN stand for no label."""
+        p = np.asarray(p_first, dtype=np.float64)
+        own, rest = slice(0, self._proposed), slice(self._proposed, None)
+        self._sampler.observe(first[own], second[own], p[own])
+        if self._stopping is None:
+            return
+        self._labels = self._labels.with_more(first[own], second[own], p[own])
+        self._held_out = self._held_out.with_more(first[rest], second[rest], p[rest])
+        self._settled = self._stopping.after_round(self._labels, self._held_out)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What to know about the pairs: how they were chosen, and after how many asking ended and why."""
+        notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
+        if self._stopping is None:
+            return notes
+        why = (
+            f"more would buy nothing by annotate.stop.rule: {self._params.stop.rule}"
+            if self._settled
+            else "no more were allowed (annotate.n_pairs)"
+            if self._asked >= self._params.n_pairs
+            else "there are no more"
+        )
+        said = f"Asking ended after {self._asked:,} of at most {self.at_most:,} pairs, for {why}"
+        return [*notes, f"{said}; {self._stopping.state}."]
+
+
+def make_rounds(
+    counts: IntArray, embed: Callable[[], npt.NDArray[np.floating]], params: AnnotateParams, seed: int
+) -> OneRound | Rounds:
+    """Make the rounds that the params name.
+
+    Args:
+        counts: (N,) how often each caption occurred.
+        embed: returns the captions' embeddings (N, E), the same whenever it is called; only where they are needed.
+        params: n_pairs, round_pairs, sampler and stop are used.
+        seed: all randomness derives from it.
+    """
+    if not params.in_rounds or len(counts) < 2:
+        return OneRound(counts, params, seed)
+    from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler
+    from laurel.feedback.stopping import StoppingRule
+    from laurel.feedback.unasked import UnaskedPairs
+
+    unasked = UnaskedPairs(len(counts))
+    stopping = None if params.stop.rule == "none" else StoppingRule(embed(), params.stop)
+    sampler: Sampler
+    if params.adaptive:
+        sampler = AdaptiveSampler(_strategy(params, len(counts), embed), unasked, generator(seed, "sampler"))
+    else:
+        sampler = DrawnSampler(counts, params.n_pairs, params.sampler, unasked, np.random.default_rng(seed))
+    return Rounds(sampler, unasked, stopping, params, generator(seed, "held-out"))
+
+
+def _strategy(params: AnnotateParams, size: int, embed: Callable[[], npt.NDArray[np.floating]]) -> Strategy:
+    from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
+
+    match params.sampler:
+        case "ranking":
+            return Ranking(size)
+        case "disagreement":
+            return Disagreement(embed())
+        case "nearby":
+            return Nearby(embed())
+        case _:
+            return Information(embed())

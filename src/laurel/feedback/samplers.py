@@ -1,0 +1,99 @@
+"""Who is asked about next: samplers propose pairs and, where they learn, observe what was said about them.
+
+`uniform` and `frequency` draw all pairs beforehand; the others go by the labels so far, in rounds. Knows nothing about
+when to stop, nor about who judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from laurel.envs.base import IntArray
+from laurel.feedback.acquisition import Strategy
+from laurel.feedback.likelihood import Real
+from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.posterior import Labels
+from laurel.feedback.unasked import UnaskedPairs
+
+
+class Sampler(Protocol):
+    """Proposes pairs of captions, no pair twice in either order."""
+
+    def propose(self, n: int) -> tuple[IntArray, IntArray]:
+        """Return up to n pairs (P,), (P,) that nobody was asked about; fewer only where no more are left."""
+        ...
+
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+        """Take note of what was said; None and NaN stand for no label."""
+        ...
+
+
+class DrawnSampler:
+    """Draws all pairs beforehand, by chance alone; what is said about them changes nothing.
+
+    Args:
+        counts: (N,) how often each caption occurred.
+        n_pairs: pairs to draw.
+        name: "uniform" or "frequency".
+        unasked: pairs that it may propose; those proposed are taken from it.
+        rng: the only source of randomness.
+    """
+
+    def __init__(
+        self, counts: IntArray, n_pairs: int, name: str, unasked: UnaskedPairs, rng: np.random.Generator
+    ) -> None:
+        self._first, self._second = sample_pairs(counts, n_pairs, name, rng)
+        self._unasked = unasked
+        self._next = 0
+
+    def propose(self, n: int) -> tuple[IntArray, IntArray]:
+        """Return the next n pairs of the draw, fewer at its end; those that somebody else proposed are left out."""
+        first = second = np.zeros(0, dtype=np.int64)
+        while len(first) < n and self._next < len(self._first):
+            here = slice(self._next, self._next + n - len(first))
+            self._next = here.stop
+            new = self._unasked.fresh(self._first[here], self._second[here])
+            self._unasked.ask(*new)
+            first, second = np.concatenate([first, new[0]]), np.concatenate([second, new[1]])
+        return first, second
+
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+        """Do nothing."""
+
+
+class AdaptiveSampler:
+    """Asks a strategy which pairs are worth a label by what was said so far.
+
+    Args:
+        strategy: chooses a round's pairs.
+        unasked: pairs that it may propose; those proposed are taken from it.
+        rng: the only source of randomness.
+    """
+
+    def __init__(self, strategy: Strategy, unasked: UnaskedPairs, rng: np.random.Generator) -> None:
+        self._strategy = strategy
+        self._unasked = unasked
+        self._rng = rng
+        self._labels = Labels.none()
+
+    def propose(self, n: int) -> tuple[IntArray, IntArray]:
+        """Return n pairs, each turned by chance; where the strategy has too few, the rest is drawn uniformly."""
+        n = min(n, len(self._unasked))
+        first, second = self._strategy.choose(n, self._labels, self._unasked, self._rng) if n > 0 else _NONE
+        self._unasked.ask(first, second)
+        if len(first) < n:
+            rest = self._unasked.draw(n - len(first), self._rng)
+            self._unasked.ask(*rest)
+            first, second = np.concatenate([first, rest[0]]), np.concatenate([second, rest[1]])
+        turned = self._rng.random(len(first)) < 0.5
+        return np.where(turned, second, first), np.where(turned, first, second)
+
+    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
+        """Take note of what was said; None and NaN stand for no label."""
+        self._labels = self._labels.with_more(first, second, p_first)
+
+
+_NONE = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

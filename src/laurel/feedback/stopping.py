@@ -1,0 +1,81 @@
+"""When to stop asking: further labels no longer change what a reward model that reads captions would learn.
+
+Utilities are estimated from the embeddings, whichever sampler is at work, for it is captions' embeddings that the
+reward is learned from. Knows nothing about how pairs are chosen, nor about budgets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import kendalltau
+
+from laurel.feedback.likelihood import Real
+from laurel.feedback.posterior import EmbeddingPosterior, Labels
+
+if TYPE_CHECKING:
+    from laurel.params.annotation import StopParams
+
+ENOUGH_HELD_OUT = 50
+"""Held-out pairs with a preference before which accuracy is not trusted."""
+
+
+class StoppingRule:
+    """Looks at the labels after each round.
+
+    Args:
+        embeddings: (N, E), one row a caption.
+        params: rule, tolerance and patience are used; the rule is not "none".
+    """
+
+    def __init__(self, embeddings: npt.NDArray[np.floating], params: StopParams) -> None:
+        self.params = params
+        self._posterior = EmbeddingPosterior(embeddings)
+        self._utilities: list[Real] = []
+        """Estimates after the last rounds, the latest last, one more than patience."""
+        self._quiet = 0
+        """Rounds in a row after which the order stayed as it was."""
+        self.state = "no round is over"
+        """What the rule saw last, in words."""
+
+    def after_round(self, labels: Labels, held_out: Labels) -> bool:
+        """Return whether more labels would buy nothing.
+
+        Args:
+            labels: all so far that may be learned from.
+            held_out: all so far of pairs drawn uniformly that are not learned from here.
+        """
+        self._posterior.fit(labels)
+        self._utilities = [*self._utilities, self._posterior.utilities][-self.params.patience - 1 :]
+        return self._accuracy_settled(held_out) if self.params.rule == "accuracy" else self._rank_settled()
+
+    def _accuracy_settled(self, held_out: Labels) -> bool:
+        """Compare estimates on the same pairs: two that were measured on different ones would differ by chance."""
+        accuracies = [_accuracy(utilities, held_out) for utilities in self._utilities]
+        decided = int((held_out.p_first != 0.5).sum())
+        self.state = f"accuracy {accuracies[-1]:.2f} on {decided} held-out pairs"
+        if len(accuracies) <= self.params.patience or decided < ENOUGH_HELD_OUT:
+            return False
+        gain = max(accuracies[1:]) - accuracies[0]
+        self.state += f", {gain:+.3f} at best in {self.params.patience} rounds"
+        return gain <= self.params.tolerance
+
+    def _rank_settled(self) -> bool:
+        if len(self._utilities) < 2:
+            return False
+        tau = float(kendalltau(self._utilities[-2], self._utilities[-1]).statistic)
+        self._quiet = self._quiet + 1 if tau >= 1 - self.params.tolerance else 0  # NaN, where all are alike, is neither
+        self.state = f"rank correlation {tau:.3f} with the round before"
+        return self._quiet >= self.params.patience
+
+
+def _accuracy(utilities: Real, held_out: Labels) -> float:
+    """Return how often the better caption has the higher utility; ties of the annotator aside, 1/2 for one's own."""
+    decided = held_out.p_first != 0.5
+    if not decided.any():
+        return float("nan")
+    difference = (utilities[held_out.first] - utilities[held_out.second])[decided]
+    right = np.sign(difference) * np.sign(held_out.p_first[decided] - 0.5)
+    return float((right + 1).mean() / 2)

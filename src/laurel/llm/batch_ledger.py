@@ -1,0 +1,143 @@
+"""Which questions were sent off in which batch, kept in the file of the answers: a stopped run finds them again.
+
+A batch is entered before anything is uploaded, with its questions; the server's ids are added as they are known. Knows
+nothing about servers or answers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from laurel.errors import DataError
+
+BUSY_SECONDS = 30.0
+"""How long to wait for another process's write."""
+MAX_VARIABLES = 500
+"""Keys that one statement looks for."""
+_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS batches (
+        token TEXT PRIMARY KEY,
+        endpoint TEXT NOT NULL,
+        model TEXT NOT NULL,
+        made_at REAL NOT NULL,
+        file TEXT,
+        batch TEXT
+    ) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS batch_lines (key TEXT PRIMARY KEY, token TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS batch_lines_token ON batch_lines (token)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A batch."""
+
+    token: str
+    """Ours, which the server keeps with the batch."""
+    made_at: float
+    """Seconds since 1970."""
+    file: str | None
+    """The server's id of the uploaded requests; None while they are not known to be there."""
+    batch: str | None
+    """The server's id of the batch; None while it is not known to be there."""
+
+
+class BatchLedger:
+    """The batches of one file of answers, whose tables are made if need be.
+
+    Raises:
+        DataError: the file cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._explained():
+            self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            for statement in _SCHEMA:
+                self._connection.execute(statement)
+
+    def sending(self) -> FileLock:
+        """Return the lock that a process holds while it sends batches off, lest two send the same."""
+        return FileLock(self.path.with_name(f".{self.path.name}.batches.lock"))
+
+    def find(self, keys: Sequence[str]) -> dict[str, str]:
+        """Return the tokens of the batches that hold questions, by the questions' keys."""
+        found: dict[str, str] = {}
+        with self._explained():
+            for start in range(0, len(keys), MAX_VARIABLES):
+                some = keys[start : start + MAX_VARIABLES]
+                marks = ",".join("?" * len(some))
+                query = f"SELECT key, token FROM batch_lines WHERE key IN ({marks})"  # noqa: S608  marks alone
+                found.update(self._connection.execute(query, some))
+        return found
+
+    def entry(self, token: str) -> Entry:
+        """Return a batch that was entered."""
+        with self._explained():
+            query = "SELECT token, made_at, file, batch FROM batches WHERE token = ?"
+            return Entry(*self._connection.execute(query, (token,)).fetchone())
+
+    def keys(self, token: str) -> list[str]:
+        """Return the keys of all questions in a batch, in order."""
+        with self._explained():
+            query = "SELECT key FROM batch_lines WHERE token = ? ORDER BY key"
+            return [key for (key,) in self._connection.execute(query, (token,))]
+
+    def waiting(self, endpoint: str, model: str) -> int:
+        """Return how many questions to a model are in batches."""
+        with self._explained():
+            query = "SELECT count(*) FROM batch_lines JOIN batches USING (token) WHERE endpoint = ? AND model = ?"
+            return int(self._connection.execute(query, (endpoint, model)).fetchone()[0])
+
+    def enter(self, token: str, endpoint: str, model: str, keys: Iterable[str]) -> None:
+        """Enter a batch that is to be sent; on disk when this returns."""
+        with self._explained(), self._transaction():
+            row = (token, endpoint, model, time.time(), None, None)
+            self._connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._connection.executemany("INSERT INTO batch_lines VALUES (?, ?)", [(key, token) for key in keys])
+
+    def uploaded(self, token: str, file: str) -> None:
+        """Note the server's id of a batch's requests."""
+        with self._explained():
+            self._connection.execute("UPDATE batches SET file = ? WHERE token = ?", (file, token))
+
+    def created(self, token: str, batch: str) -> None:
+        """Note the server's id of a batch."""
+        with self._explained():
+            self._connection.execute("UPDATE batches SET batch = ? WHERE token = ?", (batch, token))
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Strike out questions that are answered, or that are to be asked anew, and batches without any left."""
+        with self._explained(), self._transaction():
+            self._connection.executemany("DELETE FROM batch_lines WHERE key = ?", [(key,) for key in keys])
+            self._connection.execute("DELETE FROM batches WHERE token NOT IN (SELECT token FROM batch_lines)")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise DataError(
+                f"{self.path}: cannot be used to keep track of batches ({error}). Mend the file, or choose another "
+                "annotate.language_model.responses; batches that were sent are known to this file alone."
+            ) from None

@@ -1,0 +1,199 @@
+"""A server's Batch API, as the `openai` package speaks it: files, batches, and what goes wrong with them in a sentence.
+
+Knows nothing about questions, or about which of them is in which batch.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+import openai
+from openai.types import Batch
+
+from laurel.llm import retries
+from laurel.llm.batch_ledger import Entry
+from laurel.llm.batch_wire import PATH
+from laurel.llm.chat import RefusedError
+from laurel.llm.openai_chat import OPENAI, read_key
+from laurel.params.annotation import OpenAIParams
+
+TRANSFER_SECONDS = 1200.0
+"""For a file of 200 MB, over a slow line."""
+CLOCKS_APART = 3600.0
+"""Seconds that a server's clock may differ from ours."""
+TOKEN = "laurel"  # noqa: S105  the name of a field, no secret
+"""Under which a batch carries our token in its metadata."""
+NO_SUCH_PATH = frozenset({404, 405, 501})
+
+
+class UnreachableError(RefusedError):
+    """The server does not answer for now."""
+
+
+class BatchServer:
+    """A server that takes batches.
+
+    Args:
+        params: server, key, retries.
+        backoff: seconds before a further attempt to create a batch.
+
+    Raises:
+        RefusedError: the environment lacks the key.
+    """
+
+    def __init__(self, params: OpenAIParams, backoff: float = 1.0) -> None:
+        key = read_key(params)
+        self.endpoint = params.base_url or OPENAI
+        self.secrets = (key,) if key else ()
+        self._params = params
+        self._backoff = backoff
+        self._client = openai.OpenAI(
+            api_key=key or "none",  # the package asks for one
+            base_url=self.endpoint,
+            max_retries=params.retries,
+            timeout=params.timeout_seconds,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def upload(self, name: str, lines: IO[bytes]) -> str:
+        """Upload requests; return the file's id. A file that no batch comes of costs nothing.
+
+        Raises:
+            RefusedError: the server has no Batch API, or does not take the file.
+        """
+        with self._explained("files of requests", first=True):
+            return self._client.files.create(file=(name, lines), purpose="batch", timeout=TRANSFER_SECONDS).id
+
+    def create(self, entry: Entry, file: str) -> str:
+        """Have a file of requests answered; return the batch's id.
+
+        A creation whose answer is lost may have succeeded, so the server's batches are looked through before another
+        attempt: nothing is paid for twice.
+
+        Raises:
+            RefusedError: the server has no Batch API, or does not take the batch.
+        """
+        once = self._client.with_options(max_retries=0)
+        for attempt in range(self._params.retries + 1):
+            try:
+                with self._explained("batches", first=True):
+                    metadata = {TOKEN: entry.token}
+                    return once.batches.create(
+                        completion_window="24h", endpoint=PATH, input_file_id=file, metadata=metadata
+                    ).id
+            except UnreachableError:
+                if attempt == self._params.retries:
+                    raise
+                time.sleep(self._backoff * 2**attempt)
+                found = self.find(entry, file)
+                if found is not None:
+                    return found
+        raise AssertionError  # the last attempt returns or raises
+
+    def find(self, entry: Entry, file: str) -> str | None:
+        """Return the id of a batch that may have been created; None where it was not.
+
+        Raises:
+            RefusedError: the server does not say.
+        """
+        with self._explained("a list of batches"):
+            for batch in self._client.batches.list(limit=100):  # the latest first
+                if batch.input_file_id == file or (batch.metadata or {}).get(TOKEN) == entry.token:
+                    return batch.id
+                if batch.created_at < entry.made_at - CLOCKS_APART:
+                    return None
+        return None
+
+    def look(self, batch: str) -> Batch | None:
+        """Return how a batch is doing; None where the server knows no such batch.
+
+        Raises:
+            UnreachableError: the server does not answer.
+            RefusedError: it does not say.
+        """
+        with self._explained("a look at a batch"):
+            try:
+                return self._client.batches.retrieve(batch)
+            except openai.NotFoundError:
+                return None
+
+    def lines(self, file: str) -> Iterator[str] | None:
+        """Download a file; return its lines, or None where the server no longer has it.
+
+        Raises:
+            RefusedError: it cannot be had.
+        """
+        place = tempfile.TemporaryFile("w+b")  # noqa: SIM115  lives as long as its lines are read
+        with self._explained("a file of answers"):
+            try:
+                streaming = self._client.files.with_streaming_response
+                with streaming.content(file, timeout=TRANSFER_SECONDS) as response:
+                    for chunk in response.iter_bytes():
+                        place.write(chunk)
+            except openai.NotFoundError:
+                place.close()
+                return None
+        place.seek(0)
+        return _lines(place)
+
+    def refused(self, batch: Batch) -> RefusedError:
+        """Return the error of a batch that the server did not begin."""
+        problems = (batch.errors.data if batch.errors else None) or []
+        said = problems[0] if problems else None
+        line = f"line {said.line}: " if said and said.line is not None else ""
+        reason = retries.one_line(said.message or said.code, self.secrets) if said else "no reason is given"
+        return RefusedError(
+            f"{self.endpoint} refuses batch {batch.id}: {line}{reason.rstrip('.')}. Nothing of it was asked or "
+            f'paid: see annotate.openai, its model "{self._params.model}" and its other keys, or set its mode to live.'
+        )
+
+    def unknown(self, batch: str, days: float) -> RefusedError:
+        """Return the error of a batch that was sent some days ago, but is not known."""
+        return RefusedError(
+            f"{self.endpoint} does not know batch {batch}, which was sent {days:.1f} days ago with some of these "
+            f"questions: set {self._params.api_key_env} to a key of the project that sent it, or ask them anew with "
+            "another annotate.language_model.responses."
+        )
+
+    @contextmanager
+    def _explained(self, what: str, first: bool = False) -> Iterator[None]:
+        """Turn the package's errors into a sentence.
+
+        Args:
+            what: was asked for.
+            first: whether an unknown path means that there is no Batch API at all.
+        """
+        try:
+            yield
+        except openai.APIStatusError as error:
+            refusal = retries.Refusal.read(error.response, self.secrets)
+            says = f"status {refusal.status}: {refusal.message.rstrip('.')}"
+            if first and refusal.status in NO_SUCH_PATH:
+                raise RefusedError(
+                    f"{self.endpoint} has no Batch API ({says}): set annotate.openai.mode to live."
+                ) from None
+            hopeless = retries.hopeless(
+                refusal, model=self._params.model, endpoint=self.endpoint, key=self._params.api_key_env
+            )
+            if hopeless is not None:
+                raise hopeless from None
+            kind = UnreachableError if refusal.status in retries.AGAIN or refusal.status >= 500 else RefusedError
+            raise kind(f"{self.endpoint} refuses {what} ({says}). {KEPT}") from None
+        except (openai.APIConnectionError, *retries.NETWORK_ERRORS) as error:
+            reason = retries.one_line(error.__cause__ or error, self.secrets)
+            raise UnreachableError(f"{self.endpoint} cannot be reached for {what} ({reason}). {KEPT}") from None
+
+
+KEPT = "What was sent goes on at the server: run the same command again to fetch it."
+
+
+def _lines(place: IO[bytes]) -> Iterator[str]:
+    with place:
+        for line in place:
+            yield line.decode("utf-8", "replace")

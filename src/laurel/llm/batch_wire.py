@@ -1,0 +1,93 @@
+"""The files of OpenAI's Batch API: requests as lines of JSON, and answers read from such lines.
+
+Knows what a line may say; knows nothing of networks, or of what becomes of a request that failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm.chat_wire import BrokenAnswerError, read_completion
+from laurel.llm.retries import Refusal, one_line
+
+PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
+"""What every request of a batch asks for; said in a batch, whatever the server's own path is."""
+MOST_LINES = 50_000
+MOST_BYTES = 200_000_000
+"""Limits of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that says why there is no answer."""
+
+    refusal: Refusal
+    """Status 0: the request was never sent, as when the batch ran out of time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A line whose answer is none."""
+
+    reason: str
+
+
+def request_line(key: str, body: Mapping[str, Any]) -> bytes:
+    """Return a request as a line."""
+    return json.dumps({"custom_id": key, "method": "POST", "url": PATH, "body": body}).encode() + b"\n"
+
+
+def in_files(
+    lines: Iterable[tuple[str, bytes]], most_lines: int = MOST_LINES, most_bytes: int = MOST_BYTES
+) -> Iterator[list[tuple[str, bytes]]]:
+    """Divide (key, line) among files that are within the limits; a line that alone is beyond them is a file."""
+    file: list[tuple[str, bytes]] = []
+    size = 0
+    for key, line in lines:
+        if file and (len(file) == most_lines or size + len(line) > most_bytes):
+            yield file
+            file, size = [], 0
+        file.append((key, line))
+        size += len(line)
+    if file:
+        yield file
+
+
+def read_line(line: str, requests: Mapping[str, ChatRequest], secrets: Iterable[str]) -> tuple[str, Any] | None:
+    """Read a line of a file of answers or of errors.
+
+    Args:
+        line: JSON.
+        requests: by key; lines about others are not read.
+        secrets: are left out of what is returned.
+
+    Returns:
+        Key, and a Reply, Refused or Unread; None where the line is about another request, or cannot be read.
+    """
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    key = said.get("custom_id") if isinstance(said, dict) else None
+    if not isinstance(key, str) or key not in requests:
+        return None
+    return key, _outcome(said, requests[key], secrets)
+
+
+def _outcome(said: Mapping[str, Any], request: ChatRequest, secrets: Iterable[str]) -> Reply | Refused | Unread:
+    response, error = said.get("response"), said.get("error")
+    body = response.get("body") if isinstance(response, Mapping) else None
+    status = response.get("status_code") if isinstance(response, Mapping) else None
+    if status == 200:
+        try:
+            return read_completion(body, request, 0.0)
+        except BrokenAnswerError as broken:
+            return Unread(one_line(broken, secrets))
+    if isinstance(status, int) and isinstance(body, Mapping):
+        error = body.get("error", body)
+    message = error.get("message") or error.get("code") if isinstance(error, Mapping) else error
+    return Refused(Refusal(status if isinstance(status, int) else 0, error, one_line(message or "no reason", secrets)))

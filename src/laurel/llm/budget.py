@@ -1,0 +1,237 @@
+"""What a run may spend on asking, and a chat model that stays within it.
+
+A request counts from the moment it is drawn: one call, its input as estimated, its answer with all the tokens that it
+may have. When the answer is there, what it really took counts instead, so a limit is overshot by no more than input
+was underestimated for what is on its way. Knows nothing about what is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from laurel.errors import AnnotationError
+from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Withheld
+from laurel.llm.chat_wire import input_tokens_of, longest_answer
+from laurel.llm.prices import Price, in_words
+from laurel.params.annotation import BudgetParams
+
+SLACK = 0.01
+"""Share of a limit that is not worth another round of requests once the others are answered."""
+KEY = "annotate.budget"
+
+
+class BudgetError(AnnotationError):
+    """A budget is spent, or cannot be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was spent, or may be."""
+
+    calls: float = 0
+    tokens: float = 0.0
+    cost: float = 0.0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost)
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
+
+
+class Budget:
+    """The limits of a run, and what of them is used up; models that ask for one run share it.
+
+    Args:
+        params: the limits.
+        clock: says the time in seconds.
+    """
+
+    def __init__(self, params: BudgetParams, clock: Callable[[], float] = time.monotonic) -> None:
+        self.params = params
+        self.spent = Spending()
+        self.on_its_way = Spending()
+        self.reached: str | None = None
+        """Which limit, in words; None while there is room."""
+        self._limits = Spending(
+            *(
+                float("inf") if limit is None else limit
+                for limit in (params.max_calls, params.max_tokens, params.max_cost)
+            )
+        )
+        self._clock = clock
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Start the clock, if it does not run yet."""
+        self._began = self._clock() if self._began is None else self._began
+
+    def seconds_left(self) -> float:
+        """Return how much time there is, infinite where it has no limit."""
+        if self.params.max_minutes is None:
+            return float("inf")
+        begun = self._clock() if self._began is None else self._began
+        return begun + 60 * self.params.max_minutes - self._clock()
+
+    def exceeded_by(self, more: Spending, slack: float = 0.0) -> str | None:
+        """Return which limit has no room for so much more, in words; None where all have.
+
+        Args:
+            more: what is to be spent besides what is spent and on its way.
+            slack: share of each limit that is to stay free besides.
+        """
+        if self.seconds_left() <= 0:
+            return f"{self.params.max_minutes:g} minutes ({KEY}.max_minutes)"
+        after = self.spent + self.on_its_way + more
+        if after.calls > self._limits.calls:
+            return f"{self.params.max_calls:,} calls ({KEY}.max_calls)"
+        if after.tokens > self._limits.tokens * (1 - slack):
+            return f"{self.params.max_tokens:,} tokens ({KEY}.max_tokens)"
+        if after.cost > self._limits.cost * (1 - slack):
+            return f"{in_words(self.params.max_cost)} ({KEY}.max_cost)"
+        return None
+
+
+class BudgetedChat:
+    """Implements `laurel.llm.chat.ChatModel` on top of another one; what there is no budget for is withheld.
+
+    Args:
+        model: who is asked.
+        budget: what it may cost.
+        price: of its tokens; None where that is unknown.
+
+    Raises:
+        BudgetError: a cost is limited, but the price is unknown.
+    """
+
+    def __init__(self, model: ChatModel, budget: Budget, price: Price | None) -> None:
+        if price is None and budget.params.max_cost is not None:
+            raise BudgetError(
+                f'{KEY}.max_cost is {in_words(budget.params.max_cost)}, but the price of "{model.identity.model}" at '
+                f"{model.identity.endpoint} is unknown: give it in a file that {KEY}.prices names, or set "
+                f"{KEY}.max_cost to null and limit the tokens."
+            )
+        self.identity = model.identity
+        self.at_once = getattr(model, "at_once", 0)
+        self._model = model
+        self._budget = budget
+        self._price = price
+        self._estimated = self._told = 0.0
+        self._longest = 0
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield (number of the request, answer), Withheld for each that there is no budget for.
+
+        Raises:
+            RefusedError: every further request would fail alike.
+            BudgetError: a limit is reached, which is to stop the run; all answers were yielded before.
+        """
+        budget = self._budget
+        budget.begin()
+        drawn = _Drawn(requests)
+        withheld = False
+        again = False
+        while budget.reached is None:
+            for number, answer in self._round(drawn, again):
+                if isinstance(answer, Withheld):
+                    withheld = True
+                    budget.reached = budget.exceeded_by(Spending()) or answer.reason
+                yield number, answer
+            following = drawn.peek()
+            if following is None:
+                break
+            again = True
+            budget.reached = budget.reached or budget.exceeded_by(self._most(following, again), SLACK)
+        if budget.reached and budget.params.on_limit == "stop" and (withheld or drawn.peek() is not None):
+            raise BudgetError(self._stopped(budget.reached))
+        while drawn.peek() is not None:
+            number, _ = drawn.pop()
+            yield number, Withheld(f"the budget of {budget.reached} was spent")
+
+    def _round(self, drawn: _Drawn, again: bool) -> Iterator[tuple[int, Reply | Failure]]:
+        """Ask while there is room, and wait for all that was asked: then it is known how much room there really is.
+
+        Args:
+            drawn: what is to be asked.
+            again: whether there was a round before, so that the length of answers is known.
+        """
+        budget = self._budget
+        before = drawn.number
+        reserved: dict[int, tuple[ChatRequest, Spending]] = {}
+
+        def within() -> Iterator[ChatRequest]:
+            while budget.exceeded_by(Spending()) is None and (request := drawn.peek()) is not None:
+                most = self._most(request, again)
+                if budget.exceeded_by(most, SLACK if again else 0.0):
+                    return
+                number, _ = drawn.pop()
+                reserved[number] = request, most
+                budget.on_its_way += most
+                yield request
+
+        try:
+            for inner, answer in self._model.ask(within()):
+                request, most = reserved.pop(before + inner)
+                budget.on_its_way -= most
+                budget.spent += self._spent(request, answer, most)
+                yield before + inner, answer
+        finally:
+            for _, most in reserved.values():
+                budget.on_its_way -= most
+
+    def _most(self, request: ChatRequest, again: bool) -> Spending:
+        """Return what a request may take; what answers told so far corrects the estimate."""
+        question = input_tokens_of(request) * (max(1.0, self._told / self._estimated) if self._estimated else 1.0)
+        answer = longest_answer(request)
+        if again and self._longest:
+            answer = min(answer, self._longest)
+        return Spending(1, question + answer, self._price.of(question, answer) if self._price else 0.0)
+
+    def _spent(self, request: ChatRequest, answer: Reply | Failure, most: Spending) -> Spending:
+        """Return what an answer took; the most that it may have where it does not say."""
+        if isinstance(answer, Withheld):
+            return Spending()
+        if isinstance(answer, Failure):
+            return Spending(1)
+        if answer.input_tokens is None or answer.output_tokens is None:
+            return most
+        self._estimated += input_tokens_of(request)
+        self._told += answer.input_tokens
+        self._longest = max(self._longest, answer.output_tokens)
+        cost = self._price.of_reply(answer) if self._price else None
+        return Spending(1, answer.input_tokens + answer.output_tokens, cost or 0.0)
+
+    def _stopped(self, reached: str) -> str:
+        spent = self._budget.spent
+        cost = f", {in_words(spent.cost)}" if self._price and self._price.input + self._price.output else ""
+        return (
+            f"The budget of {reached} is spent: {spent.calls:,.0f} calls, {spent.tokens:,.0f} tokens{cost}. "
+            "Every answer is kept. Raise the limit, or spend as much once more, by running the same command again: it "
+            f"goes on where this one ended. With {KEY}.on_limit: continue, it goes on with the pairs that were judged."
+        )
+
+
+class _Drawn:
+    """Requests with their numbers, of which the next can be looked at before it is taken."""
+
+    def __init__(self, requests: Iterable[ChatRequest]) -> None:
+        self.number = 0
+        """Of the next one."""
+        self._requests = iter(requests)
+        self._next: ChatRequest | None = None
+
+    def peek(self) -> ChatRequest | None:
+        """Return the next one without taking it; None at the end."""
+        if self._next is None:
+            self._next = next(self._requests, None)
+        return self._next
+
+    def pop(self) -> tuple[int, ChatRequest]:
+        """Take the next one, which must be there."""
+        request = self.peek()
+        assert request is not None
+        self._next = None
+        self.number += 1
+        return self.number - 1, request

@@ -1,0 +1,327 @@
+"""A chat model asked through OpenAI's Batch API: many requests in a file, answered within a day, for less.
+
+Batches outlive the process: which questions they hold is kept in the file of the answers before anything is sent, so
+that a run that was stopped waits for its batches the next time instead of sending others. Knows nothing about
+captions, prompts or labels.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from openai.types import Batch
+
+from laurel.console import tell
+from laurel.llm.batch_ledger import BatchLedger
+from laurel.llm.batch_reader import Again, BatchReader
+from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
+from laurel.llm.batch_wire import MOST_LINES, in_files, request_line
+from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
+from laurel.llm.chat_wire import Dialect
+from laurel.llm.openai_chat import OPENAI, read_key
+from laurel.llm.responses import ResponseStore
+from laurel.params.annotation import OpenAIParams
+
+ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+ATTEMPTS = 2
+"""Batches that a request fails in before it is given up."""
+UNHEARD = 10
+"""Looks in a row that find no server, before the run stops; its batches go on."""
+KEPT_DAYS = 30.0
+"""A server may have forgotten a batch that is older."""
+SAY_EVERY = 600.0
+"""Seconds between two lines about a batch of which there is nothing new."""
+
+
+class OpenAIBatch:
+    """Implements `laurel.llm.chat.ChatModel`.
+
+    Args:
+        params: server and model.
+        store: its file also holds what is in which batch.
+        seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
+        first_wait: seconds between two looks at a batch at first.
+        longest_wait: seconds that they grow to.
+
+    Raises:
+        RefusedError: the environment lacks the key.
+    """
+
+    at_once = MOST_LINES
+    """Questions; fewer would make more batches one after the other, more would fill the memory."""
+
+    def __init__(
+        self,
+        params: OpenAIParams,
+        store: ResponseStore,
+        seconds_left: Callable[[], float] = lambda: float("inf"),
+        *,
+        first_wait: float = 5.0,
+        longest_wait: float = 300.0,
+    ) -> None:
+        read_key(params)
+        self.identity = Identity(model=params.model, endpoint=params.base_url or OPENAI)
+        self._params = params
+        self._store = store
+        self._seconds_left = seconds_left
+        self._waits = (first_wait, longest_wait)
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield (number of the request, answer) as batches end; all requests are drawn first.
+
+        Raises:
+            RefusedError: the server has no Batch API, takes no batch of these, or is gone.
+        """
+        asked: dict[str, _Asked] = {}
+        for number, request in enumerate(requests):
+            asked.setdefault(request.digest(self.identity), _Asked(request, [])).numbers.append(number)
+        if not asked:
+            return
+        run = _Run(self._params, self.identity, self._store, asked, self._waits)
+        try:
+            yield from run.answers(self._seconds_left)
+        finally:
+            run.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, and its numbers."""
+
+    request: ChatRequest
+    numbers: list[int]
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A batch at the server."""
+
+    batch: str
+    made_at: float
+    keys: set[str]
+    """Of the requests in it that are asked now and not answered yet."""
+    dialect: Dialect
+    """In which they were put."""
+    said: tuple[object, ...] = ()
+    """What the last line about it said."""
+    said_at: float = 0.0
+
+
+class _Run:
+    """One round of requests: what is still to be sent, and what is on its way."""
+
+    def __init__(
+        self,
+        params: OpenAIParams,
+        identity: Identity,
+        store: ResponseStore,
+        asked: dict[str, _Asked],
+        waits: tuple[float, float],
+    ) -> None:
+        self._params = params
+        self._identity = identity
+        self._store = store
+        self._asked = asked
+        self._waits = waits
+        self._wait = waits[0]
+        self._server = BatchServer(params, backoff=waits[0])
+        self._ledger = BatchLedger(store.path)
+        self._first_dialect = Dialect(
+            params.model, "max_completion_tokens" if identity.endpoint == OPENAI else "max_tokens", params.structured
+        )
+        self._dialect = copy.deepcopy(self._first_dialect)
+        self._reader = BatchReader(params, self._server, self._dialect)
+        self._queue = dict.fromkeys(asked)
+        self._sent: dict[str, _Sent] = {}
+        self._failed: Counter[str] = Counter()
+        self._most_lines = MOST_LINES
+        self._unheard = 0
+
+    def close(self) -> None:
+        self._server.close()
+        self._ledger.close()
+
+    def answers(self, seconds_left: Callable[[], float]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Send, wait and hand over until every request has its answer or failure, or time is up."""
+        while self._queue or self._sent:
+            self._send()
+            for token in list(self._sent):
+                yield from self._collect(token)
+            if self._queue and not (self._one_at_a_time and self._sent):
+                continue
+            if not self._sent:
+                return
+            if (left := seconds_left()) <= 0:
+                tell(f"time is up with {len(self._sent)} batches on their way. {KEPT}")
+                for key in [*self._queue, *(key for sent in self._sent.values() for key in sent.keys)]:
+                    yield from self._each(key, Withheld("its batch was not waited for"))
+                return
+            time.sleep(min(self._wait, left))
+            self._wait = min(self._wait * 1.5, self._waits[1])
+
+    @property
+    def _one_at_a_time(self) -> bool:
+        """Whether the server takes no more at a time than it has."""
+        return self._most_lines < MOST_LINES
+
+    def _send(self) -> None:
+        """Join the batches that hold what is asked, and send the rest off in new ones."""
+        if not self._queue or (self._one_at_a_time and self._sent):
+            return
+        with self._ledger.sending():
+            self._join()
+            lines = ((key, request_line(key, self._dialect.body(self._asked[key].request))) for key in self._queue)
+            for file in in_files(lines, self._most_lines):
+                self._send_one([key for key, _ in file], b"".join(line for _, line in file))
+                if self._one_at_a_time:
+                    break
+        for sent in self._sent.values():
+            for key in sent.keys:
+                self._queue.pop(key, None)
+
+    def _join(self) -> None:
+        """Take up batches that were sent before, by a run that was stopped or by another process."""
+        found = self._ledger.find(list(self._queue))
+        for token in dict.fromkeys(found.values()):
+            keys = {key for key, in_token in found.items() if in_token == token}
+            entry = self._ledger.entry(token)
+            batch = entry.batch or (self._server.find(entry, entry.file) if entry.file else None)
+            if batch is None:  # the run was stopped before there was one: nothing of it will be paid
+                self._ledger.forget(self._ledger.keys(token))
+                continue
+            self._ledger.created(token, batch)
+            self._sent[token] = _Sent(batch, entry.made_at, keys, self._first_dialect)
+            for key in keys:
+                del self._queue[key]
+            tell(f"{len(keys):,} questions are in batch {batch}, which was sent before")
+
+    def _send_one(self, keys: list[str], content: bytes) -> None:
+        """Send a batch off; what is known of it is on disk at every moment."""
+        token = uuid.uuid4().hex
+        self._ledger.enter(token, self._identity.endpoint, self._identity.model, keys)
+        with tempfile.TemporaryFile() as stream:
+            stream.write(content)
+            stream.seek(0)
+            file = self._server.upload(f"laurel-{token}.jsonl", stream)
+        self._ledger.uploaded(token, file)
+        batch = self._server.create(self._ledger.entry(token), file)
+        self._ledger.created(token, batch)
+        self._store.release(keys)  # from here on the ledger keeps others from asking
+        self._sent[token] = _Sent(batch, time.time(), set(keys), copy.deepcopy(self._dialect))
+        self._wait = self._waits[0]
+        tell(f"{len(keys):,} questions sent in batch {batch}; a stopped run waits for it the next time")
+
+    def _collect(self, token: str) -> Iterator[tuple[int, Reply | Failure]]:
+        """Look at a batch; yield its answers if it has ended."""
+        sent = self._sent[token]
+        try:
+            batch = self._server.look(sent.batch)
+            self._unheard = 0
+        except UnreachableError:
+            self._unheard += 1
+            if self._unheard >= UNHEARD:
+                raise
+            return
+        if batch is None:
+            self._gone(token, sent)
+            return
+        self._say(sent, batch)
+        if batch.status not in ENDED:
+            return
+        self._wait = self._waits[0]
+        if batch.status == "failed":
+            self._refused(token, sent, batch)
+            return
+        yield from self._hand_over(sent, batch)
+        del self._sent[token]
+
+    def _hand_over(self, sent: _Sent, batch: Batch) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield what a batch that ended says; what is worth another one is put into the queue."""
+        stop: RefusedError | None = None
+        again: dict[str, Again] = {}
+        handled: list[str] = []
+        requests = {key: self._asked[key].request for key in sent.keys}
+        try:
+            for key, said in self._reader.read(batch, requests, sent.dialect):
+                if isinstance(said, Again):
+                    again[key] = said
+                    continue
+                if isinstance(said, RefusedError):
+                    stop = said
+                else:
+                    yield from self._each(key, said)
+                handled.append(key)  # by now the caller has it
+                sent.keys.discard(key)
+        finally:
+            self._ledger.forget(handled)
+        self._ledger.forget(again)
+        if stop is not None:
+            raise stop
+        if batch.status == "cancelled" and again:
+            raise RefusedError(
+                f"Batch {sent.batch} was cancelled at {self._identity.endpoint}: {len(handled):,} answers are kept, "
+                f"{len(again):,} questions have none. Run the same command again to send them off anew."
+            )
+        for key, said in again.items():
+            self._failed[key] += not said.reworded
+            if self._failed[key] < ATTEMPTS:
+                self._queue[key] = None
+            else:
+                yield from self._each(key, Failure(f"after {ATTEMPTS} batches: {said.reason}"))
+
+    def _refused(self, token: str, sent: _Sent, batch: Batch) -> None:
+        """Deal with a batch that the server did not begin: it is too much at a time, or wrong.
+
+        Raises:
+            RefusedError: it is wrong.
+        """
+        problems = (batch.errors.data if batch.errors else None) or []
+        self._ledger.forget(self._ledger.keys(token))
+        del self._sent[token]
+        if any(problem.code == "token_limit_exceeded" for problem in problems) and len(sent.keys) > 1:
+            if not self._sent:
+                self._most_lines = max(len(sent.keys) // 2, 1)
+                tell(
+                    f"{self._identity.endpoint} takes no batch of {len(sent.keys):,} such questions: sending "
+                    f"{self._most_lines:,} at a time, one batch after the other"
+                )
+            else:
+                self._most_lines = min(self._most_lines, len(sent.keys), MOST_LINES - 1)
+            self._queue.update(dict.fromkeys(sorted(sent.keys)))
+            return
+        raise self._server.refused(batch)
+
+    def _gone(self, token: str, sent: _Sent) -> None:
+        """Deal with a batch that the server does not know.
+
+        Raises:
+            RefusedError: it should.
+        """
+        days = (time.time() - sent.made_at) / 86400
+        if days < KEPT_DAYS:
+            raise self._server.unknown(sent.batch, days)
+        tell(f"batch {sent.batch} is {days:.0f} days old and forgotten by the server: asking anew")
+        self._ledger.forget(self._ledger.keys(token))
+        self._queue.update(dict.fromkeys(sorted(sent.keys)))
+        del self._sent[token]
+
+    def _each(self, key: str, answer: Reply | Failure) -> Iterator[tuple[int, Reply | Failure]]:
+        for number in self._asked[key].numbers:
+            yield number, answer
+
+    def _say(self, sent: _Sent, batch: Batch) -> None:
+        """Write a line about a batch where there is something new, and now and then where there is not."""
+        counts = batch.request_counts
+        said = (batch.status, *((counts.completed, counts.failed) if counts else ()))
+        if said == sent.said and time.monotonic() - sent.said_at < SAY_EVERY:
+            return
+        sent.said, sent.said_at = said, time.monotonic()
+        done = f": {counts.completed:,} of {counts.total:,} answered, {counts.failed:,} failed" if counts else ""
+        minutes = (time.time() - sent.made_at) / 60
+        tell(f"batch {sent.batch} {batch.status.replace('_', ' ')}{done} ({minutes:.0f} min)")

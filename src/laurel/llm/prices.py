@@ -1,0 +1,138 @@
+"""What asking a model costs: a table of dated prices, and the cost of an answer.
+
+A model that the table does not hold costs an unknown amount, which is never taken for nothing. Knows nothing about
+budgets.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from laurel.errors import ParamsError
+from laurel.llm.chat import Identity, Reply
+from laurel.params.fields import NonNegative, Section
+
+PACKAGED = Path(__file__).with_name("prices.yaml")
+MILLION = 1_000_000
+_SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+
+
+class Price(Section):
+    """US dollars for a million tokens of a model."""
+
+    model: str
+    """As the server names it."""
+    endpoint: str | None = None
+    """The server; None: any."""
+    date: datetime.date
+    """When this was true."""
+    source: str
+    """Where it is written."""
+    input: NonNegative
+    cached_input: NonNegative | None = None
+    """Of what the server had read before; None: as any input."""
+    output: NonNegative
+    batch: NonNegative | None = None
+    """Share of it that a batch costs; None: unknown."""
+
+    def of(self, input_tokens: float, output_tokens: float, cached_tokens: float = 0.0) -> float:
+        """Return dollars.
+
+        Args:
+            input_tokens: tokens of questions.
+            output_tokens: tokens of answers.
+            cached_tokens: those of the input that the server had read before.
+        """
+        cached = self.input if self.cached_input is None else self.cached_input
+        paid = (input_tokens - cached_tokens) * self.input + cached_tokens * cached + output_tokens * self.output
+        return paid / MILLION
+
+    def of_reply(self, reply: Reply) -> float | None:
+        """Return dollars for an answer; None where it does not say its tokens and they are not free."""
+        if reply.input_tokens is None or reply.output_tokens is None:
+            return None if self.input or self.output else 0.0
+        return self.of(reply.input_tokens, reply.output_tokens, reply.cached_tokens or 0)
+
+    def in_batches(self) -> Price | None:
+        """Return the price of batches; None where it is unknown."""
+        if self.batch is None:
+            return None
+        parts = ("input", "cached_input", "output")
+        cheaper = {name: getattr(self, name) * self.batch for name in parts if getattr(self, name) is not None}
+        return self.model_copy(update={**cheaper, "batch": None})
+
+
+FREE = Price(model="a model in this process", date=datetime.date.min, source="", input=0.0, output=0.0, batch=1.0)
+"""Of a model that runs here: the machine has its price, its tokens have none."""
+
+
+def price_of(identity: Identity, own: Path | None = None) -> Price | None:
+    """Return the latest price of a model, or None where it is unknown.
+
+    Args:
+        identity: the model; one without an endpoint runs in this process.
+        own: a table to look into first.
+
+    Raises:
+        ParamsError: a table cannot be read, or is none.
+    """
+    if not identity.endpoint:
+        return FREE
+    names = (identity.model, _SNAPSHOT.sub("", identity.model))
+    for file in (own, PACKAGED):
+        table = () if file is None else read_prices(file)
+        for name in names:
+            known = [one for one in table if one.model == name and one.endpoint in (None, identity.endpoint)]
+            if known:
+                return max(known, key=lambda one: (one.endpoint is not None, one.date))
+    return None
+
+
+def read_prices(file: Path) -> Sequence[Price]:
+    """Read a table of prices.
+
+    Raises:
+        ParamsError: the file is missing, or no such table.
+    """
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        return TypeAdapter(list[Price]).validate_python(content)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " ".join(str(part) for part in first["loc"])
+        reason = f"{where}: {first['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+    raise ParamsError(
+        f"{file}: cannot be read as a table of prices ({reason}). Each entry has model, date, source, input and "
+        f"output, as in {PACKAGED}; see annotate.budget.prices."
+    )
+
+
+def add_costs(*costs: float | None) -> float | None:
+    """Add up dollars; what has an unknown part is unknown.
+
+    >>> add_costs(1.0, None) is None
+    True
+    """
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, 0.0) if len(known) == len(costs) else None
+
+
+def in_words(cost: float | None) -> str:
+    """Say an amount of dollars, with as many digits as it takes; an unknown one is said to be so.
+
+    >>> in_words(0.00123), in_words(12.5), in_words(0.0), in_words(None)
+    ('$0.0012', '$12.50', '$0.00', 'unknown')
+    """
+    if cost is None:
+        return "unknown"
+    return f"${cost:,.2f}" if cost == 0 or cost >= 0.1 else f"${cost:.2g}" if cost >= 1e-4 else "below $0.0001"

@@ -1,0 +1,82 @@
+"""A grid of judges to compare: models by prompts by temperatures, each cell the section `annotate` with changes.
+
+Knows nothing about how judges are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, JsonValue, ValidationError
+
+from laurel.errors import ParamsError
+from laurel.params.annotation import AnnotateParams
+from laurel.params.fields import Count, NonNegative, Section, distinct, filled
+from laurel.params.file import read_mapping, sentence
+
+CHAT = ("openai", "huggingface")
+"""Annotators that are asked with a prompt."""
+
+
+class GridParams(Section):
+    pairs: Count = 200
+    """Pairs that every cell judges, at most; fewer where fewer have a known answer."""
+    models: Annotated[tuple[dict[str, JsonValue], ...], Field(strict=False), AfterValidator(filled)]
+    """What each has of its own of the section annotate, e.g. {annotator: openai, openai: {model: a}}; and a `name` to
+    call it by, if wanted."""
+    prompts: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(distinct)] | None = None
+    """For chat models; null takes each model's own."""
+    temperatures: Annotated[tuple[NonNegative, ...], Field(strict=False), AfterValidator(distinct)] | None = None
+    """For chat models that write their answers; null takes each model's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A judge of the grid."""
+
+    model: str
+    prompt: str | None
+    """None where it is asked with none, as `temperature`."""
+    temperature: float | None
+    annotate: AnnotateParams
+
+
+def load_grid(path: Path, annotate: AnnotateParams) -> tuple[GridParams, tuple[Cell, ...]]:
+    """Read a grid's file.
+
+    Args:
+        path: YAML with the keys of GridParams.
+        annotate: what the cells have in common.
+
+    Raises:
+        ParamsError: the file is missing, or a key or value is not allowed.
+    """
+    try:
+        grid = GridParams.model_validate(read_mapping(path, "Write one with `models` and `prompts`."))
+    except ValidationError as error:
+        raise ParamsError("\n".join(sentence(str(path), GridParams, item) for item in error.errors())) from None
+    return grid, tuple(_cells(grid, annotate, path))
+
+
+def _cells(grid: GridParams, annotate: AnnotateParams, path: Path) -> Iterator[Cell]:
+    for number, changes in enumerate(grid.models):
+        source = f"{path}: models[{number}]"
+        named = changes.get("name")
+        own = annotate.overridden({key: value for key, value in changes.items() if key != "name"}, source)
+        if own.annotator not in CHAT:
+            yield Cell(str(named or f"models[{number}] {own.annotator}"), None, None, own)
+            continue
+        chat = own.openai if own.annotator == "openai" else own.huggingface
+        assert chat is not None  # params see to it
+        writes = own.annotator == "openai" or own.huggingface.mode == "generate"
+        temperatures = grid.temperatures or (chat.temperature,)
+        for prompt in grid.prompts or (own.language_model.prompt,):
+            for temperature in temperatures if writes else (None,):
+                further = {"language_model": {"prompt": prompt}}
+                if temperature is not None:
+                    further[own.annotator] = {"temperature": temperature}  # type: ignore[dict-item]
+                judged_by = own.overridden(further, source)  # type: ignore[arg-type]
+                yield Cell(str(named or f"models[{number}] {chat.model}"), prompt, temperature, judged_by)

@@ -1,0 +1,167 @@
+"""compare: captions, and a grid of judges → a leaderboard. Has the same pairs judged by all, and sees who is right.
+
+No other stage reads what it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from laurel.errors import AnnotationError, DataError, LaurelError
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.envs.base import Room
+    from laurel.feedback.annotator import Judgement
+    from laurel.feedback.known_pairs import KnownPairs
+    from laurel.feedback.leaderboard import Entry, Row
+    from laurel.params.grid import Cell
+
+STAGE = "annotate-compare"
+
+
+def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | None = None) -> str:
+    """Compare judges; return the leaderboard as a table.
+
+    Args:
+        params: sections seed, env, caption and annotate are used.
+        captions: output of the caption stage.
+        grid: file that says who judges; see `laurel.params.grid`.
+        output: directory to write leaderboard.json, .parquet and .md, and judgements.parquet into.
+        gold: a person's labels; None takes the environment's hand-written progress.
+
+    Raises:
+        ParamsError: the grid is missing or not allowed.
+        AnnotationError: it is not known of any pair which is the better, or every judge failed.
+        DataError: the captions or the gold labels are missing, damaged or of another environment.
+    """
+    from laurel.data.captions import read_vocabulary
+    from laurel.data.directory import output_directory, write_json
+    from laurel.data.lineage import read_inputs
+    from laurel.envs import room_for
+    from laurel.feedback.leaderboard import leaderboard, markdown, title
+    from laurel.params.grid import load_grid
+    from laurel.progress import progress
+    from laurel.seeding import derive_seed
+    from laurel.tracking import Tracker
+
+    wanted, cells = load_grid(grid, params.annotate)
+    used = params.dump("seed", "env", "caption", "annotate")
+    inputs = {"captions": captions}
+    read_inputs({k: used[k] for k in ("env", "caption")}, inputs)
+    used["grid"] = wanted.model_dump(mode="json")
+    with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
+        room = room_for(params.env, with_action=params.caption.with_action)
+        known = _known(params, captions, room, wanted.pairs, gold)
+        texts = read_vocabulary(captions).texts
+        entries = []
+        with progress(len(cells) * len(known), "compare", "judgements") as advance:
+            for cell in cells:
+                entry = _judged(cell, params, room, texts, known)
+                entries.append(entry)
+                advance(len(known))
+        if all(entry.failure is not None for entry in entries):
+            raise AnnotationError(f"None of {len(cells)} judges could be asked. The first: {entries[0].failure}")
+        rows = leaderboard(entries, known.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
+        heading = f"Judges of {room.env_id} on {len(known)} pairs, by {known.source}."
+        out.notes += _notes(rows)
+        out.counts = {"cells": len(cells), "failed": sum(row["failure"] is not None for row in rows)}
+        out.counts["pairs"] = len(known)
+        write_json(out.path / "leaderboard.json", {"about": heading, "rows": rows})
+        _write_tables(out, rows, entries, known)
+        text = "\n\n".join([heading, markdown(rows), *out.notes]) + "\n"
+        (out.path / "leaderboard.md").write_text(text, encoding="utf-8")
+        tracker = Tracker(params, STAGE, inputs, out)
+        with tracker.stage_run() as tracked:
+            if tracked:
+                tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
+                for row in rows:
+                    child = tracker.child_run(tracked, title(row), _tags(row))
+                    child.log_metrics({k: v for k, v in row.items() if isinstance(v, int | float)})
+                    tracker.finish(child)
+                tracked.log_directory(out.path, "leaderboard")
+    return text
+
+
+def _known(params: Params, captions: Path, room: Room, n: int, gold: Path | None) -> KnownPairs:
+    from laurel.data.captions import read_segments, read_vocabulary
+    from laurel.data.gold import GoldFile, Task
+    from laurel.feedback.known_pairs import known_by_gold, known_by_oracle
+    from laurel.feedback.prompt import goal_in_words
+    from laurel.seeding import derive_seed
+
+    seed = derive_seed(params.seed, "compare")
+    if gold is None:
+        return known_by_oracle(read_segments(captions), read_vocabulary(captions).texts, room, n, seed)
+    if not gold.exists():
+        raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave --gold out.")
+    task = Task(room.env_id, goal_in_words(room, params.annotate.language_model.goal))
+    return known_by_gold(GoldFile(gold, task), n, seed)
+
+
+def _judged(cell: Cell, params: Params, room: Room, captions: Sequence[str], known: KnownPairs) -> Entry:
+    """Have all pairs judged; what stops this judge does not stop the others."""
+    from laurel.feedback.annotator import judge, make_annotator
+    from laurel.feedback.leaderboard import Entry
+    from laurel.seeding import derive_seed
+
+    started = monotonic()
+    try:
+        annotator = make_annotator(cell.annotate, room, derive_seed(params.seed, "annotate"), captions)
+        annotator.prepare(known.questions)
+        judgements: list[Judgement] = list(judge(annotator, known.questions))
+    except LaurelError as error:
+        return Entry(cell.model, cell.prompt, cell.temperature, failure=str(error))
+    seconds = round(monotonic() - started, 2)
+    return Entry(cell.model, cell.prompt, cell.temperature, annotator.simulated, judgements, annotator.usage, seconds)
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    from laurel.feedback.leaderboard import title
+
+    notes = []
+    if any(row["simulated"] for row in rows):
+        notes.append("Judges marked as simulated are no language models.")
+    failed = [row for row in rows if row["failure"] is not None]
+    if failed:
+        notes.append("Judges that failed are left out of the comparison, not counted as wrong.")
+    return notes + [f"{title(row)} failed: {' '.join(row['failure'].split())}" for row in failed]
+
+
+def _write_tables(out: Output, rows: Sequence[Row], entries: Sequence[Entry], known: KnownPairs) -> None:
+    import pyarrow as pa
+
+    from laurel.data.parquet import write_table
+
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    write_table(out.path / "leaderboard.parquet", pa.table({key: [row.get(key) for row in rows] for key in keys}))
+    judged = list(_judgements(entries, known))
+    columns = {key: [row[key] for row in judged] for key in judged[0]}
+    write_table(out.path / "judgements.parquet", pa.table(columns))
+
+
+def _judgements(entries: Sequence[Entry], known: KnownPairs) -> Iterator[dict[str, Any]]:
+    """Yield a row for each pair that a judge judged."""
+    for entry in entries:
+        for question, better, judgement in zip(
+            known.questions, known.first_is_better, entry.judgements, strict=entry.failure is None
+        ):
+            yield {
+                "model": entry.model,
+                "prompt": entry.prompt,
+                "temperature": entry.temperature,
+                "first": question.first,
+                "second": question.second,
+                "known": "first" if better else "second",
+                "status": judgement.status,
+                "p_first": judgement.p_first,
+            }
+
+
+def _tags(row: Row) -> dict[str, str]:
+    tags = {key: str(row[key]) for key in ("model", "prompt", "temperature", "failure") if row[key] is not None}
+    return {**tags, "simulated": str(row["simulated"]).lower()}

@@ -1,0 +1,100 @@
+"""What the annotate stage says about its own labels: how far they can be trusted, and a sample to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.data.gold import GoldFile
+    from laurel.envs.base import Room
+
+
+def gold_of(params: Params, room: Room) -> GoldFile | None:
+    """Return the person's labels that params name; None where they name none.
+
+    Raises:
+        DataError: there is no such file, or it holds something else.
+    """
+    from laurel.data.gold import GoldFile, require_gold
+    from laurel.feedback.references import task_of
+
+    if params.annotate.gold is None:
+        return None
+    require_gold(params.annotate.gold)
+    return GoldFile(params.annotate.gold, task_of(params, room))
+
+
+def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: bool) -> None:
+    """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
+    import numpy as np
+
+    from laurel.data.preferences import read_labels
+    from laurel.data.sample import answers_of, write_sample
+    from laurel.feedback.sample import candidates, draw
+
+    seed = _seed(params)
+    pairs, preferences = read_labels(out.path)
+    chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
+    answers = answers_of(out.path, chosen)
+    keys = {str(one["response"]) for said in answers.values() for one in said} - {""}
+    write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(params, sorted(keys)))
+
+
+def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output) -> None:
+    """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
+    from laurel.data.preferences import read_labels
+    from laurel.data.sample import join_samples
+    from laurel.feedback.sample import draw
+
+    drawn = draw(*read_labels(out.path), _seed(params))
+    join_samples(shards, drawn, out.path)
+
+
+def assess(params: Params, texts: Sequence[str], out: Output) -> None:
+    """Write quality.json beside the labels, and refuse those that a gate does not let pass.
+
+    Raises:
+        AnnotationError: they do not pass a gate of annotate.gates.
+        DataError: the gold file cannot be read.
+    """
+    from laurel.data.directory import write_json
+    from laurel.data.preferences import read_labels
+    from laurel.data.quality import QUALITY
+    from laurel.data.verdicts import read_verdicts
+    from laurel.envs import room_for
+    from laurel.feedback.gates import check_gates
+    from laurel.feedback.quality import measure
+    from laurel.feedback.references import references
+
+    room = room_for(params.env, with_action=params.caption.with_action)
+    gold = gold_of(params, room)
+    pairs, preferences = read_labels(out.path)
+    known = references(pairs, texts, room, gold)
+    quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params))
+    if gold is not None:
+        quality["gold_labels"] = len(gold.labels)
+        if gold.others:
+            out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
+    out.notes += check_gates(params.annotate.gates, quality)
+    write_json(out.path / QUALITY, quality)
+
+
+def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:
+    """Return what models wrote, by key of the store."""
+    from laurel.llm.responses import ResponseStore
+
+    if not keys:
+        return {}
+    with ResponseStore(params.annotate.language_model.responses) as store:
+        return {key: reply.text for key, reply in store.get(keys).items()}
+
+
+def _seed(params: Params) -> int:
+    from laurel.seeding import derive_seed
+
+    return derive_seed(params.seed, "quality")

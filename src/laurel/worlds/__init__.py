@@ -1,0 +1,30 @@
+"""Laurel's own environments, registered with Gymnasium by importing this package, as is the custom there.
+
+    >>> import gymnasium as gym
+    >>> env = gym.make("laurel.worlds:laurel/ArmedBandit-v0", n_arms=3)
+    >>> env.action_space
+    Discrete(3)
+
+Gymnasium 1.0 gave up loading other packages' environments by itself: either import `laurel.worlds`, or name the
+module before the id. `laurel.envs` does so for ids that begin with "laurel/".
+"""
+
+from __future__ import annotations
+
+import gymnasium as gym
+
+ARMED_BANDIT = "laurel/ArmedBandit-v0"
+GRID_WORLD = "laurel/GridWorld-v0"
+
+gym.register(
+    id=ARMED_BANDIT,
+    entry_point="laurel.worlds.armed_bandit:ArmedBandit",
+    vector_entry_point="laurel.worlds.armed_bandit:ArmedBanditVector",
+    max_episode_steps=1000,
+)
+gym.register(
+    id=GRID_WORLD,
+    entry_point="laurel.worlds.grid_world:GridWorld",
+    vector_entry_point="laurel.worlds.grid_world:GridWorldVector",
+    max_episode_steps=100,
+)

@@ -1,0 +1,168 @@
+"""The armed bandit: a row of arms, each with a mean reward that the player does not see.
+
+Knows nothing about agents. The testbed of Sutton & Barto (2018), section 2.3, and its drifting variant of
+exercise 2.5; every reset draws new arms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from laurel.errors import EnvError
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+Rewards = Literal["gaussian", "bernoulli"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """How arms are drawn, drift and pay, for a batch of N bandits of K arms each.
+
+    Gaussian arms pay N(mean, noise) with means drawn from N(offset, spread); Bernoulli arms pay 1 with a
+    probability drawn uniformly from [0, 1], and 0 otherwise.
+
+    Raises:
+        EnvError: fewer than one arm, a negative deviation, or unknown rewards.
+    """
+
+    n_arms: int = 10
+    rewards: Rewards = "gaussian"
+    offset: float = 0.0
+    spread: float = 1.0
+    noise: float = 1.0
+    drift: float = 0.0
+    """Standard deviation of the step that every mean takes after every pull; 0 is a stationary bandit."""
+
+    def __post_init__(self) -> None:
+        if self.n_arms < 1:
+            raise EnvError(f"ArmedBandit: n_arms is {self.n_arms}; a bandit has at least one arm.")
+        for name in ("spread", "noise", "drift"):
+            if not getattr(self, name) >= 0:
+                raise EnvError(f"ArmedBandit: {name} is {getattr(self, name)}; a standard deviation is 0 or more.")
+        if self.rewards not in ("gaussian", "bernoulli"):
+            raise EnvError(f'ArmedBandit: rewards is "{self.rewards}"; allowed are "gaussian" and "bernoulli".')
+
+    def draw(self, rng: np.random.Generator, n: int) -> Floats:
+        """Draw the means (N, K) of new bandits."""
+        shape = (n, self.n_arms)
+        if self.rewards == "bernoulli":
+            return rng.random(shape)
+        return self.offset + self.spread * rng.standard_normal(shape)
+
+    def pull(self, rng: np.random.Generator, mean: Floats) -> Floats:
+        """Draw the rewards (N,) of arms with these means (N,)."""
+        if self.rewards == "bernoulli":
+            return (rng.random(len(mean)) < mean).astype(np.float64)
+        return mean + self.noise * rng.standard_normal(len(mean))
+
+    def move(self, rng: np.random.Generator, means: Floats) -> Floats:
+        """Return the means (N, K) after they drifted by a step; probabilities stay within [0, 1]."""
+        if not self.drift:
+            return means
+        moved = means + self.drift * rng.standard_normal(means.shape)
+        return moved.clip(0, 1) if self.rewards == "bernoulli" else moved
+
+
+class ArmedBandit(gym.Env[np.int64, np.int64]):
+    """One bandit. Observations say nothing: there is a single state, 0.
+
+    `info` holds what an agent is not supposed to look at: `best_arm`, whose mean is the highest at the next pull,
+    and `regret`, by how much the mean of the arm that was pulled fell short of the best.
+
+    >>> env = ArmedBandit(n_arms=2, spread=0.0, noise=0.0, offset=3.0)
+    >>> env.reset(seed=0)
+    (np.int64(0), {'best_arm': np.int64(0)})
+    >>> env.step(1)[1]
+    3.0
+    """
+
+    def __init__(self, **arms: Any) -> None:
+        self.arms = Arms(**arms)
+        self.observation_space = gym.spaces.Discrete(1)
+        self.action_space = gym.spaces.Discrete(self.arms.n_arms)
+        self.means: Floats = np.zeros((1, self.arms.n_arms))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.means = self.arms.draw(self.np_random, 1)
+        return np.int64(0), {"best_arm": self.means[0].argmax()}
+
+    def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        mean = self.means[:, action]
+        reward = float(self.arms.pull(self.np_random, mean)[0])
+        regret = float(self.means.max() - mean[0])
+        self.means = self.arms.move(self.np_random, self.means)
+        return np.int64(0), reward, False, False, {"best_arm": self.means[0].argmax(), "regret": regret}
+
+
+class ArmedBanditVector(gym.vector.VectorEnv[Ints, Ints, Any]):
+    """N bandits at once, each with its own arms; what `gymnasium.make_vec` makes.
+
+    Episodes end together, at the limit; the step after that is a reset (`AutoresetMode.NEXT_STEP`).
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **arms: Any) -> None:
+        self.arms = Arms(**arms)
+        self.num_envs = num_envs
+        self.single_observation_space = gym.spaces.Discrete(1)
+        self.single_action_space = gym.spaces.Discrete(self.arms.n_arms)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.means: Floats = np.zeros((num_envs, self.arms.n_arms))
+        self._limit = max_episode_steps
+        self._steps = 0
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Ints, dict[str, Any]]:
+        """Draw new arms.
+
+        Raises:
+            EnvError: a seed for each bandit; one seeds all of them.
+        """
+        if isinstance(seed, list):
+            raise EnvError("ArmedBandit: a vector of bandits takes a single seed, not one for each.")
+        super().reset(seed=seed)
+        self._steps = 0
+        self.means = self.arms.draw(self.np_random, self.num_envs)
+        return self._nothing(), self._info()
+
+    def step(self, actions: Ints) -> tuple[Ints, Floats, Bools, Bools, dict[str, Any]]:
+        ended = np.zeros(self.num_envs, dtype=np.bool_)
+        if self._steps == self._limit:
+            observation, info = self.reset()
+            info |= _of_all(regret=np.zeros(self.num_envs))
+            return observation, np.zeros(self.num_envs), ended, ended.copy(), info
+        mean = self.means[np.arange(self.num_envs), actions]
+        reward = self.arms.pull(self.np_random, mean)
+        regret = self.means.max(axis=1) - mean
+        self.means = self.arms.move(self.np_random, self.means)
+        self._steps += 1
+        truncated = np.full(self.num_envs, self._steps == self._limit)
+        return self._nothing(), reward, ended, truncated, self._info() | _of_all(regret=regret)
+
+    def _nothing(self) -> Ints:
+        return np.zeros(self.num_envs, dtype=np.int64)
+
+    def _info(self) -> dict[str, Any]:
+        return _of_all(best_arm=self.means.argmax(axis=1))
+
+
+def _of_all(**values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return the info of a vector environment: each value with the mask of environments that gave it, here all."""
+    masks = {f"_{name}": np.ones(len(value), dtype=np.bool_) for name, value in values.items()}
+    return {**values, **masks}

@@ -1,0 +1,100 @@
+"""The model of a finite environment: probabilities and rewards of every transition, as tensors.
+
+Knows nothing about agents or planning. Made from the table `P` that Gymnasium's toy-text environments carry
+(state -> action -> [(probability, next state, reward, terminated)]).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from laurel.errors import EnvError
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a finite Markov decision process does. A state that ends the episode leads to itself and pays nothing."""
+
+    transitions: Floats
+    """(S, A, S') probability of the next state."""
+    rewards: Floats
+    """(S, A, S') mean reward of the transition; 0 where it cannot happen."""
+    start: Floats
+    """(S,) probability that an episode starts there."""
+    terminal: Bools
+    """(S,) whether the episode ends there."""
+
+    @property
+    def n_states(self) -> int:
+        return self.transitions.shape[0]
+
+    @property
+    def n_actions(self) -> int:
+        return self.transitions.shape[1]
+
+    def reachable(self) -> Bools:
+        """Say which states (S,) an episode can come to."""
+        leads: Bools = self.transitions.max(axis=1) > 0
+        found: Bools = self.start > 0
+        while True:
+            wider = found | leads[found].any(axis=0)
+            if (wider == found).all():
+                return found
+            found = wider
+
+
+def model_of(env: gym.Env[Any, Any]) -> Model:
+    """Return the model of an environment that tells it: FrozenLake, CliffWalking, Taxi, GridWorld and their like.
+
+    Raises:
+        EnvError: the environment has no table `P`, or does something that the table does not say.
+    """
+    bare = env.unwrapped
+    name = bare.spec.id if bare.spec else type(bare).__name__
+    table, start = getattr(bare, "P", None), getattr(bare, "initial_state_distrib", None)
+    if table is None or start is None:
+        raise EnvError(f"{name} does not tell its model (P and initial_state_distrib). Use an agent that learns.")
+    if getattr(bare, "fickle_passenger", False):
+        raise EnvError(f"{name}: with fickle_passenger, passengers do what the model does not say. Leave it out.")
+    return from_table(table, start, name)
+
+
+def from_table(table: dict[int, dict[int, list[Any]]], start: npt.ArrayLike, name: str = "model") -> Model:
+    """Return the model that a table and the distribution of the first state give.
+
+    Raises:
+        EnvError: an episode may end or go on in one and the same state.
+    """
+    S, A = len(table), len(table[0])
+    transitions, paid = np.zeros((S, A, S)), np.zeros((S, A, S))
+    terminal, passed = np.zeros(S, dtype=np.bool_), np.zeros((S, S), dtype=np.bool_)
+    for state, actions in table.items():
+        for action, outcomes in actions.items():
+            for probability, after, reward, terminated in outcomes:
+                transitions[state, action, after] += probability
+                paid[state, action, after] += probability * reward
+                if probability > 0:
+                    terminal[after] |= terminated
+                    passed[state, after] |= not terminated
+    ends = np.flatnonzero(terminal)  # tables say what happens after the end, too; here, nothing does
+    transitions[ends] = paid[ends] = 0
+    transitions[ends, :, ends] = 1
+    passed[ends] = False
+    happens = transitions > 0
+    rewards = np.divide(paid, transitions, out=np.zeros_like(paid), where=happens)
+    model = Model(transitions, rewards, np.asarray(start, dtype=np.float64), terminal)
+    unclear = terminal & passed[model.reachable()].any(axis=0)
+    if unclear.any():
+        raise EnvError(
+            f"{name}: an episode may end in state {unclear.argmax()} or go on from there. "
+            "A model of states cannot say so; make them two states."
+        )
+    return model

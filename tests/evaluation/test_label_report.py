@@ -1,0 +1,47 @@
+import pytest
+
+from laurel.evaluation.label_report import calibrations, examples, label_calibration, members
+from laurel.evaluation.plots import svg
+
+BINS = [
+    {"p": 0.6, "observed": 0.5, "ci95": [0.2, 0.8], "pairs": 4},
+    {"p": 0.95, "observed": 0.9, "ci95": [0.8, 0.96], "pairs": 40},
+]
+
+
+def test_calibration_is_drawn_for_who_knows_better() -> None:
+    bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3})
+    assert bins == {"oracle": BINS}
+    both = {"gold": BINS, **bins}
+    figure = label_calibration(both)
+    (axes,) = figure.axes
+    dots = [collection for collection in axes.collections if len(collection.get_offsets()) == 2]
+    assert [dot.get_offsets().tolist() for dot in dots] == [[[0.6, 0.5], [0.95, 0.9]]] * 2
+    assert svg(label_calibration(both)) == svg(figure)
+
+
+def test_annotators_beside_each_other() -> None:
+    share = {"value": 0.5, "ci95": [0.25, 0.75], "of": 4}
+    found = members({"by": [{"annotator": "a", "parse_rate": share}, {"annotator": "b", "tie_rate": share}]})
+    assert found is not None
+    assert found.names == ("a", "b")
+    assert found.rows == (
+        ("answers that could be read", ("50.0% [25.0% to 75.0%]", "-")),
+        ("pairs that are ties", ("-", "50.0% [25.0% to 75.0%]")),
+    )
+    assert members({"pairs": 3}) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "how", "verdict"),
+    [
+        ({"swapped": False, "vote": 0, "verdict": "tie", "annotator": None}, "1 shown first", "neither"),
+        ({"swapped": True, "vote": 1, "verdict": "second", "annotator": "x"}, "x, 2 shown first, vote 2", "2"),
+        ({"swapped": True, "vote": 0, "verdict": "unread", "annotator": None}, "2 shown first", "unread"),
+    ],
+)
+def test_answers_say_how_they_were_asked(answer: dict[str, object], how: str, verdict: str) -> None:
+    pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True}
+    (example,) = examples([{**pair, "answers": [{**answer, "answer": "raw"}]}])
+    assert not example.inconsistent
+    assert [(one.how, one.verdict, one.raw) for one in example.answers] == [(how, verdict, "raw")]

@@ -1,0 +1,102 @@
+"""Judges side by side: planted accuracies and faults are found again, by a slow obvious way too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from laurel.feedback.annotator import Judgement, Said
+from laurel.feedback.leaderboard import Entry, leaderboard, markdown
+
+BETTER = [bool(i % 2) for i in range(400)]
+
+
+def answering(rights: list[bool], name: str = "m", **more: object) -> Entry:
+    judged = [Judgement("ok", float(better == right)) for better, right in zip(BETTER, rights, strict=True)]
+    return Entry(name, None, None, judgements=judged, **more)  # type: ignore[arg-type]
+
+
+def drawn(rate: float, seed: int) -> list[bool]:
+    return (np.random.default_rng(seed).random(len(BETTER)) < rate).tolist()
+
+
+def test_the_best_is_first_and_who_is_as_good_is_marked() -> None:
+    best = drawn(0.9, 0)
+    near = [not r if i < 4 else r for i, r in enumerate(best)]  # differs in four pairs, so that it may be either
+    rows = leaderboard([answering(drawn(0.6, 1), "far"), answering(best, "best"), answering(near, "near")], BETTER, 0)
+    assert [row["model"] for row in rows] == ["best", "near", "far"]
+    assert [row["as_good_as_best"] for row in rows] == [True, sum(best[:4]) < 3, False]
+    for row, rights in zip(rows, (best, near, drawn(0.6, 1)), strict=True):
+        assert row["accuracy"] == pytest.approx(np.mean(rights))
+        assert row["difference"] == pytest.approx(np.mean(best) - np.mean(rights))
+        low, high = row["difference_ci95"]
+        assert low <= row["difference"] <= high
+
+
+def test_pairs_are_compared_and_not_means() -> None:
+    """Two judges that err on the same pairs, but one on some more, are told apart where two that err apart are not."""
+    best = [i % 10 != 0 for i in range(len(BETTER))]
+    same = [right and i % 50 != 1 for i, right in enumerate(best)]
+    apart = [i % 10 != 5 and i % 50 != 1 for i in range(len(BETTER))]
+    rows = {row["model"]: row for row in leaderboard(
+        [answering(best, "best"), answering(same, "same"), answering(apart, "apart")], BETTER, 0)}  # fmt: skip
+    assert rows["same"]["accuracy"] == rows["apart"]["accuracy"]
+    assert not rows["same"]["as_good_as_best"]
+    assert rows["apart"]["as_good_as_best"]
+
+
+def test_intervals_of_differences_cover_as_often_as_they_say() -> None:
+    covered = 0
+    for seed in range(200):
+        one, other = drawn(0.8, 2 * seed), drawn(0.7, 2 * seed + 1)
+        rows = leaderboard([answering(one, "a"), answering(other, "b")], BETTER, seed, resamples=300)
+        sign = 1 if rows[0]["model"] == "a" else -1
+        low, high = rows[1]["difference_ci95"]
+        covered += low <= 0.1 * sign <= high
+    assert 0.89 <= covered / 200 <= 0.99
+
+
+def test_ties_and_missing_answers_are_not_right() -> None:
+    judged = [Judgement("tie", 0.5), Judgement("abstain", None), Judgement("api_failed", None), Judgement("ok", 0.6)]
+    (row,) = leaderboard([Entry("m", None, None, judgements=judged)], [True] * 4, 0)
+    assert (row["accuracy"], row["ties"], row["unlabelled"]) == (0.25, 0.25, 0.5)
+
+
+def said(*verdicts: str) -> Judgement:
+    """Answers in turn as shown first and second."""
+    answers = tuple(Said(bool(i % 2), 0, verdict, None, "") for i, verdict in enumerate(verdicts))
+    return Judgement("ok", 1.0, 1, len(set(verdicts)) == 1, answers)
+
+
+def test_what_was_planted_in_single_answers_is_found() -> None:
+    judged = [said("first", "second")] * 3 + [said("first", "first"), said("unread", "first"), said("failed", "tie")]
+    (row,) = leaderboard([Entry("m", "p", 0.5, judgements=judged, usage={"calls": 12})], [True] * 6, 0)
+    assert row["parse_rate"] == 10 / 11, "an answer that never came is no answer that could not be read"
+    # shown first: 3 * (yes, yes), (yes, no), (no) of those with a side
+    assert row["first_named"] == 7 / 9
+    assert row["swap_consistency"] == 1 / 6
+    assert (row["calls"], row["cost"]) == (12, None)
+
+
+def test_one_order_says_nothing_of_position() -> None:
+    once = Judgement("ok", 1.0, 1, None, (Said(False, 0, "first", 1.0, ""),))
+    (row,) = leaderboard([Entry("m", None, None, judgements=[once])], [True], 0)
+    assert row["first_named"] is row["swap_consistency"] is None
+
+
+def test_failures_come_last_with_their_reason() -> None:
+    rows = leaderboard([Entry("gone", "p", 0.0, failure="no such model"), answering(drawn(0.1, 0))], BETTER, 0)
+    assert [row["model"] for row in rows] == ["m", "gone"]
+    assert rows[1]["failure"] == "no such model"
+    assert "accuracy" not in rows[1]
+    assert leaderboard([Entry("gone", None, None, failure="x")], BETTER, 0)[0]["failure"] == "x"
+
+
+def test_the_table_keeps_texts_in_their_cells() -> None:
+    rows = leaderboard([answering(drawn(0.5, 0), "a|b\n<script>", simulated=True)], BETTER, 0)
+    lines = markdown([*rows, *leaderboard([Entry("c", "p", 0.7, failure="x")], BETTER, 0)]).splitlines()
+    assert len(lines) == 4
+    assert "a\\|b &lt;script> (simulated)" in lines[2]
+    assert "failed" in lines[3]
+    assert " cost " not in lines[0], "columns that say nothing are left out"
+    assert len({len(line) for line in lines}) == 1

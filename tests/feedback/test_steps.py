@@ -1,0 +1,55 @@
+"""Segments read back: whatever was joined comes apart again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from laurel.envs import room_for
+from laurel.envs.captioner import collapse
+from laurel.feedback.steps import StepReader
+from laurel.params import EnvParams
+
+CAPTIONS = ("You turn.", "You stop. You wait.", "You wait.", "Wall (x2)", "no full stop", "no", "é 🔑")
+
+
+def flat(parts: tuple[tuple[str, int], ...]) -> list[str]:
+    return [caption for caption, times in parts for _ in range(times)]
+
+
+@given(st.lists(st.sampled_from(CAPTIONS), max_size=12))
+@example(["You stop. You wait."])
+@example(["You stop. You wait.", "You wait.", "You wait."])
+@example(["Wall (x2)", "Wall (x2)", "no", "no full stop"])
+def test_what_was_joined_comes_apart(steps: list[str]) -> None:
+    assert flat(StepReader(CAPTIONS).steps(collapse(steps))) == steps
+
+
+@pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "Blackjack-v1", "MountainCar-v0", "Taxi-v3"])
+@given(data=st.data())
+def test_segments_of_the_rooms_come_apart(env_id: str, data: st.DataObject) -> None:
+    room = room_for(EnvParams(id=env_id))
+    captions = sorted({room.describe(event) for event in room.events()} - {""})
+    steps = data.draw(st.lists(st.sampled_from(captions), min_size=1, max_size=10))
+    assert flat(StepReader(captions).steps(collapse(steps))) == steps
+
+
+def test_of_several_readings_the_one_with_the_fewest_parts() -> None:
+    assert StepReader(["a", "b", "a b"]).steps("a b a (x2)") == (("a b", 1), ("a", 2))
+    assert StepReader(["a b", "a", "b c"]).steps("a b c") == (("a", 1), ("b c", 1)), "not the longest beginning"
+
+
+@pytest.mark.parametrize("text", ["Who knows?", "You turn. Who knows?", "You turn. (x0)", "You turn. (xx)", "(x2)"])
+def test_a_text_that_is_not_made_of_captions_is_one_step(text: str) -> None:
+    assert StepReader(CAPTIONS).steps(text) == ((text, 1),)
+    assert StepReader([]).steps(text) == ((text, 1),)
+
+
+def test_nothing_said_is_no_step() -> None:
+    assert StepReader(CAPTIONS).steps("") == ()
+
+
+@given(st.text())
+def test_any_text_is_read(text: str) -> None:
+    assert StepReader(CAPTIONS).steps(text)[:1] != (("", 1),)

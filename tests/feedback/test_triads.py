@@ -1,0 +1,99 @@
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laurel.feedback import triads
+from laurel.feedback.triads import intransitivity
+
+
+def counted(sides: dict[tuple[int, int], float]) -> tuple[int, int]:
+    """Count circles and triads one by one."""
+    better = {(a, b) if p > 0.5 else (b, a) for (a, b), p in sides.items() if p != 0.5}
+    nodes = sorted({node for pair in better for node in pair})
+    circles = found = 0
+    for triple in combinations(nodes, 3):
+        found += all((a, b) in better or (b, a) in better for a, b in combinations(triple, 2))
+        circles += any({(a, b), (b, c), (c, a)} <= better for a, b, c in permutations(triple))
+    return circles, found
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sides=st.dictionaries(
+        st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda pair: pair[0] < pair[1]),
+        st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0]),
+        max_size=45,
+    ),
+    turned=st.booleans(),
+    block=st.sampled_from([3, 50, 10**6]),
+)
+def test_every_triad_is_counted(sides: dict[tuple[int, int], float], turned: bool, block: int) -> None:
+    circles, found = counted(sides)
+    first = np.array([pair[turned] for pair in sides], dtype=np.int64)
+    second = np.array([pair[not turned] for pair in sides], dtype=np.int64)
+    p = np.array([1 - p if turned else p for p in sides.values()])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(triads, "BLOCK", block)
+        given = intransitivity(first, second, p, seed=0)
+    if not found:
+        assert given is None
+        return
+    assert given is not None
+    assert given["of"] == found
+    assert given["value"] == pytest.approx(circles / found)
+    assert given["ci95"][0] <= given["value"] <= given["ci95"][1]
+    assert not given["sampled"]
+
+
+def tournament(n: int, seed: int = 0, p_random: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All pairs of n segments, of which some are judged at random and the rest in order."""
+    rng = np.random.default_rng(seed)
+    first, second = np.triu_indices(n, 1)
+    p = np.where(rng.random(len(first)) < p_random, rng.random(len(first)) < 0.5, 1.0)
+    return first, second, p.astype(float)
+
+
+def test_random_answers_run_in_circles_in_one_triad_of_four() -> None:
+    given = intransitivity(*tournament(60), seed=0)
+    assert given is not None
+    assert given["ci95"][0] <= triads.CHANCE <= given["ci95"][1]
+    assert given["ci95"][1] - given["ci95"][0] < 0.05
+
+
+def test_an_order_never_does() -> None:
+    given = intransitivity(*tournament(30, p_random=0), seed=0)
+    assert given is not None
+    assert given["value"] == 0
+    assert 0 < given["ci95"][1] < 0.35
+
+
+def test_large_graphs_are_sampled_alike_each_time() -> None:
+    graph = tournament(150, p_random=0.5)
+    whole, some = (intransitivity(*graph, seed=3, max_paths=limit) for limit in (10**9, 10))
+    assert whole is not None
+    assert some is not None
+    assert (whole["sampled"], some["sampled"]) == (False, True)
+    assert some["of"] < whole["of"]
+    assert some["value"] == pytest.approx(whole["value"], abs=0.01)
+    assert some == intransitivity(*graph, seed=3, max_paths=10)
+
+
+def test_what_is_not_labelled_or_a_tie_is_no_side() -> None:
+    first, second = np.array([0, 1, 2]), np.array([1, 2, 0])
+    circle = intransitivity(first, second, np.ones(3), seed=0)
+    assert circle is not None
+    assert (circle["value"], circle["of"]) == (1.0, 1)
+    for p in (np.nan, 0.5):
+        assert intransitivity(first, second, np.array([1.0, 1.0, p]), seed=0) is None
+    assert intransitivity(first[:0], second[:0], np.zeros(0), seed=0) is None
+
+
+def test_a_pair_judged_twice_counts_with_its_mean() -> None:
+    first, second = np.array([0, 1, 2, 0]), np.array([1, 2, 0, 2])
+    assert intransitivity(first, second, np.array([1.0, 1.0, 1.0, 1.0]), seed=0) is None, "2 and 0 are even"
+    given = intransitivity(first, second, np.array([1.0, 1.0, 0.9, 1.0]), seed=0)
+    assert given is not None
+    assert given["value"] == 0.0

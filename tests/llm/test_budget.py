@@ -1,0 +1,214 @@
+"""A budget is never overspent, whatever the answers cost, and nothing is withheld that there is room for."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laurel.llm.budget import Budget, BudgetedChat, BudgetError, Spending
+from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Sampling, Withheld
+from laurel.llm.prices import Price
+from laurel.params.annotation import BudgetParams
+
+PRICE = Price(model="m", date=datetime.date(2026, 1, 31), source="here", input=10.0, output=100.0)
+
+
+class PlayedModel:
+    """Answers some requests at a time, the youngest first."""
+
+    def __init__(self, answer: Callable[[int], Reply | Failure], in_flight: int = 5) -> None:
+        self.identity = Identity("m", endpoint="http://here/v1")
+        self.asked = 0
+        self.rounds = 0
+        self.most_at_once = 0
+        self._answer, self._in_flight = answer, in_flight
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        self.rounds += 1
+        waiting: list[int] = []
+        for number, _ in enumerate(requests):
+            self.asked += 1
+            waiting.append(number)
+            self.most_at_once = max(self.most_at_once, len(waiting))
+            if len(waiting) == self._in_flight:
+                yield waiting[-1], self._answer(waiting.pop())
+        while waiting:
+            yield waiting[-1], self._answer(waiting.pop())
+
+
+def questions(n: int, length: int = 40, longest: int = 100) -> list[ChatRequest]:
+    return [ChatRequest((Message("user", f"{i:0{length}}"),), Sampling(max_tokens=longest)) for i in range(n)]
+
+
+def tokens(question: int, answer: int) -> Callable[[int], Reply]:
+    return lambda number: Reply(str(number), None, question, answer)
+
+
+def nothing(spending: Spending) -> bool:
+    return max(abs(part) for part in (spending.calls, spending.tokens, spending.cost)) < 1e-9
+
+
+def spend(
+    model: PlayedModel, requests: list[ChatRequest], price: Price | None = PRICE, **limits: object
+) -> tuple[Budget, dict[int, Reply | Failure]]:
+    budget = Budget(BudgetParams(**{"on_limit": "continue", **limits}))  # type: ignore[arg-type]
+    answers = list(BudgetedChat(model, budget, price).ask(iter(requests)))
+    assert sorted(number for number, _ in answers) == list(range(len(requests))), "each has one answer"
+    assert nothing(budget.on_its_way)
+    return budget, dict(answers)
+
+
+def withheld(answers: dict[int, Reply | Failure]) -> list[int]:
+    return sorted(number for number, answer in answers.items() if isinstance(answer, Withheld))
+
+
+def test_calls() -> None:
+    model = PlayedModel(tokens(10, 5))
+    budget, answers = spend(model, questions(30), max_calls=17)
+    assert model.asked == 17
+    assert withheld(answers) == list(range(17, 30))
+    assert budget.reached == "17 calls (annotate.budget.max_calls)"
+    assert answers[29] == Withheld("the budget of 17 calls (annotate.budget.max_calls) was spent")
+
+
+def test_what_fails_is_a_call_too() -> None:
+    model = PlayedModel(lambda number: Failure("no") if number % 2 else Reply("x", None, 1, 1))
+    _, answers = spend(model, questions(30), max_calls=10)
+    assert len(withheld(answers)) == 20
+
+
+def test_a_budget_that_suffices_withholds_nothing() -> None:
+    for n, limit in ((17, 17), (17, 100), (0, 1)):
+        budget, answers = spend(PlayedModel(tokens(10, 5)), questions(n), max_calls=limit)
+        assert not withheld(answers)
+        assert budget.reached is None
+
+
+@given(st.integers(1, 60), st.integers(1, 100), st.integers(100, 8000), st.integers(1, 20), st.integers(0, 60))
+def test_tokens_are_never_overspent_and_used_up_nearly(
+    question: int, answer: int, limit: int, in_flight: int, n: int
+) -> None:
+    """Questions have 10 tokens as estimated, up to six times as many in truth."""
+    model = PlayedModel(tokens(question, answer), in_flight)
+    budget, answers = spend(model, questions(n), max_tokens=limit)
+    spent = (n - len(withheld(answers))) * (question + answer)
+    assert budget.spent.tokens == spent
+    underestimated = max(0, question - 10) * in_flight
+    assert spent <= limit + underestimated
+    if withheld(answers):
+        assert spent >= limit * 0.99 - max(question, 10) - 100, "there was room for another"
+
+
+def test_answers_that_are_shorter_than_they_may_be_leave_room_for_more() -> None:
+    model = PlayedModel(tokens(10, 10), in_flight=50)
+    budget, answers = spend(model, questions(200, longest=1000), max_tokens=2020)
+    assert budget.spent.tokens >= 0.98 * 2020, "though only two fit by what they may take"
+    assert len(withheld(answers)) == 200 - budget.spent.calls
+
+
+def test_money() -> None:
+    cost = PRICE.of(10, 100)
+    model = PlayedModel(tokens(10, 100))
+    budget, answers = spend(model, questions(30), max_cost=cost * 7.5)
+    assert len(answers) - len(withheld(answers)) == 7
+    assert budget.spent.cost == pytest.approx(cost * 7)
+    assert budget.reached == "$0.076 (annotate.budget.max_cost)"
+
+
+def test_answers_that_do_not_tell_their_tokens_count_with_the_most_they_may_have() -> None:
+    budget, answers = spend(PlayedModel(lambda _: Reply("x")), questions(30), max_tokens=550)
+    assert len(answers) - len(withheld(answers)) == 5
+    assert budget.spent.tokens == 550
+
+
+def test_an_unknown_price_with_a_limit_to_the_money_is_refused_before_the_first_call() -> None:
+    model = PlayedModel(tokens(10, 5))
+    with pytest.raises(BudgetError, match=r'the price of "m" at http://here/v1 is unknown: .*annotate.budget.prices'):
+        BudgetedChat(model, Budget(BudgetParams(max_cost=1.0)), None)
+    assert model.asked == 0
+    _, answers = spend(PlayedModel(tokens(10, 5)), questions(3), None, max_calls=2)
+    assert withheld(answers) == [2]
+
+
+def test_minutes() -> None:
+    now = 0.0
+    model = PlayedModel(tokens(10, 5), in_flight=4)
+    budget = Budget(BudgetParams(max_minutes=1.0, on_limit="continue"), lambda: now)
+    answers = {}
+    for number, answer in BudgetedChat(model, budget, None).ask(questions(50)):
+        answers[number] = answer
+        now += 5.0
+    assert model.asked == 12 + 3, "what was on its way is waited for"
+    assert len(withheld(answers)) == 35
+    assert budget.reached == "1 minutes (annotate.budget.max_minutes)"
+
+
+def test_the_clock_starts_with_the_first_question() -> None:
+    now = 0.0
+    budget = Budget(BudgetParams(max_minutes=1.0, on_limit="continue"), lambda: now)
+    now = 3600.0
+    assert budget.seconds_left() == 60.0
+    answers = dict(BudgetedChat(PlayedModel(tokens(1, 1)), budget, None).ask(questions(3)))
+    assert not withheld(answers)
+
+
+def test_stop_raises_after_every_answer_was_handed_over() -> None:
+    budget = Budget(BudgetParams(max_calls=10))
+    seen: list[tuple[int, Reply | Failure]] = []
+    with pytest.raises(BudgetError) as caught:
+        seen.extend(BudgetedChat(PlayedModel(tokens(10, 5)), budget, PRICE).ask(questions(30)))
+    assert str(caught.value) == (
+        "The budget of 10 calls (annotate.budget.max_calls) is spent: 10 calls, 150 tokens, $0.006. Every answer is "
+        "kept. Raise the limit, or spend as much once more, by running the same command again: it goes on where this "
+        "one ended. With annotate.budget.on_limit: continue, it goes on with the pairs that were judged."
+    )
+
+
+def test_stop_does_not_stop_where_nothing_is_missing() -> None:
+    budget = Budget(BudgetParams(max_calls=10))
+    model = BudgetedChat(PlayedModel(tokens(10, 5)), budget, None)
+    assert len(list(model.ask(questions(10)))) == 10
+    assert list(model.ask([])) == []
+    with pytest.raises(BudgetError):
+        list(model.ask(questions(1)))
+
+
+def test_models_that_share_a_budget_spend_it_together() -> None:
+    budget = Budget(BudgetParams(max_calls=10, on_limit="continue"))
+    both = [BudgetedChat(PlayedModel(tokens(10, 5)), budget, None) for _ in range(2)]
+    asked = [8 - len(withheld(dict(model.ask(questions(8))))) for model in both]
+    assert asked == [8, 2]
+
+
+def test_what_a_model_withholds_itself_is_not_spent() -> None:
+    model = PlayedModel(lambda number: Withheld("not waited for") if number > 2 else Reply("x", None, 1, 1))
+    budget, _ = spend(model, questions(8), max_minutes=5.0)
+    assert budget.spent.calls == 3
+    assert budget.reached == "not waited for"
+    with pytest.raises(BudgetError):
+        spend(model, questions(8), max_minutes=5.0, on_limit="stop")
+
+
+def test_an_error_frees_what_was_on_its_way() -> None:
+    def fails(number: int) -> Reply:
+        raise RuntimeError
+
+    budget = Budget(BudgetParams(max_calls=10))
+    with pytest.raises(RuntimeError):
+        list(BudgetedChat(PlayedModel(fails), budget, None).ask(questions(30)))
+    assert nothing(budget.on_its_way)
+
+
+@given(st.integers(1, 1000), st.integers(1, 20))
+def test_shares_add_up(limit: int, of: int) -> None:
+    params = BudgetParams(max_calls=limit, max_tokens=3 * limit, max_cost=1.0, max_minutes=5.0)
+    shares = [params.share(number, of) for number in range(of)]
+    assert sum(share.max_calls or 0 for share in shares) == limit
+    assert sum(share.max_tokens or 0 for share in shares) == 3 * limit
+    assert sum(share.max_cost or 0.0 for share in shares) == pytest.approx(1.0)
+    assert {share.max_minutes for share in shares} == {5.0}, "they run at the same time"
+    assert BudgetParams().share(0, of) == BudgetParams()

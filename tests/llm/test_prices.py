@@ -1,0 +1,119 @@
+"""What answers cost: by which entry of which table, and what is said where nobody knows."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laurel.errors import ParamsError
+from laurel.llm.chat import Identity, Reply
+from laurel.llm.prices import FREE, PACKAGED, Price, add_costs, in_words, price_of, read_prices
+
+OPENAI = "https://api.openai.com/v1"
+ENTRY = "{model: m, date: 2026-01-31, source: here, input: 1.0, output: 2.0"
+
+
+def price(**fields: object) -> Price:
+    base = {"model": "m", "date": datetime.date(2026, 1, 31), "source": "here", "input": 2.0, "output": 8.0}
+    return Price(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def table(path: Path, *entries: str) -> Path:
+    path.write_text("\n".join(f"- {entry}" for entry in entries))
+    return path
+
+
+def test_every_packaged_price_says_when_and_where_it_was_read() -> None:
+    prices = read_prices(PACKAGED)
+    assert len(prices) > 10
+    assert len({(one.model, one.endpoint, one.date) for one in prices}) == len(prices)
+    for one in prices:
+        assert one.source.startswith("https://")
+        assert one.date > datetime.date(2025, 1, 1)
+        assert one.endpoint is not None, "another server asks another price"
+        assert one.output > one.input > (one.cached_input or 0.0)
+
+
+def test_a_model_is_found_by_name_and_server() -> None:
+    known = price_of(Identity("gpt-5-mini", endpoint=OPENAI))
+    assert known is not None
+    assert (known.input, known.cached_input, known.output) == (0.25, 0.025, 2.0)
+    assert price_of(Identity("gpt-5-mini-2025-08-07", endpoint=OPENAI)) == known
+    assert price_of(Identity("gpt-5-mini", endpoint="http://localhost:8000/v1")) is None
+    assert price_of(Identity("gpt-5-mini-of-mine", endpoint=OPENAI)) is None
+    assert price_of(Identity("gpt-5-mini")) is FREE, "in this process"
+
+
+def test_the_latest_price_counts_and_ones_own_before_the_packaged(tmp_path: Path) -> None:
+    own = table(
+        tmp_path / "own.yaml",
+        "{model: m, date: 2026-01-31, source: here, input: 1.0, output: 2.0}",
+        "{model: m, date: 2026-03-31, source: here, input: 3.0, output: 4.0}",
+        "{model: m, date: 2026-02-28, source: here, input: 5.0, output: 6.0}",
+        "{model: m, date: 2025-01-01, source: here, input: 7.0, output: 8.0, endpoint: 'http://here/v1'}",
+        "{model: gpt-5-mini, date: 2020-01-01, source: here, input: 9, output: 9}",
+    )
+    inputs = {
+        endpoint: getattr(price_of(Identity("m", endpoint=endpoint), own), "input", None)
+        for endpoint in ("http://here/v1", "http://there/v1")
+    }
+    assert inputs == {"http://here/v1": 7.0, "http://there/v1": 3.0}
+    assert getattr(price_of(Identity("gpt-5-mini", endpoint=OPENAI), own), "input", None) == 9.0
+
+
+def test_a_million_tokens_cost_what_the_table_says() -> None:
+    one = price(cached_input=0.5, batch=0.5)
+    assert one.of(1_000_000, 0) == 2.0
+    assert one.of(0, 1_000_000) == 8.0
+    assert one.of(1_000_000, 0, 1_000_000) == 0.5
+    assert price().of(1_000_000, 0, 1_000_000) == 2.0
+    assert one.of_reply(Reply("x", None, 1000, 500, cached_tokens=200)) == pytest.approx(0.0016 + 0.0001 + 0.004)
+    batch = one.in_batches()
+    assert batch is not None
+    assert batch.of(1_000_000, 1_000_000) == 5.0
+    assert price().in_batches() is None
+
+
+def test_what_is_not_known_is_not_nothing() -> None:
+    assert price().of_reply(Reply("x")) is None
+    assert FREE.of_reply(Reply("x")) == 0.0
+    assert add_costs(1.0, None, 2.0) is None
+    assert add_costs(1.0, 2.0) == 3.0
+    assert in_words(None) == "unknown"
+
+
+@given(st.floats(0, 1e6))
+def test_no_amount_is_said_to_be_nothing(cost: float) -> None:
+    said = in_words(cost)
+    if cost:
+        assert said != "$0.00"
+    if "below" not in said:
+        assert math.isclose(float(said.lstrip("$").replace(",", "")), cost, rel_tol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file"),
+        ("- [", "while parsing"),
+        ("prices: 3", "valid list"),
+        (f"- {ENTRY}, input: -1}}", "0 input: Input should be greater than or equal to 0"),
+        (f"- {ENTRY}, cached: 1}}", "0 cached: Extra inputs"),
+        (f"- {ENTRY}, output: .nan}}", "output"),
+        ("- {model: m, input: 1, output: 2, source: x}", "0 date: Field required"),
+        (b"\xff\xfe\xff", "not text in UTF-8"),
+    ],
+)
+def test_a_table_that_is_none(tmp_path: Path, content: str | bytes | None, says: str) -> None:
+    file = tmp_path / "own.yaml"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ParamsError, match="cannot be read as a table of prices") as caught:
+        price_of(Identity("m", endpoint="x"), file)
+    assert says in str(caught.value)
+    assert "annotate.budget.prices" in str(caught.value)

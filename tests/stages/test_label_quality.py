@@ -1,0 +1,172 @@
+"""What the annotate stage says about its labels, with a chat server that has planted faults."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.captions import read_segments
+from laurel.data.directory import read_manifest
+from laurel.data.gold import GoldFile
+from laurel.data.preferences import read_pairs, read_preferences
+from laurel.data.sample import read_sample
+from laurel.envs import room_for
+from laurel.errors import AnnotationError, DataError
+from laurel.feedback.references import task_of
+from laurel.stages import annotate, merge_preferences
+from tiny_project import UNTRACKED, Project, lasting_content, read_json
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+web = pytest.importorskip("aiohttp.web")
+from chat_server import ChatServer, chat_server, completion  # noqa: E402
+
+
+def teacher(_: Any, body: dict[str, Any]) -> Any:
+    """Name the first text unless the second alone speaks of the goal; stay unreadable where a wall comes first."""
+    first, second = re.findall(r'(?m)^Text [12]: "(.*)"$', body["messages"][1]["content"])
+    if "wall" in first:
+        return web.json_response(completion("<script>alert(1)</script> Hm."))
+    best = 2 if "goal" in second and "goal" not in first else 1
+    return web.json_response(completion(json.dumps({"analysis": f"<b>{first}</b>", "best_description": best})))
+
+
+@pytest.fixture
+def server() -> Iterator[ChatServer]:
+    with chat_server() as server:
+        server.behave = teacher
+        yield server
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    return finished.copy(tmp_path / "p", UNTRACKED, without=["annotate"])
+
+
+@pytest.fixture
+def asking(project: Project, server: ChatServer) -> Project:
+    project.change(
+        {
+            "annotate.annotator": "openai",
+            "annotate.openai": {"model": "teacher", "base_url": server.url},
+            "annotate.language_model.responses": str(project.path / "responses.db"),
+            "annotate.n_pairs": 40,
+            "annotate.max_failure_rate": 1.0,
+        }
+    )
+    return project
+
+
+def quality(project: Project) -> dict[str, Any]:
+    return read_json(project.output("annotate") / "quality.json")
+
+
+def test_an_encoder_has_no_answers_to_measure(project: Project) -> None:
+    project.run("annotate")
+    found = quality(project)
+    assert set(found) == {"tie_rate", "intransitivity", "oracle"}
+    assert found["intransitivity"]["value"] == 0, "it goes by one number a text"
+    assert found["oracle"]["agreement"]["value"] > 0.5
+    assert 0 <= found["oracle"]["brier"] <= 0.25
+    sample = read_sample(project.output("annotate"))
+    assert len(sample) == min(50, len(read_pairs(project.output("annotate"))))
+    assert all(pair["answers"] == [] for pair in sample)
+
+
+def test_a_chat_model_is_measured_by_its_answers(asking: Project) -> None:
+    asking.run("annotate")
+    out, found = asking.output("annotate"), quality(asking)
+    pairs = len(read_pairs(out))
+    assert found["answers"] == 2 * pairs
+    assert found["position_bias"]["ci95"][0] > 0.5
+    assert 0 < found["parse_rate"]["value"] < 1
+    assert found["failure_rate"]["value"] == 0
+    preferences = read_preferences(out)
+    both = preferences.swap_consistent >= 0
+    assert found["swap_consistency"]["of"] == both.sum()
+    assert found["swap_consistency"]["value"] == pytest.approx((preferences.swap_consistent[both] == 1).mean())
+    sample = read_sample(out)
+    assert sample[0]["swap_consistent"] is False, "those in doubt come first"
+    raw = [answer["answer"] for pair in sample for answer in pair["answers"]]
+    assert any("<b>" in text for text in raw)
+    assert any(text.startswith("<script>") for text in raw)
+    texts = read_segments(asking.output("caption")).texts
+    drawn = read_pairs(out)
+    for pair in sample:
+        assert pair["first"] == texts[drawn.first[pair["pair"]]]
+        assert pair["status"] == preferences.status[pair["pair"]]
+
+
+def test_shares_say_the_same_as_the_whole(asking: Project, tmp_path: Path) -> None:
+    params, captions = asking.params, asking.output("caption")
+    shares = [tmp_path / name for name in "abc"]
+    for number, share in enumerate(shares):
+        annotate.run(params, captions, share, shard=(number, 3))
+    (asking.path / "responses.db").rename(asking.path / "elsewhere.db")  # joined on a machine without the answers
+    merge_preferences.run(params, captions, shares, tmp_path / "merged")
+    (asking.path / "elsewhere.db").rename(asking.path / "responses.db")
+    annotate.run(params, captions, tmp_path / "whole")
+    assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
+    assert {"quality.json", "sample.parquet"} <= set(lasting_content(tmp_path / "whole"))
+
+
+def test_a_gate_stops_the_run_and_nothing_is_lost(asking: Project, server: ChatServer) -> None:
+    asking.change({"annotate.gates": {"max_position_bias": 0.05, "min_agreement": 0.1}})
+    words = r"\d+\.\d% of answers with a side named the text shown first \(95% interval .*annotate\.gates\.max_position"
+    with pytest.raises(AnnotationError, match=words):
+        asking.run("annotate")
+    assert not asking.output("annotate").exists()
+    asked = len(server.bodies)
+    asking.change({"annotate.gates": {"max_position_bias": None}})
+    asking.run("annotate")
+    assert len(server.bodies) == asked
+
+
+def test_a_gate_that_does_not_apply_is_noted(project: Project) -> None:
+    project.change({"annotate.gates": {"min_swap_consistency": 0.5}})
+    project.run("annotate")
+    (note,) = read_manifest(project.output("annotate"))["notes"]
+    assert note.startswith("annotate.gates.min_swap_consistency was not checked")
+
+
+def test_gold_is_compared_with_and_is_an_input(project: Project) -> None:
+    path = project.path / "gold.jsonl"
+    project.change({"annotate.gold": str(path), "annotate.gates": {"min_gold_pairs": 2}})
+    with pytest.raises(DataError, match=r"gold\.jsonl: no such file, but annotate\.gold names it"):
+        project.run("annotate")
+    params = project.params
+    gold = GoldFile(path, task_of(params, room_for(params.env)))
+    texts = read_segments(project.output("caption")).texts
+    gold.add(texts[0], texts[1], "first", "uniform")
+    with pytest.raises(AnnotationError, match="at least 2 are wanted"):
+        project.run("annotate")
+    for other in range(2, len(texts)):
+        gold.add(texts[0], texts[other], "first", "uniform")
+    project.run("annotate")
+    found = quality(project)
+    assert found["gold_labels"] == len(texts) - 1
+    assert found["gold"]["pairs"] == len(texts) - 1
+    first = read_manifest(project.output("annotate"))
+    gold.add(texts[1], texts[2], "tie", "uncertain")
+    project.run("annotate")
+    again = read_manifest(project.output("annotate"))
+    assert quality(project)["gold_uncertain"]["equal"] == 1
+    assert again["inputs"]["captions"] == first["inputs"]["captions"]
+    assert again["inputs"]["gold"] != first["inputs"]["gold"]
+
+
+def test_gold_for_another_goal_does_not_count(project: Project) -> None:
+    path = project.path / "gold.jsonl"
+    params = project.params
+    texts = read_segments(project.output("caption")).texts
+    GoldFile(path, task_of(params, room_for(params.env))).add(texts[0], texts[1], "first", "uniform")
+    project.change({"annotate.gold": str(path), "annotate.embedding.goal": "Walk into walls."})
+    project.run("annotate")
+    assert "gold" not in quality(project)
+    (note,) = read_manifest(project.output("annotate"))["notes"]
+    assert note == f"{path}: lines for another environment or goal, which do not count: 1."

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from laurel.classics import WORLDS
+from laurel.cli import main
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("bandits", ["cheater", "Thompson", "UCB", "gradient", "optimistic", "ε-greedy", "greedy", "random"]),
+        ("tabular", ["expected SARSA", "Q-learning", "4-step tree backup", "Monte Carlo", "off-policy Monte Carlo"]),
+    ],
+)
+def test_figure_and_table_are_the_same_each_time(
+    kind: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.classics.WORLDS", tuple(replace(world, episodes=10) for world in WORLDS))
+    printed = []
+    for place in ("once", "again"):
+        output = tmp_path / place
+        assert main(["classics", kind, "--runs", "3", "--output", str(output)]) == 0
+        printed.append(capsys.readouterr().out.replace(str(output), ""))
+        with Image.open(output / f"{kind}.png") as image:
+            assert image.width > 1000
+    assert printed[0] == printed[1]
+    assert (tmp_path / "once" / f"{kind}.png").read_bytes() == (tmp_path / "again" / f"{kind}.png").read_bytes()
+    for name in names:
+        assert f"| {name} | " in printed[0]
+    assert "±" in printed[0]
+
+
+@pytest.mark.parametrize("runs", ["1", "many"])
+def test_runs_that_say_nothing(runs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["classics", "bandits", "--runs", runs])
+    assert "--runs" in capsys.readouterr().err
