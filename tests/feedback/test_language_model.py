@@ -219,8 +219,8 @@ def test_another_process_is_waited_for(room: Room, store: ResponseStore, monkeyp
         slow.extend(theirs)  # the other process gets its answers meanwhile
 
     monkeypatch.setattr("laurel.feedback.language_model.sleep", sleeps)
-    request = mine._ask(0, asked[0], False, 0)
-    assert other.claim([request.key]) == {request.key}
+    key = mine._keys.of(asked[0].first, asked[0].second, 0)
+    assert other.claim([key]) == {key}
     assert list(mine.annotate(asked)) == slow
     assert mine.usage["calls"] == 3
     assert mine.usage["cached"] == 1

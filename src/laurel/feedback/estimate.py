@@ -11,6 +11,7 @@ from pathlib import Path
 
 from laurel.envs.base import Room
 from laurel.feedback.annotator import Question, choices_of, sampling_of
+from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import Prompt, load_prompt
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.chat import ChatRequest, Identity, Reply
@@ -89,7 +90,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     prompt = load_prompt(params.language_model.prompt)
     choices = choices_of(params, prompt)
     identity, here = _identity(params)
-    requests = {request.digest(identity): request for request in _requests(params, prompt, choices, room, different)}
+    requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
     stored = _stored(params.language_model.responses, list(requests)) if here else {}
     sent = _sent(params, [key for key in requests if key not in stored])
     to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
@@ -155,16 +156,23 @@ def _sent(params: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(
-    params: AnnotateParams, prompt: Prompt, choices: tuple[str, ...], room: Room, questions: Sequence[Question]
+    params: AnnotateParams,
+    identity: Identity,
+    prompt: Prompt,
+    choices: tuple[str, ...],
+    room: Room,
+    questions: Sequence[Question],
 ) -> Iterator[ChatRequest]:
     """Yield all requests of a run, follow-ups left out."""
     asking, sampling = params.language_model, sampling_of(params)
+    keys = QuestionKeys(identity, prompt, room, asking.goal, sampling, choices)
     for question in questions:
         for swapped in (False, True) if asking.both_orders else (False,):
             texts = (question.second, question.first) if swapped else (question.first, question.second)
             messages = prompt.messages(*texts, room, asking.goal)
             for vote in range(asking.votes):
-                yield ChatRequest(messages, replace(sampling, seed=vote or None), choices, prompt.schema)
+                drawn = replace(sampling, seed=vote or None)
+                yield ChatRequest(messages, drawn, choices, prompt.schema, keys.of(*texts, vote))
 
 
 def _input_tokens(params: AnnotateParams, requests: Sequence[ChatRequest]) -> tuple[float, str]:
