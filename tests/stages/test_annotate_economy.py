@@ -306,6 +306,9 @@ def test_answers_that_are_kept_say_how_long_answers_are(
     assert said["tokens out"].startswith(f"{calls} if like the answers that are kept, ")
     assert "s an answer as before, 32 at once" in said["minutes"]
     assert said["money"].count("$") == 2
+    project.change({"annotate.language_model.prompt": "chain_of_thought"})
+    assert forecast(capsys)["tokens out"].endswith(" at most")
+    assert "like the answers" not in forecast(capsys)["tokens out"], "another prompt has other answers"
 
 
 def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ Knows the answers that are kept; of those to come it knows no more than how long
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from laurel.feedback.annotator import Question, choices_of, sampling_of
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import Prompt, load_prompt
 from laurel.llm.batch_ledger import BatchLedger
-from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.llm.chat import ChatRequest, Identity
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words, price_of
-from laurel.llm.responses import ResponseStore
+from laurel.llm.responses import ResponseStore, Usual
 from laurel.params.annotation import AnnotateParams, HuggingFaceParams
 
 SAMPLE = 1000
@@ -91,7 +91,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     choices = choices_of(params, prompt)
     identity, here = _identity(params)
     requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
-    stored = _stored(params.language_model.responses, list(requests)) if here else {}
+    stored, usual = _stored(params.language_model.responses, identity if here else None, prompt, list(requests))
     sent = _sent(params, [key for key in requests if key not in stored])
     to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
     sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
@@ -101,9 +101,8 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     input_tokens = tokens * len(to_ask) / max(len(sample), 1)
     scored = params.annotator == "huggingface" and bool(choices)  # nothing is written
     most_output = 0 if scored else sum(map(longest_answer, to_ask))
-    told = [reply.output_tokens for reply in stored.values() if reply.output_tokens is not None]
-    usual_output = 0.0 if scored else sum(told) / len(told) * len(to_ask) if told else None
-    minutes, minutes_by = _minutes(params, len(to_ask), input_tokens + most_output, list(stored.values()))
+    usual_output = None if usual.output_tokens is None else usual.output_tokens * len(to_ask)
+    minutes, minutes_by = _minutes(params, len(to_ask), input_tokens + most_output, usual.seconds)
     return Estimate(
         annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
         pairs=len(questions),
@@ -114,7 +113,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
         input_tokens=input_tokens,
         counted_by=counted_by,
         most_output=most_output,
-        usual_output=usual_output,
+        usual_output=0.0 if scored else usual_output,
         price=price_of(identity, params.budget.prices),
         minutes=minutes,
         minutes_by=minutes_by,
@@ -135,12 +134,14 @@ def _identity(params: AnnotateParams) -> tuple[Identity, bool]:
     return here or Identity(params.huggingface.model), here is not None
 
 
-def _stored(path: Path, keys: Sequence[str]) -> dict[str, Reply]:
-    """Return the answers that are kept, by key."""
-    if not path.exists():
-        return {}
+def _stored(
+    path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]
+) -> tuple[Collection[str], Usual]:
+    """Return which questions are answered, and what answers to this model in this prompt were like."""
+    if identity is None or not path.exists():
+        return (), Usual(None, None)
     with ResponseStore(path, read_only=True) as store:
-        return store.get(keys)
+        return store.get(keys).keys(), store.usual(identity, prompt.digest)
 
 
 def _sent(params: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
@@ -204,7 +205,7 @@ def _by_tokenizer(params: HuggingFaceParams, requests: Sequence[ChatRequest]) ->
     return total
 
 
-def _minutes(params: AnnotateParams, calls: int, tokens: float, replies: Sequence[Reply]) -> tuple[float | None, str]:
+def _minutes(params: AnnotateParams, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:
     """Return how long asking one by one takes, and what sets the pace."""
     paces: dict[str, float] = {}
     at_once = 1
@@ -214,11 +215,9 @@ def _minutes(params: AnnotateParams, calls: int, tokens: float, replies: Sequenc
             paces["requests_per_minute"] = calls / params.openai.requests_per_minute
         if params.openai.tokens_per_minute:
             paces["tokens_per_minute"] = tokens / params.openai.tokens_per_minute
-    timed = [reply.seconds for reply in replies if reply.seconds > 0]
-    if timed:
-        mean = sum(timed) / len(timed)
-        pace = f"{mean:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
-        paces[pace] = calls * mean / at_once / 60
+    if seconds is not None:
+        pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
+        paces[pace] = calls * seconds / at_once / 60
     if not calls:
         return 0.0, "nothing is to be asked"
     if not paces:

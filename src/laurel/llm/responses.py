@@ -74,6 +74,14 @@ class _Context:
     """The messages of one of them: those of the others are kept as what differs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Means over answers; None where none of them tells."""
+
+    output_tokens: float | None
+    seconds: float | None
+
+
 class ResponseStore:
     """The answers of one database file, which is made if need be.
 
@@ -207,6 +215,16 @@ class ResponseStore:
             self._contexts[content] = _Context(found[0], found[1].encode())
         return self._contexts[content]
 
+    def usual(self, identity: Identity, prompt_digest: str) -> Usual:
+        """Return what answers to a model in a prompt were like; those that do not say are left out."""
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest}
+        with self._explained():
+            contexts = self._connection.execute("SELECT id, content FROM contexts").fetchall()
+            ids = [number for number, content in contexts if wanted.items() <= json.loads(content).items()]
+            marks = ",".join("?" * len(ids))
+            query = f"SELECT avg(output_tokens), avg(nullif(seconds, 0)) FROM responses WHERE context IN ({marks})"  # noqa: S608
+            return Usual(*self._connection.execute(query, ids).fetchone())
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at"
@@ -285,7 +303,7 @@ def read_only_address(path: Path) -> str:
     """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
     log = path.with_name(f"{path.name}-wal")
     busy = log.exists() and log.stat().st_size > 0
-    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'immutable=1'}"
+    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"
 
 
 def _storable(text: str) -> str:
