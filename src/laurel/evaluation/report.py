@@ -123,7 +123,7 @@ def render(content: ReportContent) -> str:
         rank_arms=in_order(content.rank["arms"]) if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
-        annotation=_flat(content.annotation, leave_out=(*STATUSES, *KEYS)),
+        annotation=_flat(_with_unknowns(content.annotation), leave_out=(*STATUSES, *KEYS)),
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
         examples=examples(content.sample),
@@ -210,6 +210,14 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
         "highest": rows[:upper],
         "lowest": rows[max(upper, len(rows) - SHOWN) :],
     }
+
+
+def _with_unknowns(annotation: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Say of a cost that nobody knows that it is unknown: it is not nothing."""
+    if annotation is None or "usage" not in annotation:
+        return annotation
+    usage = {key: "unknown" if amount is None else amount for key, amount in annotation["usage"].items()}
+    return {**annotation, "usage": usage}
 
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:

@@ -109,7 +109,7 @@ def _known(params: Params, captions: Path, room: Room, n: int, gold: Path | None
 def _judged(
     cell: Cell, params: Params, room: Room, captions: Sequence[str], known: KnownPairs, budget: Budget
 ) -> Entry:
-    """Have all pairs judged; what stops this judge does not stop the others."""
+    """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
     from laurel.feedback.annotator import judge, make_annotator
     from laurel.feedback.leaderboard import Entry
     from laurel.seeding import derive_seed
@@ -121,6 +121,9 @@ def _judged(
         judgements: list[Judgement] = list(judge(annotator, known.questions))
     except LaurelError as error:
         return Entry(cell.model, cell.prompt, cell.temperature, failure=str(error))
+    if any(judgement.status == "unasked" for judgement in judgements):
+        reached = f"The budget of {budget.reached} does not suffice for all pairs."
+        return Entry(cell.model, cell.prompt, cell.temperature, failure=reached)
     seconds = round(monotonic() - started, 2)
     return Entry(cell.model, cell.prompt, cell.temperature, annotator.simulated, judgements, annotator.usage, seconds)
 
