@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import openai
@@ -82,6 +83,12 @@ def read_key(params: OpenAIParams) -> str:
     return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
 
 
+def _proxy(endpoint: str) -> str | None:
+    """Return the proxy that the environment names for an address. aiohttp would look for it at each request anew."""
+    url, proxies = urlsplit(endpoint), getproxies()
+    return None if proxy_bypass(url.hostname or "") else proxies.get(url.scheme) or proxies.get("all")
+
+
 class _Run:
     """One run over many requests: the connection, and what was learned of the server."""
 
@@ -98,6 +105,7 @@ class _Run:
         headers = {**client.default_headers, **client.auth_headers}  # with organisation and project, where they are set
         self._headers = {name: value for name, value in headers.items() if isinstance(value, str)}
         self._url = f"{identity.endpoint}/chat/completions"
+        self._proxy = _proxy(identity.endpoint)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -168,9 +176,9 @@ class _Run:
         if self._session is None:  # belongs to the running loop
             connector = aiohttp.TCPConnector(limit=self._params.max_in_flight)
             timeout = aiohttp.ClientTimeout(total=self._params.timeout_seconds)  # of all, however slowly it drips in
-            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=True)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         content = json.dumps(body).encode()
-        async with self._session.post(self._url, data=content, headers=self._headers) as answer:
+        async with self._session.post(self._url, data=content, headers=self._headers, proxy=self._proxy) as answer:
             return Response(answer.status, answer.reason or "", answer.headers, await answer.read())
 
     def _judge(self, response: Response, body: dict[str, Any]) -> Failure | None:
