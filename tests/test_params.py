@@ -170,12 +170,12 @@ def test_the_content_is_left_alone() -> None:
         (
             "annotate.annotator",
             "scriptd",
-            'annotate.annotator is "scriptd", but must be one of embedding, scripted, openai, huggingface. Did',
+            'annotate.annotator is "scriptd", but must be one of embedding, scripted, openai, huggingface, ensemble.',
         ),
         (
             "annotate.annotator",
             False,
-            "annotate.annotator is false, but must be one of embedding, scripted, openai, huggingface.",
+            "annotate.annotator is false, but must be one of embedding, scripted, openai, huggingface, ensemble.",
         ),
         ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA
-from laurel.data.verdicts import BY, FAILED, FIRST, UNREAD, read_verdicts
+from laurel.data.verdicts import FAILED, FIRST, UNREAD, read_verdicts
 from laurel.errors import DataError
 
 ROWS = {
@@ -16,6 +16,7 @@ ROWS = {
     "verdict": ["first", "unread", "failed"],
     "p_first": [1.0, None, None],
     "response": ["a", "b", ""],
+    "annotator": ["", "", ""],
 }
 
 
@@ -32,7 +33,7 @@ def test_answers_as_arrays(tmp_path: Path) -> None:
 
 
 def test_answers_of_several_annotators(tmp_path: Path) -> None:
-    table = pa.table(ROWS, schema=ANSWERS_SCHEMA).append_column(BY, pa.array(["x", "y", "x"]))
+    table = pa.table({**ROWS, "annotator": ["x", "y", "x"]}, schema=ANSWERS_SCHEMA)
     pq.write_table(table, tmp_path / ANSWERS)
     found = read_verdicts(tmp_path)
     assert found is not None

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from laurel.data.parquet import opened, read_table, readable, write_table
 from laurel.data.preferences import ANSWERS, STAGE, Pairs, Preferences
-from laurel.data.verdicts import BY
 from laurel.envs.base import IntArray
 
 SAMPLE = "sample.parquet"
@@ -95,7 +94,7 @@ def write_sample(
                 "swapped": answer["swapped"],
                 "vote": answer["vote"],
                 "verdict": answer["verdict"],
-                "annotator": answer.get(BY),
+                "annotator": answer.get("annotator"),
                 "answer": _cut(replies[answer["response"]]) if answer["response"] in replies else None,
             }
             for answer in answers.get(number, ())

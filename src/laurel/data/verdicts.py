@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from laurel.data.parquet import opened, read_table
+from laurel.data.parquet import read_table
 from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
 from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
@@ -22,8 +22,6 @@ from laurel.errors import DataError
 VERDICTS = ("first", "second", "tie", "abstain", "unread", "failed")
 """Of the pair as it is, not as it was shown; unread could not be read, failed never came."""
 FIRST, SECOND, TIE, ABSTAIN, UNREAD, FAILED = range(len(VERDICTS))
-BY = "annotator"
-"""Column that says who answered, where several annotators did."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +65,17 @@ def read_verdicts(path: Path) -> Verdicts | None:
     file = path / ANSWERS
     if not file.exists():
         return None
-    with opened(file, None, STAGE) as parquet:
-        several = BY in parquet.schema_arrow.names
-    columns = ["pair", "swapped", "verdict", "p_first"]
-    fields = [ANSWERS_SCHEMA.field(name) for name in columns]
-    table = read_table(file, pa.schema([*fields, *([pa.field(BY, pa.string())] if several else [])]), STAGE)
+    names = ("pair", "swapped", "verdict", "p_first", "annotator")
+    table = read_table(file, pa.schema([ANSWERS_SCHEMA.field(name) for name in names]), STAGE)
     verdict = pc.index_in(table["verdict"], value_set=pa.array(VERDICTS))
     if verdict.null_count:
         raise DataError(f"{file}: a verdict is none of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
-    by = np.broadcast_to(np.int64(0), len(table))
-    names: tuple[str, ...] = ("",)
-    if several:
-        coded = table[BY].combine_chunks().dictionary_encode()
-        names = tuple(map(str, coded.dictionary.to_pylist()))
-        by = coded.indices.to_numpy().astype(np.int64)
+    coded = table["annotator"].combine_chunks().dictionary_encode()
     return Verdicts(
         pair=table["pair"].to_numpy().astype(np.int64),
         swapped=table["swapped"].to_numpy(),
         verdict=verdict.to_numpy(),
         p_first=table["p_first"].fill_null(np.nan).to_numpy(),
-        by=by,
-        names=names,
+        by=coded.indices.to_numpy().astype(np.int64),
+        names=tuple(map(str, coded.dictionary.to_pylist())),
     )
