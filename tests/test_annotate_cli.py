@@ -196,9 +196,9 @@ def test_a_dry_run_says_what_each_member_would_take(
     capsys.readouterr()
     assert main(["annotate", "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("members[0]\n")
+    assert told.startswith("member 1 of 2\n")
     assert "40 distinct (both orders, 1 vote each)" in told
-    assert "members[1]\nThe annotator scripted works in this process" in told
+    assert "scripted works in this process" in told
     assert not server.bodies
 
 
