@@ -31,8 +31,13 @@ COMMANDS = [
     ["export", "responses"],
 ]
 COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
-COMMANDS += [["export"], ["export", "minari"], ["export", "responses"]]
-COMMANDS += [["prompt", "list"], ["prompt", "show"]]
+COMMANDS += [
+    ["prompt", "list"],
+    ["prompt", "show"],
+    ["annotate", "probe"],
+    ["annotate", "compare"],
+    ["annotate", "review"],
+]
 HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
 HEAVY |= {"jinja2"}
 

@@ -33,7 +33,7 @@ COLUMNS = (
     ("calls", "calls"),
     ("cached", "stored"),
     ("tokens", "tokens in / out"),
-    ("cost_usd", "dollars"),
+    ("cost_usd", "cost, $"),
     ("seconds", "seconds"),
 )
 

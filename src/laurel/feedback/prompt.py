@@ -116,8 +116,8 @@ class Prompt:
             )
         if self.takes_example and goal is not None:
             raise PromptError(
-                f"prompt {self.name}: its example is of the goal that {room.env_id} has itself, so that no other can "
-                "be chosen. Leave the goal out, or choose another prompt."
+                f"prompt {self.name}: its example is of the goal that {room.env_id} itself has, so no other can be "
+                "chosen. Leave the goal out, or choose another prompt."
             )
         if self.takes_example and room.example is None:
             raise PromptError(

@@ -26,7 +26,7 @@ STAGE = "annotate-compare"
 
 
 def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | None = None) -> str:
-    """Compare judges; return the leaderboard as a table.
+    """Compare judges; return the leaderboard as a table. All share the budget of the params.
 
     Args:
         params: sections seed, env, caption and annotate are used.
@@ -61,7 +61,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         known = _known(params, captions, room, wanted.pairs, gold)
         texts = read_vocabulary(captions).texts
         entries = []
-        budget = Budget(params.annotate.budget)
+        budget = Budget(params.annotate.budget.model_copy(update={"on_limit": "stop"}))  # half a judge is none
         with progress(len(cells) * len(known), "compare", "judgements") as advance:
             for cell in cells:
                 entry = _judged(cell, params, room, texts, known, budget)
