@@ -17,7 +17,7 @@ SRC = REPOSITORY / "src"
 ALL_STAGES = [stage.name for stage in STAGES]
 EVERYWHERE = {
     SRC / "laurel" / name
-    for name in ("cli.py", "device.py", "errors.py", "params", "progress.py", "seeding.py", "tracking.py")
+    for name in ("cli.py", "console.py", "device.py", "errors.py", "params", "progress.py", "seeding.py", "tracking.py")
 }
 """Modules that hold for all stages: a change of them is a new version."""
 
