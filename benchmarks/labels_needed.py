@@ -40,7 +40,7 @@ ROUNDS = {20: (4, 0.05), 200: (10, 0.08), 2000: (20, 0.15)}
 """Captions -> pairs of a round: at least so many, and this share of the labels so far."""
 LIMIT = {("linear", 20): 190, ("linear", 200): 4000, ("linear", 2000): 6000}
 LIMIT |= {("free", 20): 190, ("free", 200): 10_000, ("free", 2000): 100_000}
-SEEDS = {20: 5, 200: 3, 2000: 3}
+SEEDS = {20: 5, 200: 4, 2000: 3}
 DEEDS = ("pick up", "drop", "open", "close", "see", "lose sight of", "bump into", "walk up to", "turn from", "stand by")
 COLOURS = ("red", "green", "blue", "yellow", "grey", "purple")
 THINGS = ("key", "door", "ball", "box", "chest", "lamp")
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, choices=SIZES)
     parser.add_argument("--teachers", nargs="+", default=("linear", "free"), choices=("linear", "free"))
     parser.add_argument("--samplers", nargs="+", default=SAMPLERS, choices=SAMPLERS)
-    parser.add_argument("--seeds", type=int, help="for each vocabulary; default: 5, 3 and 3")
+    parser.add_argument("--seeds", type=int, help="for each vocabulary; default: 5, 4 and 3")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
     load, started = round(os.getloadavg()[0], 1), time.perf_counter()

@@ -119,8 +119,8 @@ def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferen
         )
     seed = derive_seed(params.seed, "annotate")
     counts = read_segments(options.captions).counts
-    drawn = sample_pairs(counts, params.annotate.n_pairs, params.annotate.sampler, np.random.default_rng(seed))
-    return Pairs(*drawn, params.annotate.sampler, seed), None
+    drawn = sample_pairs(counts, params.annotate.n_pairs, params.annotate.drawn_by, np.random.default_rng(seed))
+    return Pairs(*drawn, params.annotate.drawn_by, seed), None
 
 
 def _offers(

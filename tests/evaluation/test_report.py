@@ -227,6 +227,12 @@ def test_scripted_labels_are_called_simulated(words_only):
     text = Page(render(scripted)).text
     assert "simulated teacher" in text
     assert "simulated" not in Page(render(words_only)).text
+    among = dataclasses.replace(
+        words_only,
+        annotation={"annotator": "ensemble", "ok": 1},
+        notes=["The labels are simulated, not a language model's: ensemble of 2 (members[0]: scripted (simulated))."],
+    )
+    assert "simulated teacher" in Page(render(among)).text
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ class Strategy(Protocol):
 class Information:
     """Pairs whose answers tell most about the weights of a utility that is linear in the embedding (BALD).
 
-    A round is chosen greedily: after each pair the covariance is what it will be once that pair is answered, so that
-    no two pairs of a round ask the same. (Houlsby et al. 2011; arXiv 1112.5745, Laplace posterior.)
+    A round is chosen greedily, after each pair as if it had been answered, by chance as the posterior has it: so no two
+    pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
     """
 
     def __init__(self, embeddings: npt.NDArray[np.floating]) -> None:
@@ -56,7 +56,7 @@ class Information:
             mean, variance, score = mean[best], variance[best], score[best]
         between = posterior.features[first] - posterior.features[second]
         covariance = posterior.covariance.copy()
-        every = max(1, n // 20)  # between two quadratures a score falls as its variance does
+        every = max(1, n // 50)  # between two quadratures a score falls as its variance does
         chosen: list[int] = []
         for number in range(min(n, len(first))):
             if number % every == 0:
@@ -65,10 +65,13 @@ class Information:
             best_one = int(score.argmax())
             chosen.append(best_one)
             direction = covariance @ between[best_one]
-            precision = posterior.likelihood.expected_precision(mean[[best_one]], variance[[best_one]])[0]
-            weight = precision / (1 + precision * variance[best_one])
-            covariance -= weight * np.outer(direction, direction)
-            less = (variance - weight * (between @ direction) ** 2).clip(1e-12)
+            foreseen = posterior.likelihood.foreseen(mean[[best_one]], variance[[best_one]])
+            chance, up, down = (float(one[0]) for one in foreseen)
+            shift = up if rng.random() < chance else -down
+            along = between @ direction / variance[best_one]
+            mean = mean + shift * along
+            covariance -= up * down * np.outer(direction, direction) / variance[best_one] ** 2
+            less = (variance - up * down * along**2).clip(1e-12)
             score *= less / variance
             score[best_one] = -1.0
             variance = less
@@ -107,7 +110,7 @@ class Ranking:
         """Return up to n unasked pairs, none twice."""
         posterior = self._posterior
         posterior.fit(labels)
-        likelihood, utilities = posterior.likelihood, posterior.utilities
+        likelihood = posterior.likelihood
         firsts, seconds = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         share = max(1, unasked.size // 4)
         while len(firsts) < n:
@@ -118,10 +121,10 @@ class Ranking:
             score = likelihood.information(mean, variance)
             rows = _matching(first, second, np.argsort(-score, kind="stable"))[: min(share, n - len(firsts))]
             first, second = first[rows], second[rows]
-            precision = likelihood.expected_precision(utilities[first] - utilities[second], variance[rows])
-            of_first, of_second = posterior.variance[first], posterior.variance[second]
-            posterior.variance[first] = 1 / (1 / of_first + precision / (1 + precision * of_second))
-            posterior.variance[second] = 1 / (1 / of_second + precision / (1 + precision * of_first))
+            _, up, down = likelihood.foreseen(mean[rows], variance[rows])
+            weight = up * down / variance[rows] ** 2
+            for ends in (first, second):
+                posterior.variance[ends] -= weight * posterior.variance[ends] ** 2
             firsts, seconds = np.concatenate([firsts, first]), np.concatenate([seconds, second])
         return firsts, seconds
 

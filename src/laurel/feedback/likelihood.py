@@ -51,9 +51,18 @@ class Likelihood:
         p = self.p_first(difference)
         return self._density(difference) ** 2 / (p * (1 - p))
 
-    def expected_precision(self, mean: Real, variance: Real) -> Real:
-        """Return the precision of an answer where the difference (C,) is known up to a normal distribution."""
-        return self.precision(_spread(mean, variance)) @ _WEIGHTS
+    def foreseen(self, mean: Real, variance: Real) -> tuple[Real, Real, Real]:
+        """Return what an answer is expected to do to a difference (C,) that is known as normal.
+
+        Returns:
+            The chance that it is "first", by how much that would raise the mean, and by how much the other would lower
+            it; all (C,). The product of the two shifts is the variance that the difference is expected to lose.
+            (Fisher's information at the mean would say too little where the difference is hardly known.)
+        """
+        points = _spread(mean, variance)
+        p = self.p_first(points)
+        chance, moved = p @ _WEIGHTS, (p * (points - mean[:, None])) @ _WEIGHTS
+        return chance, moved / chance, moved / (1 - chance)
 
     def information(self, mean: Real, variance: Real) -> Real:
         """Return the nats that an answer is expected to tell about its difference (C,), known as normal.

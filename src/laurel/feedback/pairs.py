@@ -22,7 +22,12 @@ def sample_pairs(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Ge
 
     Returns:
         First and second segments, (P,) each.
+
+    Raises:
+        ValueError: the sampler is another one, which goes by labels.
     """
+    if sampler not in ("uniform", "frequency"):
+        raise ValueError(f"{sampler} does not draw by chance.")
     size = len(counts)
     total = size * (size - 1) // 2
     if total <= 4 * n_pairs or total <= 200_000:

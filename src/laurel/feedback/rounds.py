@@ -80,7 +80,7 @@ class Rounds:
         self._stopping = stopping
         self._params = params
         self._rng = rng
-        self._asked = 0
+        self._asked = self._judged = 0
         self._settled = False
         self._proposed = 0
         """Pairs of the round that are the sampler's; those after them are held out."""
@@ -106,6 +106,7 @@ class Rounds:
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
         """Take note of what was said about the round, in its order; None and NaN stand for no label."""
+        self._judged += len(first)
         p = np.asarray(p_first, dtype=np.float64)
         own, rest = slice(0, self._proposed), slice(self._proposed, None)
         self._sampler.observe(first[own], second[own], p[own])
@@ -119,16 +120,16 @@ class Rounds:
     def notes(self) -> Sequence[str]:
         """What to know about the pairs: how they were chosen, and after how many asking ended and why."""
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
-        if self._stopping is None:
+        if self._stopping is None or (self._judged < self.at_most and not self._settled):  # cut short from outside
             return notes
         why = (
             f"more would buy nothing by annotate.stop.rule: {self._params.stop.rule}"
             if self._settled
             else "no more were allowed (annotate.n_pairs)"
-            if self._asked >= self._params.n_pairs
+            if self._judged >= self._params.n_pairs
             else "there are no more"
         )
-        said = f"Asking ended after {self._asked:,} of at most {self.at_most:,} pairs, for {why}"
+        said = f"Asking ended after {self._judged:,} of at most {self.at_most:,} pairs, for {why}"
         return [*notes, f"{said}; {self._stopping.state}."]
 
 

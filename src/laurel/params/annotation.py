@@ -283,6 +283,11 @@ class AnnotateParams(Section):
         return self.sampler not in ("uniform", "frequency")
 
     @property
+    def drawn_by(self) -> str:
+        """How pairs are drawn where no label is known: as the sampler does, uniformly where it goes by labels."""
+        return "uniform" if self.adaptive else self.sampler
+
+    @property
     def in_rounds(self) -> bool:
         """Whether which pairs are judged depends on labels."""
         return self.adaptive or self.stop.rule != "none"
@@ -319,8 +324,10 @@ class AnnotateParams(Section):
                 raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
             return self
         try:
-            for number in range(len(self.ensemble.members)):
+            for number, member in enumerate(self.ensemble.members):
                 self.of_member(number)
+                if "responses" in member.language_model:
+                    raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
         except ParamsError as error:
             raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
         return self

@@ -1,0 +1,200 @@
+"""Samplers by their properties, against a planted teacher, and against uniform."""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import kendalltau
+
+from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking, Strategy
+from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.posterior import CaptionPosterior, EmbeddingPosterior, Labels
+from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler, Sampler
+from laurel.feedback.unasked import UnaskedPairs
+
+ADAPTIVE = ("information", "disagreement", "ranking", "nearby")
+ALL = ("uniform", "frequency", *ADAPTIVE)
+Round = tuple[np.ndarray, np.ndarray]
+
+
+def embeddings_of(size: int, width: int = 8) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(size, width)).astype(np.float32)
+
+
+def make(name: str, size: int, n_pairs: int = 400, seed: int = 0, width: int = 8) -> Sampler:
+    unasked, rng = UnaskedPairs(size), np.random.default_rng(seed)
+    if name in ("uniform", "frequency"):
+        return DrawnSampler(np.arange(size, dtype=np.int64), n_pairs, name, unasked, rng)
+    strategy: Strategy
+    match name:
+        case "information":
+            strategy = Information(embeddings_of(size, width))
+        case "disagreement":
+            strategy = Disagreement(embeddings_of(size, width))
+        case "nearby":
+            strategy = Nearby(embeddings_of(size, width))
+        case _:
+            strategy = Ranking(size)
+    return AdaptiveSampler(strategy, unasked, rng)
+
+
+def rounds(sampler: Sampler, utilities: np.ndarray, n: int, number: int, missing: int = 0) -> Iterator[Round]:
+    """Yield rounds that a teacher judges; every `missing`-th answer is none, every tenth a tie."""
+    for _ in range(number):
+        first, second = sampler.propose(n)
+        p: list[float | None] = [float(utilities[a] > utilities[b]) for a, b in zip(first, second, strict=True)]
+        p[::10] = [0.5] * len(p[::10])
+        if missing:
+            p[::missing] = [None] * len(p[::missing])
+        yield first, second
+        sampler.observe(first, second, p)
+
+
+def joined(parts: Iterator[Round]) -> Round:
+    firsts, seconds = zip(*parts, strict=True)
+    return np.concatenate(firsts), np.concatenate(seconds)
+
+
+def check(first: np.ndarray, second: np.ndarray, size: int) -> None:
+    assert first.dtype == second.dtype == np.int64
+    found = [frozenset(pair) for pair in zip(first.tolist(), second.tolist(), strict=True)]
+    assert all(len(pair) == 2 and pair <= set(range(size)) for pair in found)
+    assert len(set(found)) == len(found), "no pair twice, in either order"
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(ALL), st.integers(0, 12), st.integers(1, 30), st.integers(0, 9), st.sampled_from([0, 1, 3]))
+def test_every_pair_once_until_none_is_left(name: str, size: int, n: int, seed: int, missing: int) -> None:
+    if size < 2 and name in ADAPTIVE:
+        size = 2
+    total = size * (size - 1) // 2
+    utilities = np.random.default_rng(seed).normal(size=size)
+    parts = list(rounds(make(name, size, seed=seed), utilities, n, total // n + 2, missing))
+    check(*joined(iter(parts)), size)
+    assert [len(first) for first, _ in parts] == [n] * (total // n) + [total % n] + [0] * (len(parts) - total // n - 1)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("size", [20, 200, 2000])
+def test_same_seed_same_pairs_in_any_vocabulary(name: str, size: int) -> None:
+    utilities = embeddings_of(size) @ np.arange(8.0)
+    one, same, other = (
+        np.stack(joined(rounds(make(name, size, seed=seed), utilities, 40, 3, missing=7))) for seed in (3, 3, 4)
+    )
+    assert one.shape == (2, 120)
+    check(*one, size)
+    assert one.tobytes() == same.tobytes()
+    assert not np.array_equal(one, other)
+    assert 0.25 < (one[0] < one[1]).mean() < 0.75, "turned by chance"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_hundred_thousand_captions(name: str) -> None:
+    size = 100_000
+    utilities = embeddings_of(size, 4) @ np.arange(4.0)
+    first, second = joined(rounds(make(name, size, seed=2, width=4), utilities, 100, 2))
+    assert len(first) == 200
+    check(first, second, size)
+
+
+@pytest.mark.parametrize("name", ["uniform", "frequency"])
+def test_drawn_in_slices_is_drawn_at_once(name: str) -> None:
+    sampler = make(name, 50, n_pairs=300, seed=9)
+    slices = np.stack(joined(rounds(sampler, np.zeros(50), 70, 6)))
+    whole = sample_pairs(np.arange(50, dtype=np.int64), 300, name, np.random.default_rng(9))
+    assert np.array_equal(slices, np.stack(whole))
+
+
+def test_another_process_proposes_the_same() -> None:
+    code = (
+        "import sys; sys.path[:0] = ['tests/feedback']\n"
+        "from test_samplers import digest\n"
+        "print(digest('information'), digest('disagreement'), digest('ranking'), digest('nearby'))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said == [digest(name) for name in ADAPTIVE]
+
+
+def digest(name: str) -> str:
+    """Return a digest of what a sampler proposes in three rounds."""
+    utilities = embeddings_of(150) @ np.arange(8.0)
+    return hashlib.sha256(np.stack(joined(rounds(make(name, 150), utilities, 50, 3))).tobytes()).hexdigest()
+
+
+def labels_needed(name: str, seed: int, noise: float, size: int = 120, n: int = 10, limit: int = 900) -> int:
+    """Return after how many labels the order of a planted linear utility is found: Kendall's tau of 0.9."""
+    embeddings = embeddings_of(size, width=16)
+    rng = np.random.default_rng(seed)
+    utilities = embeddings @ rng.normal(size=16)
+    sampler, estimator, labels = make(name, size, limit, seed, 16), EmbeddingPosterior(embeddings), Labels.none()
+    while len(labels) < limit:
+        first, second = sampler.propose(n)
+        p = ((utilities[first] > utilities[second]) != (rng.random(len(first)) < noise)).astype(np.float64)
+        sampler.observe(first, second, p)
+        labels = labels.with_more(first, second, p)
+        estimator.fit(labels)
+        if kendalltau(estimator.utilities, utilities).statistic >= 0.9:
+            break
+    return len(labels)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_what_learns_needs_fewer_labels_than_uniform(noise: float) -> None:
+    needed = {
+        name: median(labels_needed(name, seed, noise) for seed in range(7))
+        for name in ("uniform", "information", "disagreement", "nearby")
+    }
+    assert needed["information"] <= 0.6 * needed["uniform"], needed
+    assert needed["disagreement"] <= 0.8 * needed["uniform"], needed
+    assert needed["nearby"] <= 0.8 * needed["uniform"], needed
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_sampler_finds_a_planted_order(name: str) -> None:
+    assert labels_needed(name, seed=0, noise=0.0) < 900
+
+
+def test_ranking_sorts_captions_of_which_nothing_else_is_known() -> None:
+    size, reached = 100, {}
+    for name in ("uniform", "ranking"):
+        utilities = np.random.default_rng(4).permutation(size).astype(np.float64)
+        sampler, estimator, labels = make(name, size, 2000, seed=4), CaptionPosterior(size), Labels.none()
+        for _ in range(12):
+            first, second = sampler.propose(40)
+            p = (utilities[first] > utilities[second]).astype(np.float64)
+            sampler.observe(first, second, p)
+            labels = labels.with_more(first, second, p)
+        estimator.fit(labels)
+        reached[name] = kendalltau(estimator.utilities, utilities).statistic
+    assert reached["ranking"] > 0.9 > reached["uniform"], "480 labels; a full sort takes 525 comparisons"
+
+
+def test_nearby_asks_about_neighbours() -> None:
+    size = 300
+    utilities = embeddings_of(size) @ np.arange(8.0)
+    place = np.empty(size)
+    place[np.argsort(utilities)] = np.arange(size)
+    for name, nearer in (("nearby", True), ("uniform", False)):
+        *_, (first, second) = rounds(make(name, size), utilities, 60, 5)
+        assert bool(np.median(np.abs(place[first] - place[second])) < size / 20) is nearer
+
+
+def test_no_caption_is_compared_again_before_all_were_once() -> None:
+    """The first round of a sort: all are alike uncertain, and one comparison makes two of them less so."""
+    first, second = make("ranking", 40).propose(20)
+    assert len({*first.tolist(), *second.tolist()}) > 32
+
+
+def test_a_round_of_information_does_not_ask_the_same_twice() -> None:
+    """Without looking ahead, the pair that tells most would be asked about in all its copies."""
+    kinds = np.random.default_rng(2).normal(size=(6, 6))
+    sampler = AdaptiveSampler(Information(np.repeat(kinds, 3, axis=0)), UnaskedPairs(18), np.random.default_rng(0))
+    first, second = sampler.propose(15)
+    asked = {frozenset((a // 3, b // 3)) for a, b in zip(first.tolist(), second.tolist(), strict=True)}
+    assert len(asked) >= 8, "of 15 pairs of kinds"
