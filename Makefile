@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint format ui docs image image-gpu image-name clean
+.PHONY: help setup run test test-slow lint format ui docs classics image image-gpu image-name clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,11 @@ docs: $(READY)  ## copy what the README shows of the last run to docs/
 	@mkdir -p docs
 	@cp reports/metrics.json reports/figures/success_curve.png docs/
 	@laurel table reports --markdown
+
+classics: $(READY)  ## draw to docs/ how the classic agents learn
+	@laurel classics bandits --output docs
+	@echo
+	@laurel classics tabular --output docs
 
 # The commit names an image; "-dirty" says that it holds more than the commit.
 IMAGE    ?= laurel-python

@@ -188,6 +188,32 @@ def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatSe
     assert manifest["usage"]["calls"] == manifest["usage"]["members.1.calls"] == len(server.bodies) > 0
 
 
+def test_a_dry_run_says_what_each_member_would_take(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.run("collect", "caption")
+    project.change({**ENSEMBLE, "annotate.ensemble": {"members": [chat(server, "m"), {"annotator": "scripted"}]}})
+    capsys.readouterr()
+    assert main(["annotate", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("members[0]\n")
+    assert "40 distinct (both orders, 1 vote each)" in told
+    assert "members[1]\nThe annotator scripted works in this process" in told
+    assert not server.bodies
+
+
+def test_members_share_one_budget(project: Project, server: ChatServer) -> None:
+    project.run("collect", "caption")
+    members = [chat(server, "m"), chat(server, "n")]
+    budget = {"max_calls": 60, "on_limit": "continue"}
+    project.change({**ENSEMBLE, "annotate.ensemble": {"members": members}, "annotate.budget": budget})
+    project.run("annotate")
+    manifest = read_manifest(project.output("annotate"))
+    assert len(server.bodies) == manifest["usage"]["calls"] == 60
+    assert manifest["counts"]["pairs"] == 10, "40 questions to one member, 20 to the other"
+    assert any("10 of 20 pairs were judged" in note for note in manifest["notes"])
+
+
 # -- compare ------------------------------------------------------------------------------------------------------
 def grid(project: Project, **content: Any) -> str:
     (project.path / "grid.yaml").write_text(yaml.safe_dump(content))
@@ -298,6 +324,18 @@ def test_nothing_is_written_where_every_judge_fails(project: Project, capsys: py
     assert main(["annotate", "compare", "--grid", asked]) == 2
     assert "None of 1 judges could be asked. The first: Sentence encoder" in capsys.readouterr().err
     assert not (project.path / "data" / "leaderboard").exists()
+
+
+def test_judges_share_one_budget_and_one_that_it_does_not_reach_for_fails(project: Project, server: ChatServer) -> None:
+    project.run("collect", "caption")
+    project.change({"annotate.budget": {"max_calls": 15, "on_limit": "continue"}})
+    asked = grid(project, pairs=5, models=[chat(server, "a"), chat(server, "b")])
+    assert main(["annotate", "compare", "--grid", asked]) == 0
+    rows = read_json(project.path / "data" / "leaderboard" / "leaderboard.json")["rows"]
+    assert [row["model"] for row in rows] == ["models[0] a", "models[1] b"]
+    assert rows[0]["failure"] is None
+    assert rows[1]["failure"].startswith("The budget of 15 calls (annotate.budget.max_calls) is spent")
+    assert len(server.bodies) == 15
 
 
 def test_compare_logs_a_run_for_each_judge(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,24 @@ from laurel import __version__, cli
 from laurel.cli import STAGES, main
 from tiny_project import BY_NAME, UNTRACKED, Project
 
-COMMANDS = [[], *([stage.name] for stage in STAGES), ["show"], ["table"], ["ui"], ["export"], ["export", "minari"]]
+COMMANDS = [
+    [],
+    *([stage.name] for stage in STAGES),
+    ["show"],
+    ["table"],
+    ["ui"],
+    ["export"],
+    ["export", "minari"],
+    ["export", "responses"],
+]
 COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
-COMMANDS += [["prompt", "list"], ["prompt", "show"]]
+COMMANDS += [
+    ["prompt", "list"],
+    ["prompt", "show"],
+    ["annotate", "probe"],
+    ["annotate", "compare"],
+    ["annotate", "review"],
+]
 HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
 HEAVY |= {"jinja2"}
 

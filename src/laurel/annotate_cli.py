@@ -86,7 +86,8 @@ def _probe(options: argparse.Namespace) -> str:
     room = room_for(params.env, with_action=params.caption.with_action)
     annotator = make_annotator(params.annotate, room, derive_seed(params.seed, "annotate"))
     findings = ask(annotator, probe)
-    used = ", ".join(f"{amount:,} {what.replace('_', ' ')}" for what, amount in annotator.usage.items())
+    amounts = {what: "unknown" if amount is None else f"{amount:,}" for what, amount in annotator.usage.items()}
+    used = ", ".join(f"{amount} {what.replace('_', ' ')}" for what, amount in amounts.items())
     action = ", whose captions name the action, which the questions do not" if room.with_action else ""
     lines = [f"asked  {annotator.name}", f"about  {room.env_id}{action}", "", findings.table()]
     return "\n".join([*lines, *([f"used   {used}"] if used else [])]) + "\n"

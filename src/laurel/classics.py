@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from laurel.agents.agent import Agent
-from laurel.agents.bandits import UCB, Cheater, GaussianThompson, Gradient, Random, RewardAveraging
+from laurel.agents.bandits import UCB, BernoulliThompson, Cheater, GaussianThompson, Gradient, Random, RewardAveraging
 from laurel.agents.running import run_agent, run_episodes
 from laurel.agents.tabular import (
     ExpectedSarsa,
@@ -32,6 +32,7 @@ from laurel.agents.tabular import (
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing, settings
 from laurel.worlds import ARMED_BANDIT, GRID_WORLD
+from laurel.worlds.armed_bandit import Rewards
 from laurel.worlds.model import model_of
 from laurel.worlds.simulator import Simulator
 
@@ -63,35 +64,29 @@ WORLDS = (
 
 
 def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
-    """Run the bandit agents on the ten-armed testbed; write `bandits.png` and return a table."""
-    agents: Mapping[str, Agent] = {
-        "cheater": Cheater(),
-        "Thompson": GaussianThompson(ARMS),
-        "UCB": UCB(ARMS),
-        "gradient": Gradient(ARMS),
-        "optimistic": RewardAveraging(ARMS, epsilon=0.0, optimism=5.0, step_size=0.1),
-        "ε-greedy": RewardAveraging(ARMS, epsilon=0.1),
-        "greedy": RewardAveraging(ARMS, epsilon=0.0),
-        "random": Random(ARMS),
-    }
-    steps = [run_agent(gym.make(ARMED_BANDIT, n_arms=ARMS), agent, n_runs, seed) for agent in agents.values()]
-    rewards = np.array([found.rewards for found in steps])
-    optimal = np.array([found.optimal for found in steps])
-    regret = np.array([found.regret for found in steps]).cumsum(axis=2)
-    names = list(agents)
-    with drawing(11.5, 3.6) as figure:
-        panels = figure.subplots(1, 3)
-        draw_rewards(panels[0], rewards, names, 15, title="Reward", legend=False)
-        draw_rewards(panels[1], optimal, names, 15, title="Pulls of the best arm", legend=False)
-        draw_rewards(panels[2], regret, names, None, title="Regret so far")
+    """Run the bandit agents on ten arms, Gaussian and Bernoulli; write `bandits.png` and return a table of each."""
+    tables = []
+    with drawing(11.5, 6.6) as figure:
+        for panels, rewards in zip(figure.subplots(2, 3), get_args(Rewards), strict=True):
+            env = gym.make(ARMED_BANDIT, n_arms=ARMS, rewards=rewards)
+            agents = _bandit_agents(rewards)
+            steps = [run_agent(env, agent, n_runs, seed) for agent in agents.values()]
+            reward = np.array([found.rewards for found in steps])
+            optimal = np.array([found.optimal for found in steps])
+            regret = np.array([found.regret for found in steps]).cumsum(axis=2)
+            names, arms = list(agents), f"{rewards.capitalize()} arms"
+            draw_rewards(panels[0], reward, names, 15, title=f"{arms}: reward", legend=False)
+            draw_rewards(panels[1], optimal, names, 15, title="Pulls of the best arm", legend=False)
+            draw_rewards(panels[2], regret, names, None, title="Regret so far")
+            columns = (
+                (reward[..., -LAST:].mean(axis=2), ".2f"),
+                (optimal[..., -LAST:].mean(axis=2), ".1%"),
+                (regret[..., -1], ".0f"),
+            )
+            rows = [(name, *(_estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
+            tables.append(_table((arms, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
         _save(figure, output / "bandits.png")
-    columns = (
-        (rewards[..., -LAST:].mean(axis=2), ".2f"),
-        (optimal[..., -LAST:].mean(axis=2), ".1%"),
-        (regret[..., -1], ".0f"),
-    )
-    rows = [(name, *(_estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
-    return _table(("agent", f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows)
+    return "\n\n".join(tables)
 
 
 def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
@@ -125,6 +120,20 @@ def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
             tables.append(_table((world.title, f"return, last {LAST} episodes"), rows))
         _save(figure, output / "tabular.png")
     return "\n\n".join(tables)
+
+
+def _bandit_agents(rewards: Rewards) -> Mapping[str, Agent]:
+    coins = rewards == "bernoulli"
+    return {
+        "cheater": Cheater(),
+        "Thompson": BernoulliThompson(ARMS) if coins else GaussianThompson(ARMS),
+        "UCB": UCB(ARMS, c=0.5 if coins else 2.0),
+        "gradient": Gradient(ARMS, step_size=0.4 if coins else 0.1),
+        "optimistic": RewardAveraging(ARMS, epsilon=0.0, optimism=2.0 if coins else 5.0, step_size=0.1),
+        "ε-greedy": RewardAveraging(ARMS, epsilon=0.1),
+        "greedy": RewardAveraging(ARMS, epsilon=0.0),
+        "random": Random(ARMS),
+    }
 
 
 def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.Discrete]) -> dict[str, TabularAgent]:

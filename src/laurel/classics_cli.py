@@ -10,7 +10,7 @@ Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
 
 KINDS = {
-    "bandits": ("Run the bandit agents on the ten-armed testbed.", 2000),
+    "bandits": ("Run the bandit agents on ten arms, Gaussian and Bernoulli.", 2000),
     "tabular": ("Run the agents with a table where the best policy is known.", 100),
 }
 """What can be drawn -> how it is explained, and in how many runs."""

@@ -48,6 +48,9 @@ PLACES = {
 }
 """Where stages read their inputs unless told otherwise."""
 
+RESPONSES = "responses/responses.db"
+"""Where language models' answers are kept unless params.yaml says otherwise."""
+
 STAGES = (
     Stage(
         "collect",
@@ -170,6 +173,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     minari.add_argument("--output", type=Path, default=Path("minari"), metavar="DIR", help="folder of Minari data sets")
     minari.set_defaults(run=_export_minari)
+    responses = _command(
+        formats,
+        "responses",
+        "Write every answer of a language model as one Parquet file.",
+        "laurel export responses --output responses.parquet",
+    )
+    responses.add_argument(
+        "--responses", type=Path, default=Path(RESPONSES), metavar="FILE", help=f"the store; default: {RESPONSES}"
+    )
+    responses.add_argument(
+        "--output", type=Path, default=Path("responses.parquet"), metavar="FILE", help="default: responses.parquet"
+    )
+    responses.set_defaults(run=_export_responses)
     return parser
 
 
@@ -308,3 +324,9 @@ def _export_minari(options: argparse.Namespace) -> int:
     counts = export(options.trajectories, options.dataset, options.output.resolve())
     written = ", ".join(f"{value} {key}" for key, value in counts.items())
     return say(f"{written} in {options.output / options.dataset}\n")
+
+
+def _export_responses(options: argparse.Namespace) -> int:
+    from laurel.llm.responses_export import export_responses
+
+    return say(f"{export_responses(options.responses, options.output)} answers in {options.output}\n")

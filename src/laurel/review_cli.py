@@ -15,7 +15,6 @@ from laurel.errors import AnnotationError
 if TYPE_CHECKING:
     from laurel.data.gold import GoldFile
     from laurel.data.preferences import Pairs, Preferences
-    from laurel.envs.base import Room
     from laurel.feedback.review import Offer
     from laurel.params import Params
 
@@ -35,9 +34,9 @@ def add_review(actions: argparse._SubParsersAction[argparse.ArgumentParser], com
         "Label pairs yourself, to compare the annotator's labels with.",
         "laurel annotate review --gold gold.jsonl --sample uniform",
     )
-    reviewing.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    reviewing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
     reviewing.add_argument(
-        "--captions", type=Path, default=Path("data/captions"), metavar="DIR", help="default: data/captions"
+        "--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="default: data/captions"
     )
     reviewing.add_argument(
         "--preferences",
@@ -95,7 +94,7 @@ def _review(options: argparse.Namespace, say: Say) -> str:
     say("\n".join(line for text in intro for line in textwrap.wrap(printable(text), WIDTH)) + "\n")
     with _keys() as keys:
         added = review(offers, gold, options.sample, options.labels, keys, say, limit=options.n)
-    return _summary(params, room, gold, pairs, preferences, texts, added)
+    return _summary(gold, pairs, preferences, texts, added)
 
 
 def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferences | None]:
@@ -142,8 +141,6 @@ def _offers(
 
 
 def _summary(
-    params: Params,
-    room: Room,
     gold: GoldFile,
     pairs: Pairs,
     preferences: Preferences | None,
@@ -153,13 +150,16 @@ def _summary(
     """Say what is in the gold file now, and how labels agree with it."""
     from laurel.data.quality import Figure, figures
     from laurel.feedback.quality import compare
-    from laurel.feedback.references import references
+    from laurel.feedback.references import gold_sides
 
     lines = ["", f"{added} pairs labelled, {len(gold.labels)} in {gold.path} for this environment and goal."]
     shown: list[Figure] = []
     if preferences is not None:
-        known = references(pairs, texts, room, gold)
-        compared = {name: compare(preferences.p_first, sides) for name, sides in known.items() if name != "oracle"}
+        known = {
+            "gold": gold_sides(pairs, texts, gold, "uniform"),
+            "gold_uncertain": gold_sides(pairs, texts, gold, "uncertain"),
+        }
+        compared = {name: compare(preferences.p_first, sides) for name, sides in known.items()}
         shown = figures({name: found for name, found in compared.items() if found})
         lines += [f"{f.measure}: {f.shown}" + (f" ({f.shown_interval})" if f.interval else "") for f in shown]
         lines += [] if shown else ["None of them has a side in both, so there is no agreement to speak of yet."]

@@ -22,6 +22,7 @@ class Recorder(Agent):
 
     def reset(self, seed: int, n_envs: int = 1) -> None:
         super().reset(seed, n_envs)
+        self.seed = seed
         self.seen: list[Experience] = []
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
@@ -73,6 +74,16 @@ def test_between_episodes_nothing_is_paid_and_nothing_is_best() -> None:
     for t in (3, 7):
         assert not steps.rewards[:, t].any()
         assert not steps.optimal[:, t].any()
+
+
+def test_agent_and_environment_have_luck_of_their_own() -> None:
+    agent, envs, seeds = Recorder(), Simulator(model_of(GridWorld()), 2, 5), []
+    for seed in (0, 1):
+        run_agent(envs, agent, 2, seed, n_steps=3)
+        seeds += [envs.np_random_seed, agent.seed]
+        run_episodes(envs, agent, 2, seed, n_episodes=1)
+        assert seeds[-2:] == [envs.np_random_seed, agent.seed]
+    assert len(set(seeds)) == 4
 
 
 def test_environments_that_tell_no_best_arm() -> None:

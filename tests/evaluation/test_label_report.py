@@ -1,4 +1,6 @@
+import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 
 from laurel.evaluation.label_report import calibrations, examples, label_calibration, members
 from laurel.evaluation.plots import svg
@@ -10,13 +12,15 @@ BINS = [
 
 
 def test_calibration_is_drawn_for_who_knows_better() -> None:
-    bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3})
+    in_doubt = {"gold_uncertain": {"calibration": BINS}}
+    bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3, **in_doubt})
     assert bins == {"oracle": BINS}
     both = {"gold": BINS, **bins}
     figure = label_calibration(both)
     (axes,) = figure.axes
-    dots = [collection for collection in axes.collections if len(collection.get_offsets()) == 2]
-    assert [dot.get_offsets().tolist() for dot in dots] == [[[0.6, 0.5], [0.95, 0.9]]] * 2
+    dots = [collection for collection in axes.collections if isinstance(collection, PathCollection)]
+    for dot, aside in zip(dots, (-0.0035, 0.0035), strict=True):
+        np.testing.assert_allclose(np.asarray(dot.get_offsets()), [[0.6 + aside, 0.5], [0.95 + aside, 0.9]])
     assert svg(label_calibration(both)) == svg(figure)
 
 
@@ -36,7 +40,7 @@ def test_annotators_beside_each_other() -> None:
     ("answer", "how", "verdict"),
     [
         ({"swapped": False, "vote": 0, "verdict": "tie", "annotator": None}, "1 shown first", "neither"),
-        ({"swapped": True, "vote": 1, "verdict": "second", "annotator": "x"}, "x, 2 shown first, vote 2", "2"),
+        ({"swapped": True, "vote": 1, "verdict": "second", "annotator": "x"}, "2 shown first, vote 2", "2"),
         ({"swapped": True, "vote": 0, "verdict": "unread", "annotator": None}, "2 shown first", "unread"),
     ],
 )
@@ -45,3 +49,10 @@ def test_answers_say_how_they_were_asked(answer: dict[str, object], how: str, ve
     (example,) = examples([{**pair, "answers": [{**answer, "answer": "raw"}]}])
     assert not example.inconsistent
     assert [(one.how, one.verdict, one.raw) for one in example.answers] == [(how, verdict, "raw")]
+
+
+def test_who_answered_is_said_where_several_did() -> None:
+    answers = [{"swapped": False, "vote": 0, "verdict": "tie", "annotator": name, "answer": "raw"} for name in "ab"]
+    pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True, "answers": answers}
+    (example,) = examples([pair])
+    assert [answer.how for answer in example.answers] == ["a, 1 shown first", "b, 1 shown first"]

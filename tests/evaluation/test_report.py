@@ -164,7 +164,7 @@ def test_every_section_is_there(words_only):
 def test_how_far_labels_can_be_trusted(words_only):
     text = Page(render(words_only)).text
     assert "answers that named the text shown first 62.5% 50.0% to 75.0% 64 answers unbiased 50%" in text
-    assert "agreement with the environment's own progress 90.0% 80.0% to 95.0% 40 pairs random 50%" in text
+    assert "agreement with the environment's progress 90.0% 80.0% to 95.0% 40 pairs random 50%" in text
     assert "measure judge <0> judge <1> answers that could be read 100.0% [90.0% to 100.0%]" in text
     assert "position bias" not in text, "not again among the counts"
     bare = dataclasses.replace(words_only, annotation={"annotator": "x", "pairs": 1}, sample=())
@@ -227,6 +227,12 @@ def test_scripted_labels_are_called_simulated(words_only):
     text = Page(render(scripted)).text
     assert "simulated teacher" in text
     assert "simulated" not in Page(render(words_only)).text
+    among = dataclasses.replace(
+        words_only,
+        annotation={"annotator": "ensemble", "ok": 1},
+        notes=["The labels are simulated, not a language model's: ensemble of 2 (members[0]: scripted (simulated))."],
+    )
+    assert "simulated teacher" in Page(render(among)).text
 
 
 @pytest.mark.parametrize(

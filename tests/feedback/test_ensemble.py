@@ -103,6 +103,12 @@ def test_answers_say_whose_they_are_and_orders_count_together() -> None:
     assert vote(OK, OK).swap_consistent is None
 
 
+def test_a_pair_that_a_member_was_not_asked_about_is_not_judged() -> None:
+    unasked = Judgement("unasked", None, 0)
+    assert vote(OK, unasked).status == "unasked"
+    assert vote(unasked, FAILED).status == "unasked"
+
+
 def test_members_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK", 3)
     log: list[str] = []
@@ -196,12 +202,27 @@ def test_members_have_what_annotate_has_but_for_their_own() -> None:
     assert AnnotateParams.model_validate(made.model_dump(mode="json")) == made
 
 
+def test_keys_and_servers_are_those_of_all_members() -> None:
+    server = {"model": "m", "base_url": "http://localhost/v1", "api_key_env": "ONE"}
+    made = params(
+        {"annotator": "openai", "openai": server},
+        {"annotator": "openai", "openai": {**server, "model": "n"}},
+        {"annotator": "openai", "openai": {**server, "base_url": "http://other/v1", "api_key_env": "TWO"}},
+        {"annotator": "embedding"},
+    )
+    assert made.api_keys == ("ONE", "TWO")
+    assert made.servers == ("http://localhost/v1", "http://other/v1")
+    assert made.keeps_responses
+    assert not params({"annotator": "embedding"}, {"annotator": "scripted"}).keeps_responses
+
+
 def test_what_a_member_cannot_be() -> None:
     for member, says in (
         ({"annotator": "ensemble"}, "embedding"),
         ({"annotator": "openai"}, "needs `openai.model`"),
         ({"annotator": "scripted", "scripted": {"eror_rate": 1}}, r"members\[1\]: scripted.eror_rate is unknown. Did"),
         ({"annotator": "scripted", "weight": 0.0}, "greater than 0"),
+        ({"annotator": "huggingface", "language_model": {"responses": "x.db"}}, "responses is what all members share"),
     ):
         with pytest.raises(ValueError, match=says):
             params({"annotator": "embedding"}, member)

@@ -16,7 +16,7 @@ from laurel.envs.base import Room
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import load_prompt
-from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling
+from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling, Withheld
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
 from laurel.params.annotation import LanguageModelParams
@@ -219,8 +219,8 @@ def test_another_process_is_waited_for(room: Room, store: ResponseStore, monkeyp
         slow.extend(theirs)  # the other process gets its answers meanwhile
 
     monkeypatch.setattr("laurel.feedback.language_model.sleep", sleeps)
-    request = mine._ask(0, asked[0], False, 0)
-    assert other.claim([request.key]) == {request.key}
+    key = mine._keys.of(asked[0].first, asked[0].second, 0)
+    assert other.claim([key]) == {key}
     assert list(mine.annotate(asked)) == slow
     assert mine.usage["calls"] == 3
     assert mine.usage["cached"] == 1
@@ -242,6 +242,45 @@ def test_memory_does_not_grow_with_the_questions(
     next(judgements)
     assert drawn == 10
     assert len(list(judgements)) == 199
+
+
+def test_a_model_may_be_offered_many_questions_at_once(
+    room: Room, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.feedback.language_model.BLOCK", 10)
+    rounds = []
+
+    class Patient(PlayedModel):
+        at_once = 100
+
+        def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+            drawn = list(requests)
+            rounds.append(len(drawn))
+            return super().ask(drawn)
+
+    asked = questions(150)
+    expected = list(annotator(PlayedModel(longer), room, ResponseStore(Path(":memory:"))).annotate(asked))
+    assert list(annotator(Patient(longer), room, store).annotate(asked)) == expected
+    assert [size for size in rounds if size] == [200, 100]
+
+
+def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(room: Room, store: ResponseStore) -> None:
+    answers = {"no": Withheld("spent"), "shy": Reply("Hm."), "yes": Reply('{"best_description": 1}', None, 10, 5)}
+
+    def answer(first: str, second: str, request: ChatRequest) -> Reply | Failure:
+        if len(request.messages) > 2:
+            return Withheld("spent")
+        return answers[first if first in answers else second]
+
+    asked = [Question("no", "x"), Question("shy", "x"), Question("yes", "x")]
+    judge = annotator(PlayedModel(answer), room, store)
+    judgements = list(judge.annotate(asked))
+    assert [judgement.status for judgement in judgements] == ["unasked", "unasked", "tie"]
+    assert (judge.usage["calls"], judge.usage["failures"]) == (4, 0)
+    half = PlayedModel(lambda first, second, _: Withheld("spent") if first == "b" else Reply('{"best_description": 1}'))
+    (judgement,) = annotator(half, room, store).annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first, judgement.votes) == ("ok", 1.0, 1), "what was answered counts"
+    assert len(list(annotator(PlayedModel(longer), room, store).annotate(asked))) == 3, "it may be asked later"
 
 
 def test_it_says_who_judged_by_what(room: Room, store: ResponseStore) -> None:

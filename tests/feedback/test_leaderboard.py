@@ -70,12 +70,14 @@ def said(*verdicts: str) -> Judgement:
 
 def test_what_was_planted_in_single_answers_is_found() -> None:
     judged = [said("first", "second")] * 3 + [said("first", "first"), said("unread", "first"), said("failed", "tie")]
-    (row,) = leaderboard([Entry("m", "p", 0.5, judgements=judged, usage={"calls": 12})], [True] * 6, 0)
+    (row,) = leaderboard(
+        [Entry("m", "p", 0.5, judgements=judged, usage={"calls": 12, "cost_usd": 0.25})], [True] * 6, 0
+    )
     assert row["parse_rate"] == 10 / 11, "an answer that never came is no answer that could not be read"
     # shown first: 3 * (yes, yes), (yes, no), (no) of those with a side
     assert row["first_named"] == 7 / 9
     assert row["swap_consistency"] == 1 / 6
-    assert (row["calls"], row["cost"]) == (12, None)
+    assert (row["calls"], row["cost_usd"]) == (12, 0.25)
 
 
 def test_one_order_says_nothing_of_position() -> None:

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from laurel.feedback import parsing
 from laurel.feedback.parsing import parse_answer
 from laurel.feedback.prompt import AnswerFormat
 
@@ -52,6 +53,31 @@ PIECES = st.sampled_from(
         "2",
     ]
 )
+
+
+@given(
+    st.one_of(st.text(), st.text(st.characters()), st.lists(PIECES, max_size=6).map("".join)),
+    st.sampled_from([1, 2, None]),
+    st.sampled_from([None, 0, 3]),
+    st.booleans(),
+)
+@example("<think>", 1, None, False)
+@example(r"\boxed{2}", 1, None, False)
+@example('"best_description": 2}', 1, None, False)
+@example("[INST]", 1, None, False)
+def test_an_answer_as_asked_is_read_at_once_as_it_is_read_by_search(
+    analysis: str, best: int | None, indent: int | None, ascii_only: bool
+) -> None:
+    text = json.dumps({"analysis": analysis, "best_description": best}, indent=indent, ensure_ascii=ascii_only)
+    for answer_format in FORMATS:
+        assert parse_answer(text, answer_format) == parsing._search(text, answer_format)
+
+
+def test_an_answer_as_asked_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "_search", None)
+    for best, means in ((1, "first"), (2, "second"), (None, "tie")):
+        said = {"analysis": 'Text 2, "ü",\nis better.', "best_description": best}
+        assert parse_answer(f" {json.dumps(said, indent=1, ensure_ascii=False)}\n", "json") == means
 
 
 @given(st.one_of(st.text(), st.text(st.characters()), st.lists(PIECES, max_size=6).map("".join)))

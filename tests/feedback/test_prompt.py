@@ -231,9 +231,7 @@ def test_an_example_is_told_where_the_prompt_has_a_place_for_it() -> None:
     assert load_prompt("motif").messages("a", "b", room)
     with pytest.raises(PromptError, match=r"prompt with_example: it shows an example, and Grid-v0 has none\. Give its"):
         load_prompt("with_example").messages("a", "b", room)
-    with pytest.raises(
-        PromptError, match="example is of the goal that Grid-v0 has itself, so that no other can be cho"
-    ):
+    with pytest.raises(PromptError, match="is of the goal that Grid-v0 itself has, so no other can be chosen"):
         load_prompt("with_example").messages("a", "b", Grid(), "Turn around a lot.")
 
 

@@ -173,15 +173,23 @@ def test_each_annotator_alone() -> None:
     verdict = np.stack([truth, truth, *(np.full(n, side) for side in first_shown)], axis=1)
     swapped = np.tile([False, True, False, True], (n, 1))
     said = answers(pairs, verdict, swapped, by=np.tile([0, 0, 1, 1], (n, 1)))
-    found = measure(pairs, labelled(known), said, {"oracle": known}, 0)
-    good, bad = found["by"]
-    assert (good["annotator"], bad["annotator"]) == ("good", "bad")
+    every, none = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
+    members = {
+        "good": labelled(known, every),
+        "bad": labelled(np.full(n, 0.5), none),
+        "silent": labelled(1 - known),
+    }
+    found = measure(pairs, labelled(known), said, {"oracle": known}, 0, members)
+    good, bad, silent = found["by"]
+    assert [one["annotator"] for one in found["by"]] == ["good", "bad", "silent"]
     assert good["position_bias"]["value"] == 0.5
     assert bad["position_bias"]["value"] == 1.0
     assert (good["swap_consistency"]["value"], bad["swap_consistency"]["value"]) == (1.0, 0.0)
     assert good["oracle"]["agreement"]["value"] == 1.0
     assert "agreement" not in bad["oracle"], "it always ends in a tie"
     assert bad["tie_rate"]["value"] == 1.0
+    assert set(silent) == {"annotator", "tie_rate", "intransitivity", "oracle"}, "it keeps no answers"
+    assert silent["oracle"]["agreement"]["value"] == 0.0
     assert found["position_bias"]["value"] == 0.75
     assert good["intransitivity"]["value"] == 0
 

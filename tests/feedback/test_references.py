@@ -11,6 +11,7 @@ from laurel.data.preferences import Pairs
 from laurel.envs import room_for
 from laurel.envs.base import Room
 from laurel.feedback.references import gold_sides, oracle_sides, references, task_of
+from laurel.params import EnvParams
 from laurel.params.annotation import EmbeddingParams, LanguageModelParams, OpenAIParams
 from tiny_project import Project, changed
 
@@ -37,13 +38,27 @@ def test_gold_is_found_by_what_texts_say(gold: GoldFile) -> None:
 
 
 def a_room(progress: Callable[[str], float | None]) -> Room:
-    room: Any = SimpleNamespace(oracle=progress)
+    room: Any = SimpleNamespace(oracle=progress, events=lambda: ())
     return room
 
 
 def test_the_oracle_goes_by_progress() -> None:
     room = a_room(lambda text: float("door" in text))
     np.testing.assert_array_equal(oracle_sides(PAIRS, TEXTS, room), [0.0, 1.0, 0.5, 0.5])
+
+
+def test_the_oracle_adds_up_over_the_steps_of_a_segment() -> None:
+    room = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    texts = ["You see the goal. (x2)", "You pick up the yellow key. You unlock the yellow door with the key. You turn."]
+    pairs = Pairs(np.array([0]), np.array([1]), "uniform", 0)
+    np.testing.assert_array_equal(oracle_sides(pairs, texts, room), [0.0])
+
+
+def test_the_oracle_sums_over_the_steps_of_a_segment() -> None:
+    room = a_room(lambda text: float("door" in text))
+    segments = [f"{TEXTS[0]} {TEXTS[1]}", f"{TEXTS[1]} (x3)"]
+    pair = Pairs(np.array([0]), np.array([1]), "uniform", 0)
+    assert oracle_sides(pair, segments, room, TEXTS).tolist() == [0.0]
 
 
 def test_who_knows_nothing_is_left_out(gold: GoldFile, tmp_path: Path) -> None:

@@ -63,6 +63,22 @@ def test_random_answers_run_in_circles_in_one_triad_of_four() -> None:
     assert given["ci95"][1] - given["ci95"][0] < 0.05
 
 
+def test_the_interval_covers_what_other_segments_would_give() -> None:
+    """Some segments confuse the annotator: a handful of them more or less changes the share a lot."""
+    rng, found = np.random.default_rng(0), []
+    first, second = np.triu_indices(24, 1)
+    for _ in range(300):
+        confusing = rng.random(24) < 0.6
+        both = confusing[first] & confusing[second]
+        given = intransitivity(first, second, np.where(both, rng.random(len(first)) < 0.5, 1.0), seed=0)
+        assert given is not None
+        found.append((given["value"], *given["ci95"]))
+    values, low, high = np.array(found).T
+    truth = 0.6**3 / 4 + 0.6**2 * 0.4 / 2  # all three confuse, or the outer two of the order
+    assert values.mean() == pytest.approx(truth, abs=0.007)
+    assert 0.9 <= ((low <= truth) & (truth <= high)).mean() <= 0.99
+
+
 def test_an_order_never_does() -> None:
     given = intransitivity(*tournament(30, p_random=0), seed=0)
     assert given is not None

@@ -17,6 +17,8 @@ from typing import Any
 
 from aiohttp import web
 
+Plan = Callable[[dict[str, Any]], tuple[str, list[str], str]]
+"""Of a request: its name, what it meets at its first attempts, and the answer that it gets then."""
 Behaviour = Callable[[web.Request, dict[str, Any]], web.Response | None]
 
 
@@ -48,6 +50,12 @@ def problem(status: int, message: str, headers: dict[str, str] | None = None, **
     return web.json_response({"error": {"message": message, **fields}}, status=status, headers=headers)
 
 
+def written(body: dict[str, Any]) -> tuple[str, list[str], str]:
+    """Read what a request meets from its last message."""
+    name, _, faults = body["messages"][-1]["content"].partition(" ")
+    return name, [fault for fault in faults.split(",") if fault], f"answer {name}"
+
+
 class Bucket:
     """A limit as OpenAI's servers keep it: a bucket of `limit` that fills evenly at `per_second`."""
 
@@ -77,6 +85,9 @@ class ChatServer:
         self.latency = 0.0
         self.behave: Behaviour = lambda request, body: None
         """Answers in the server's place, where it returns something."""
+        self.plan: Plan = written
+        self.answered: Counter[str] = Counter()
+        """How often each request got the answer that was meant for it."""
         self.bucket: Bucket | None = None
         self.times: list[float] = []
         self.statuses: list[tuple[float, int]] = []
@@ -110,12 +121,12 @@ class ChatServer:
         response = self.behave(request, body)
         if response is not None:
             return response
-        name, _, faults = body["messages"][-1]["content"].partition(" ")
-        planned = [fault for fault in faults.split(",") if fault]
+        name, planned, text = self.plan(body)
         self.attempts[name] += 1
         if self.attempts[name] <= len(planned):
             return await self._fault(planned[self.attempts[name] - 1], request)
-        return web.json_response(completion(f"answer {name}"), headers=limits)
+        self.answered[name] += 1
+        return web.json_response(completion(text), headers=limits)
 
     async def _fault(  # noqa: C901 - a list
         self, fault: str, request: web.Request

@@ -103,6 +103,13 @@ def test_tokens_are_never_overspent_and_used_up_nearly(
         assert spent >= limit * 0.99 - max(question, 10) - 100, "there was room for another"
 
 
+def test_what_answers_tell_corrects_how_questions_are_estimated() -> None:
+    """Questions have six times as many tokens as estimated; one alone is drawn before that is known."""
+    budget, answers = spend(PlayedModel(tokens(60, 100), in_flight=1), questions(60), max_tokens=1750)
+    assert budget.spent.tokens == 10 * 160
+    assert len(withheld(answers)) == 50
+
+
 def test_answers_that_are_shorter_than_they_may_be_leave_room_for_more() -> None:
     model = PlayedModel(tokens(10, 10), in_flight=50)
     budget, answers = spend(model, questions(200, longest=1000), max_tokens=2020)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from laurel.errors import DataError
 from laurel.llm import responses
 from laurel.llm.chat import ChatRequest, Identity, Message, Reply, Sampling
-from laurel.llm.responses import Exchange, ResponseStore
+from laurel.llm.responses import Exchange, ResponseStore, Usual
 
 WHO = Identity("model-a", "rev", "http://127.0.0.1:1/v1")
 
@@ -210,6 +210,27 @@ def test_what_was_put_survives_a_kill(tmp_path: Path) -> None:
     writer.kill()
     writer.wait()
     assert set(seen) <= ResponseStore(tmp_path / "responses.db").get(seen).keys()
+
+
+def test_what_answers_to_a_prompt_were_like(store: ResponseStore) -> None:
+    for number, (prompt, tokens, seconds) in enumerate(
+        [("p", 10, 1.0), ("p", 30, 0.0), ("p", None, 3.0), ("q", 99, 9.0)]
+    ):
+        reply = Reply("1", None, 5, tokens, "stop", seconds)
+        store.put(Exchange(str(number), WHO, request(str(number)), reply, "name", prompt))
+    assert store.usual(WHO, "p") == Usual(20.0, 2.0)
+    assert store.usual(WHO, "r") == store.usual(Identity("other"), "p") == Usual(None, None)
+
+
+def test_a_store_can_be_read_without_writing(store: ResponseStore) -> None:
+    with pytest.raises(DataError, match="unable to open"):
+        ResponseStore(store.path.with_name("missing.db"), read_only=True)
+    assert not store.path.with_name("missing.db").exists()
+    store.put(exchange())
+    with ResponseStore(store.path, read_only=True) as reading:
+        assert len(reading) == 1
+        with pytest.raises(DataError, match="readonly"):
+            reading.put(exchange("Who?"))
 
 
 def test_files_that_are_no_store(tmp_path: Path) -> None:

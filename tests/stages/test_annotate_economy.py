@@ -93,7 +93,7 @@ def forecast(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert main(["annotate", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "Nothing was asked, and nothing was written."
-    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[:-1])  # type: ignore[misc]
+    return dict(re.split(r"\s{2,}", line, maxsplit=1) for line in lines[:-1] if "  " in line)  # type: ignore[misc]
 
 
 # ---- what it cost ----
@@ -213,6 +213,23 @@ def test_batches_give_the_labels_that_asking_one_by_one_gives(
     assert manifest["usage"]["cost_usd"] == pytest.approx(2 * PAIRS * 1500 / 1e6 / 2), "at half the price"
 
 
+def test_batches_that_wait_are_told_of(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with batch_api() as api:
+        api.patience = 10**9
+        asking(project, api.url, openai={"mode": "batch"}, budget={"max_minutes": 0.02, "on_limit": "continue"})
+        assert main(["annotate"]) == 2
+        assert "No pair was judged. 0 of 40 pairs were judged: the budget of 0.02 minutes" in capsys.readouterr().err
+        said = forecast(capsys)
+        assert said["sent"] == f"{2 * PAIRS} more are in batches that wait to be fetched"
+        assert said["calls"].startswith("0, ")
+        project.change({"annotate.openai.mode": "live", "annotate.openai.retries": 0})
+        assert "sent" not in forecast(capsys)
+        assert main(["annotate"]) == 2
+        assert f"{2 * PAIRS} questions to teacher are in batches that were sent before." in capsys.readouterr().err
+
+
 # ---- the dry run ----
 
 
@@ -289,6 +306,9 @@ def test_answers_that_are_kept_say_how_long_answers_are(
     assert said["tokens out"].startswith(f"{calls} if like the answers that are kept, ")
     assert "s an answer as before, 32 at once" in said["minutes"]
     assert said["money"].count("$") == 2
+    project.change({"annotate.language_model.prompt": "chain_of_thought"})
+    assert forecast(capsys)["tokens out"].endswith(" at most")
+    assert "like the answers" not in forecast(capsys)["tokens out"], "another prompt has other answers"
 
 
 def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,7 +332,10 @@ def test_annotators_that_ask_nobody(project: Project, capsys: pytest.CaptureFixt
     project.change({"annotate.annotator": annotator})
     assert main(["annotate", "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said == (f"{PAIRS} pairs. The annotator {annotator} works in this process: no calls, no tokens, no cost.\n")
+    assert said == (
+        f"{PAIRS} pairs. The annotator {annotator} works in this process: no calls, no tokens, no cost.\n\n"
+        "Nothing was asked, and nothing was written.\n"
+    )
     assert not project.output("annotate").exists()
 
 
@@ -342,3 +365,23 @@ def test_a_model_in_this_process(
     said = forecast(capsys)
     assert said["answered"].startswith("0 of them")
     assert "estimated" in said["tokens in"]
+
+
+def test_an_ensemble_has_an_estimate_for_each_member(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asking(project, "http://127.0.0.1:9/v1")
+    members = [{"annotator": "embedding"}, {"annotator": "openai"}]
+    other = {"annotator": "openai", "openai": {"model": "other"}}
+    project.change({"annotate.annotator": "ensemble", "annotate.ensemble": {"members": [*members, other]}})
+    assert main(["annotate", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert [said.count(f"member {number} of 3\n") for number in (1, 2, 3)] == [1, 1, 1]
+    assert said.count(f"{2 * PAIRS} distinct") == 2
+    assert re.findall(r"annotator +(\w+) ", said) == ["embedding", "teacher", "other"]
+
+
+def test_pairs_that_depend_on_labels_are_said_to_be_stand_ins(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, "http://127.0.0.1:9/v1", sampler="ranking")
+    assert main(["annotate", "--dry-run"]) == 0
+    assert "The sampler ranking goes by the labels" in capsys.readouterr().out

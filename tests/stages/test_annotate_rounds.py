@@ -99,5 +99,5 @@ def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Proje
     assert "annotate.s" not in estimate_annotate.run(project.params, captions)
     project.change({"annotate.sampler": "information", "annotate.stop": {"rule": "rank"}})
     said = estimate_annotate.run(project.params, captions)
-    assert "Which pairs annotate.sampler: information chooses is seen as labels come" in said
-    assert "annotate.stop.rule: rank may end the asking earlier." in said
+    assert "The sampler information goes by the labels" in said
+    assert "annotate.stop may leave some unasked" in said

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import doctest
+import importlib
 from typing import Any
 
 import gymnasium as gym
@@ -79,3 +81,10 @@ def test_it_is_drawn() -> None:
 def test_maps_that_are_none(options: dict[str, Any], message: str) -> None:
     with pytest.raises(EnvError, match=message):
         GridWorld(**options)
+
+
+@pytest.mark.parametrize("module", ["armed_bandit", "grid_world"])
+def test_examples_in_docstrings_are_true(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"laurel.worlds.{module}"))
+    assert found.attempted
+    assert not found.failed

@@ -45,7 +45,8 @@ def test_the_limit_truncates_each_episode_by_its_own_steps() -> None:
     envs.reset(seed=0)
     length, ended, lengths = np.zeros(500), np.zeros(500, dtype=np.bool_), []
     for _ in range(60):
-        _, _, terminated, truncated, _ = envs.step(np.zeros(500, dtype=np.int64))
+        _, reward, terminated, truncated, _ = envs.step(np.zeros(500, dtype=np.int64))
+        np.testing.assert_array_equal(reward, ~ended)
         length = np.where(ended, 0, length + 1)
         assert not (terminated & truncated).any()
         assert (length[truncated] == 3).all()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,9 @@ from laurel.data.preferences import (
 GROUP_ROWS = 65_536
 """Rows of a row group."""
 AT_ONCE = 4096
-"""Judgements that are kept as objects before they become rows."""
+"""Labels that are collected before they become rows."""
+
+_Columns = dict[str, list[Any]]
 
 
 class Answer(Protocol):
@@ -89,32 +91,59 @@ class LabelWriter:
         """How many pairs have each status, those that none has included; complete once the writer is closed."""
         self._files = _Files(path)
         self._sampler, self._seed, self._annotator = sampler, seed, annotator
-        self._first: list[int] = []
-        self._second: list[int] = []
-        self._judgements: list[Judged] = []
+        self._pairs: _Columns = {name: [] for name in ("first", "second")}
+        self._labels: _Columns = {name: [] for name in ("p_first", "status", "votes", "swap_consistent")}
+        self._answers: _Columns = {name: [] for name in ANSWERS_SCHEMA.names}
+        self._members: _Columns = {name: [] for name in MEMBERS_SCHEMA.names}
 
     def add(self, first: int, second: int, judgement: Judged) -> None:
         """Write what was said about the next pair."""
-        self._first.append(first)
-        self._second.append(second)
-        self._judgements.append(judgement)
-        if len(self._judgements) == AT_ONCE:
+        pairs, labels = self._pairs, self._labels
+        number = len(pairs["first"])
+        pairs["first"].append(first)
+        pairs["second"].append(second)
+        labels["p_first"].append(np.nan if judgement.p_first is None else judgement.p_first)
+        labels["status"].append(judgement.status)
+        labels["votes"].append(judgement.votes)
+        labels["swap_consistent"].append(-1 if judgement.swap_consistent is None else int(judgement.swap_consistent))
+        answers = self._answers
+        for said in judgement.answers:
+            answers["pair"].append(number)
+            answers["swapped"].append(said.swapped)
+            answers["vote"].append(said.vote)
+            answers["verdict"].append(said.verdict)
+            answers["p_first"].append(said.p_first)
+            answers["response"].append(said.key)
+            answers["annotator"].append(said.annotator or self._annotator)
+        for name, vote in judgement.members:
+            members = self._members
+            members["pair"].append(number)
+            members["annotator"].append(name)
+            members["p_first"].append(vote.p_first)
+            members["status"].append(vote.status)
+            members["votes"].append(vote.votes)
+            members["swap_consistent"].append(vote.swap_consistent)
+        if number + 1 == AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
-        pairs = Pairs(
-            np.array(self._first, dtype=np.int64), np.array(self._second, dtype=np.int64), self._sampler, self._seed
+        first, second = (np.array(numbers, dtype=np.int64) for numbers in self._pairs.values())
+        preferences = Preferences(
+            p_first=np.array(self._labels["p_first"], dtype=np.float64),
+            status=np.array(self._labels["status"], dtype=np.str_),
+            votes=np.array(self._labels["votes"], dtype=np.int32),
+            swap_consistent=np.array(self._labels["swap_consistent"], dtype=np.int8),
+            annotator=self._annotator,
         )
-        preferences = Preferences.of(self._judgements, self._annotator)
         for status, count in preferences.status_counts().items():
             self.statuses[status] += count
-        self._files.write(
-            _pairs_table(pairs),
-            _preferences_table(preferences),
-            _answers_table([judgement.answers for judgement in self._judgements], self._annotator),
-            _members_table([judgement.members for judgement in self._judgements]),
-        )
-        self._first, self._second, self._judgements = [], [], []
+        answers = pa.table(self._answers, schema=ANSWERS_SCHEMA) if self._answers["pair"] else None
+        members = pa.table(self._members, schema=MEMBERS_SCHEMA) if self._members["pair"] else None
+        pairs = Pairs(first, second, self._sampler, self._seed)
+        self._files.write(_pairs_table(pairs), _preferences_table(preferences), answers, members)
+        for columns in (self._pairs, self._labels, self._answers, self._members):
+            for column in columns.values():
+                column.clear()
 
     def __enter__(self) -> LabelWriter:
         return self
@@ -206,39 +235,6 @@ def _preferences_table(preferences: Preferences) -> pa.Table:
         "annotator": _repeated(preferences.annotator, len(preferences)),
     }
     return pa.table(columns, schema=PREFERENCES_SCHEMA)
-
-
-def _answers_table(answers: Sequence[Sequence[Answer]], annotator: str) -> pa.Table | None:
-    """Return the single answers about each pair; None where there are none. `annotator` gave those of no other."""
-    rows = [(pair, one) for pair, said in enumerate(answers) for one in said]
-    if not rows:
-        return None
-    columns = {
-        "pair": pa.array([pair for pair, _ in rows], pa.int32()),
-        "swapped": [one.swapped for _, one in rows],
-        "vote": pa.array([one.vote for _, one in rows], pa.int32()),
-        "verdict": [one.verdict for _, one in rows],
-        "p_first": pa.array([one.p_first for _, one in rows], pa.float64()),
-        "response": [one.key for _, one in rows],
-        "annotator": [one.annotator or annotator for _, one in rows],
-    }
-    return pa.table(columns, schema=ANSWERS_SCHEMA)
-
-
-def _members_table(votes: Sequence[Sequence[tuple[str, Judged]]]) -> pa.Table | None:
-    """Return what each member of an ensemble said about each pair; None where there are none."""
-    rows = [(pair, name, vote) for pair, said in enumerate(votes) for name, vote in said]
-    if not rows:
-        return None
-    columns = {
-        "pair": pa.array([pair for pair, _, _ in rows], pa.int32()),
-        "annotator": [name for _, name, _ in rows],
-        "p_first": pa.array([vote.p_first for _, _, vote in rows], pa.float64()),
-        "status": [vote.status for _, _, vote in rows],
-        "votes": pa.array([vote.votes for _, _, vote in rows], pa.int32()),
-        "swap_consistent": pa.array([vote.swap_consistent for _, _, vote in rows], pa.bool_()),
-    }
-    return pa.table(columns, schema=MEMBERS_SCHEMA)
 
 
 def _repeated(text: str, times: int) -> pa.Array:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from laurel.data.directory import read_manifest
 from laurel.data.parquet import opened, read_table, readable
-from laurel.data.preferences import STAGE, STATUSES
+from laurel.data.preferences import STAGE, STATUSES, Preferences
 from laurel.errors import DataError
 
 MEMBERS = "members.parquet"
@@ -97,3 +98,33 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
 def _members(batch: pa.RecordBatch) -> int:
     """Return how many rows the first pair has."""
     return int((batch["pair"].to_numpy() == batch["pair"][0].as_py()).sum())
+
+
+def read_votes(path: Path, n: int) -> dict[str, Preferences]:
+    """Read what each member said about all of n pairs, also of a directory that is still being written.
+
+    Returns:
+        Member -> its labels, in the members' order; a pair that it was not asked about is a tie of no votes. Empty
+        where the annotator is no ensemble.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file = path / MEMBERS
+    if not file.exists():
+        return {}
+    table = read_table(file, MEMBERS_SCHEMA, STAGE)
+    names = table["annotator"].unique().to_pylist()
+    found = {}
+    for name in names:
+        rows = table.filter(pc.equal(table["annotator"], name))
+        pair = rows["pair"].to_numpy()
+        p_first, votes = np.full(n, 0.5), np.zeros(n, dtype=np.int32)
+        status = np.full(n, "tie", dtype=f"<U{max(map(len, STATUSES))}")
+        consistent = np.full(n, -1, dtype=np.int8)
+        p_first[pair] = rows["p_first"].fill_null(np.nan).to_numpy()
+        status[pair] = rows["status"].to_pylist()
+        votes[pair] = rows["votes"].to_numpy()
+        consistent[pair] = rows["swap_consistent"].cast(pa.int8()).fill_null(-1).to_numpy()
+        found[name] = Preferences(p_first, status, votes, consistent, name)
+    return found

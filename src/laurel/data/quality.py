@@ -26,8 +26,8 @@ MEASURES = {
 
 REFERENCES = {
     "gold": "a person",
-    "gold_uncertain": "a person, on pairs picked in doubt",
-    "oracle": "the environment's own progress",
+    "gold_uncertain": "a person, where in doubt",
+    "oracle": "the environment's progress",
 }
 """What labels are compared with -> who that is."""
 

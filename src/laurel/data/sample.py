@@ -94,7 +94,7 @@ def write_sample(
                 "swapped": answer["swapped"],
                 "vote": answer["vote"],
                 "verdict": answer["verdict"],
-                "annotator": answer.get("annotator"),
+                "annotator": answer["annotator"],
                 "answer": _cut(replies[answer["response"]]) if answer["response"] in replies else None,
             }
             for answer in answers.get(number, ())

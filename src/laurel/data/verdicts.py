@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from laurel.data.parquet import read_table
+from laurel.data.parquet import opened, readable
 from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
 from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
@@ -22,6 +23,7 @@ from laurel.errors import DataError
 VERDICTS = ("first", "second", "tie", "abstain", "unread", "failed")
 """Of the pair as it is, not as it was shown; unread could not be read, failed never came."""
 FIRST, SECOND, TIE, ABSTAIN, UNREAD, FAILED = range(len(VERDICTS))
+_NONE = pa.array([], pa.dictionary(pa.int32(), pa.string()))
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Verdicts:
     """(N,) place in VERDICTS."""
     p_first: npt.NDArray[np.float64]
     """(N,) NaN where there is no label."""
-    by: IntArray
+    by: npt.NDArray[np.integer[Any]]
     """(N,) who answered, a place in `names`."""
     names: tuple[str, ...] = ("",)
 
@@ -65,17 +67,23 @@ def read_verdicts(path: Path) -> Verdicts | None:
     file = path / ANSWERS
     if not file.exists():
         return None
-    names = ("pair", "swapped", "verdict", "p_first", "annotator")
-    table = read_table(file, pa.schema([ANSWERS_SCHEMA.field(name) for name in names]), STAGE)
-    verdict = pc.index_in(table["verdict"], value_set=pa.array(VERDICTS))
-    if verdict.null_count:
+    with (
+        opened(file, ANSWERS_SCHEMA, STAGE),
+        readable(file, STAGE),
+    ):  # texts as numbers: a name for each answer is large
+        texts = ["verdict", "annotator"]
+        columns = ["pair", "swapped", "p_first", *texts]
+        table = pq.read_table(file, columns=columns, read_dictionary=texts, page_checksum_verification=True)
+    table = table.unify_dictionaries().combine_chunks()
+    said, who = (table[name].chunk(0) if len(table) else _NONE for name in texts)
+    places = pc.index_in(said.dictionary, value_set=pa.array(VERDICTS, said.dictionary.type))
+    if places.null_count:
         raise DataError(f"{file}: a verdict is none of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
-    coded = table["annotator"].combine_chunks().dictionary_encode()
     return Verdicts(
         pair=table["pair"].to_numpy().astype(np.int64),
         swapped=table["swapped"].to_numpy(),
-        verdict=verdict.to_numpy(),
+        verdict=places.to_numpy()[said.indices.to_numpy()],
         p_first=table["p_first"].fill_null(np.nan).to_numpy(),
-        by=coded.indices.to_numpy().astype(np.int64),
-        names=tuple(map(str, coded.dictionary.to_pylist())),
+        by=who.indices.to_numpy(),
+        names=tuple(map(str, who.dictionary.to_pylist())),
     )

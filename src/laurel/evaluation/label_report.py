@@ -66,6 +66,7 @@ def members(annotation: Mapping[str, Any]) -> Members | None:
 
 def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
     """Lay out a sample of pairs, as `laurel.data.sample.read_sample` gives it."""
+    several = len({answer["annotator"] for pair in sample for answer in pair["answers"]}) > 1
     return [
         Example(
             first=pair["first"],
@@ -73,23 +74,26 @@ def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
             status=pair["status"],
             label=label_in_words(pair["status"], pair["p_first"]),
             inconsistent=pair["swap_consistent"] is False,
-            answers=tuple(_answer(answer) for answer in pair["answers"]),
+            answers=tuple(_answer(answer, several) for answer in pair["answers"]),
         )
         for pair in sample
     ]
 
 
-def _answer(answer: Mapping[str, Any]) -> Answer:
+def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
     order = "2 shown first" if answer["swapped"] else "1 shown first"
-    who = f"{answer['annotator']}, " if answer["annotator"] else ""
+    who = f"{answer['annotator']}, " if several else ""
     vote = f", vote {answer['vote'] + 1}" if answer["vote"] else ""
     verdict = {"first": "1", "second": "2", "tie": "neither"}.get(answer["verdict"], answer["verdict"])
     return Answer(f"{who}{order}{vote}", verdict, answer["answer"])
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return who knows better -> how often labels are right by how sure they are, where labels say."""
-    known = {name: annotation[name] for name in REFERENCES if name in annotation}
+    """Return who knows better -> how often labels are right by how sure they are, where labels say.
+
+    What is known of pairs that were picked in doubt is left out: they are not like the others.
+    """
+    known = {name: annotation[name] for name in ("gold", "oracle") if name in annotation}
     return {name: found["calibration"] for name, found in known.items() if "calibration" in found}
 
 
@@ -100,14 +104,15 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
         references: who knows better -> bins, each with `p`, how sure labels are on average, the share `observed` that
             is right, its `ci95`, and `pairs`.
     """
-    looks = {"gold": (POSITIVE, "o"), "gold_uncertain": ("#4BA3D3", "s"), "oracle": ("#C0609A", "D")}
+    looks = {"gold": (POSITIVE, "o"), "oracle": ("#C0609A", "D")}
     with drawing(4.6, 3.9) as figure:
         axes = figure.subplots()
         axes.plot([0.5, 1], [0.5, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
         most = max(entry["pairs"] for bins in references.values() for entry in bins)
-        for name, bins in references.items():
+        for place, (name, bins) in enumerate(references.items()):
             color, marker = looks[name]
-            p = [entry["p"] for entry in bins]
+            aside = 0.007 * (place - (len(references) - 1) / 2)  # lest one hide the other
+            p = [entry["p"] + aside for entry in bins]
             observed = [entry["observed"] for entry in bins]
             low, high = zip(*(entry["ci95"] for entry in bins), strict=True)
             axes.vlines(p, low, high, color=color, lw=1.3, alpha=0.55, zorder=3)

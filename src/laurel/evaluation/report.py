@@ -122,8 +122,8 @@ def render(content: ReportContent) -> str:
         warning=_rank_warning(content.rank),
         rank_arms=in_order(content.rank["arms"]) if content.rank else [],
         status=_status(content.annotation),
-        simulated=_is_scripted(content.annotation),
-        annotation=_flat(content.annotation, leave_out=(*STATUSES, *KEYS)),
+        simulated=_is_simulated(content),
+        annotation=_flat(_with_unknowns(content.annotation), leave_out=(*STATUSES, *KEYS)),
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
         examples=examples(content.sample),
@@ -165,8 +165,10 @@ def _own_notes(content: ReportContent) -> list[str]:
     return notes
 
 
-def _is_scripted(annotation: Mapping[str, Any] | None) -> bool:
-    return annotation is not None and str(annotation.get("annotator", "")).startswith("scripted")
+def _is_simulated(content: ReportContent) -> bool:
+    """Tell whether a simulated teacher judged, alone or among others, whom only a note names."""
+    scripted = content.annotation is not None and str(content.annotation.get("annotator", "")).startswith("scripted")
+    return scripted or any(note.startswith("The labels are simulated") for note in content.notes)
 
 
 def _rank_warning(rank: Mapping[str, Any] | None) -> str:
@@ -208,6 +210,14 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
         "highest": rows[:upper],
         "lowest": rows[max(upper, len(rows) - SHOWN) :],
     }
+
+
+def _with_unknowns(annotation: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Say of a cost that nobody knows that it is unknown: it is not nothing."""
+    if annotation is None or "usage" not in annotation:
+        return annotation
+    usage = {key: "unknown" if amount is None else amount for key, amount in annotation["usage"].items()}
+    return {**annotation, "usage": usage}
 
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:

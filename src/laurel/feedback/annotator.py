@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from laurel.envs.base import Room
 from laurel.errors import AnnotationError
@@ -26,16 +25,14 @@ Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed", "unasked"
 """unasked: there was no budget for it; such a question is left out of what is written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """Two texts to choose between."""
 
     first: str
     second: str
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What came of asking once."""
 
     swapped: bool
@@ -53,8 +50,7 @@ class Said:
     """Who said it, where several were asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What an annotator said about a question."""
 
     status: Status
@@ -249,9 +245,19 @@ def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) ->
             from laurel.llm.openai_batch import OpenAIBatch
 
             return OpenAIBatch(params.openai, store, budget.seconds_left)
+        from laurel.console import tell
+        from laurel.llm.batch_ledger import BatchLedger
         from laurel.llm.openai_chat import OpenAIChat
 
-        return OpenAIChat(params.openai)
+        model = OpenAIChat(params.openai)
+        ledger = BatchLedger(store.path)
+        if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
+            tell(
+                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. Those of them "
+                "that are asked now are paid twice; annotate.openai.mode: batch fetches them."
+            )
+        ledger.close()
+        return model
     from laurel.llm.local_chat import load_local
 
     return load_local(params.huggingface)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO
@@ -87,7 +87,8 @@ class EnsembleAnnotator:
         if self._in_turn:
             yield from self._one_after_another(questions)
             return
-        for block in _blocks(questions):
+        most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
+        for block in _blocks(questions, most):
             votes = [list(self._held[number].annotate(block)) for number in range(len(self._members))]
             for said in zip(*votes, strict=True):
                 yield self._together(said)
@@ -108,7 +109,7 @@ class EnsembleAnnotator:
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
         for judgement in annotator.annotate(Question(*json.loads(line)) for line in asked):
-            file.write(json.dumps(asdict(judgement)) + "\n")
+            file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
             del annotator
@@ -119,7 +120,7 @@ class EnsembleAnnotator:
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
         """Weigh the votes. One that is no label counts for nothing, not for a half."""
         answers = tuple(
-            replace(one, annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
+            one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
         )
         members = tuple(zip(self.names, votes, strict=True))
         labels = [(m.weight, v.p_first) for m, v in zip(self._members, votes, strict=True) if v.p_first is not None]
@@ -142,15 +143,15 @@ class EnsembleAnnotator:
         )
 
 
-def _blocks(questions: Iterable[Question]) -> Iterator[list[Question]]:
+def _blocks(questions: Iterable[Question], most: int = BLOCK) -> Iterator[list[Question]]:
     stream = iter(questions)
-    while block := list(islice(stream, BLOCK)):
+    while block := list(islice(stream, most)):
         yield block
 
 
 def _judgement(line: str) -> Judgement:
-    content = json.loads(line)
-    return Judgement(**{**content, "answers": tuple(Said(**one) for one in content["answers"]), "members": ()})
+    status, p_first, votes, swap_consistent, answers, _ = json.loads(line)
+    return Judgement(status, p_first, votes, swap_consistent, tuple(Said(*one) for one in answers))
 
 
 def _free_memory() -> None:

@@ -5,17 +5,19 @@ Knows the answers that are kept; of those to come it knows no more than how long
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laurel.envs.base import Room
 from laurel.feedback.annotator import Question, choices_of, sampling_of
+from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import Prompt, load_prompt
-from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.llm.batch_ledger import BatchLedger
+from laurel.llm.chat import ChatRequest, Identity
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words, price_of
-from laurel.llm.responses import ResponseStore
+from laurel.llm.responses import ResponseStore, Usual
 from laurel.params.annotation import AnnotateParams, HuggingFaceParams
 
 SAMPLE = 1000
@@ -36,6 +38,8 @@ class Estimate:
     """Questions, each order and each vote counted, each once."""
     answered: int
     """Of these: answers are kept."""
+    sent: int
+    """Of the others: in batches that were sent before."""
     input_tokens: float
     """Of the questions that are to be asked."""
     counted_by: str
@@ -56,7 +60,7 @@ class Estimate:
     @property
     def calls(self) -> int:
         """Return how many requests there would be, follow-ups left out."""
-        return self.distinct - self.answered
+        return self.distinct - self.answered - self.sent
 
     def costs(self, price: Price | None) -> str:
         """Say what it costs at a price, usually and at most."""
@@ -86,9 +90,10 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     prompt = load_prompt(params.language_model.prompt)
     choices = choices_of(params, prompt)
     identity, here = _identity(params)
-    requests = {request.digest(identity): request for request in _requests(params, prompt, choices, room, different)}
-    stored = _stored(params.language_model.responses, list(requests)) if here else {}
-    to_ask = [request for key, request in requests.items() if key not in stored]
+    requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
+    stored, usual = _stored(params.language_model.responses, identity if here else None, prompt, list(requests))
+    sent = _sent(params, [key for key in requests if key not in stored])
+    to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
     sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
     tokens, counted_by = _input_tokens(params, sample)
     if len(sample) < len(to_ask):
@@ -96,19 +101,19 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     input_tokens = tokens * len(to_ask) / max(len(sample), 1)
     scored = params.annotator == "huggingface" and bool(choices)  # nothing is written
     most_output = 0 if scored else sum(map(longest_answer, to_ask))
-    told = [reply.output_tokens for reply in stored.values() if reply.output_tokens is not None]
-    usual_output = 0.0 if scored else sum(told) / len(told) * len(to_ask) if told else None
-    minutes, minutes_by = _minutes(params, len(to_ask), input_tokens + most_output, list(stored.values()))
+    usual_output = None if usual.output_tokens is None else usual.output_tokens * len(to_ask)
+    minutes, minutes_by = _minutes(params, len(to_ask), input_tokens + most_output, usual.seconds)
     return Estimate(
         annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
         pairs=len(questions),
         identical=len(questions) - len(different),
         distinct=len(requests),
         answered=len(stored),
+        sent=len(sent),
         input_tokens=input_tokens,
         counted_by=counted_by,
         most_output=most_output,
-        usual_output=usual_output,
+        usual_output=0.0 if scored else usual_output,
         price=price_of(identity, params.budget.prices),
         minutes=minutes,
         minutes_by=minutes_by,
@@ -129,25 +134,46 @@ def _identity(params: AnnotateParams) -> tuple[Identity, bool]:
     return here or Identity(params.huggingface.model), here is not None
 
 
-def _stored(path: Path, keys: Sequence[str]) -> dict[str, Reply]:
-    """Return the answers that are kept, by key."""
-    if not path.exists():
-        return {}
+def _stored(
+    path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]
+) -> tuple[Collection[str], Usual]:
+    """Return which questions are answered, and what answers to this model in this prompt were like."""
+    if identity is None or not path.exists():
+        return (), Usual(None, None)
     with ResponseStore(path, read_only=True) as store:
-        return store.get(keys)
+        return store.get(keys).keys(), store.usual(identity, prompt.digest)
+
+
+def _sent(params: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
+    """Return which questions are in batches that were sent before, for who will fetch them."""
+    path, server = params.language_model.responses, params.openai
+    if params.annotator != "openai" or server is None or server.mode != "batch" or not path.exists():
+        return {}
+    ledger = BatchLedger(path, read_only=True)
+    try:
+        return ledger.find(keys)
+    finally:
+        ledger.close()
 
 
 def _requests(
-    params: AnnotateParams, prompt: Prompt, choices: tuple[str, ...], room: Room, questions: Sequence[Question]
+    params: AnnotateParams,
+    identity: Identity,
+    prompt: Prompt,
+    choices: tuple[str, ...],
+    room: Room,
+    questions: Sequence[Question],
 ) -> Iterator[ChatRequest]:
     """Yield all requests of a run, follow-ups left out."""
     asking, sampling = params.language_model, sampling_of(params)
+    keys = QuestionKeys(identity, prompt, room, asking.goal, sampling, choices)
     for question in questions:
         for swapped in (False, True) if asking.both_orders else (False,):
             texts = (question.second, question.first) if swapped else (question.first, question.second)
             messages = prompt.messages(*texts, room, asking.goal)
             for vote in range(asking.votes):
-                yield ChatRequest(messages, replace(sampling, seed=vote or None), choices, prompt.schema)
+                drawn = replace(sampling, seed=vote or None)
+                yield ChatRequest(messages, drawn, choices, prompt.schema, keys.of(*texts, vote))
 
 
 def _input_tokens(params: AnnotateParams, requests: Sequence[ChatRequest]) -> tuple[float, str]:
@@ -179,7 +205,7 @@ def _by_tokenizer(params: HuggingFaceParams, requests: Sequence[ChatRequest]) ->
     return total
 
 
-def _minutes(params: AnnotateParams, calls: int, tokens: float, replies: Sequence[Reply]) -> tuple[float | None, str]:
+def _minutes(params: AnnotateParams, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:
     """Return how long asking one by one takes, and what sets the pace."""
     paces: dict[str, float] = {}
     at_once = 1
@@ -189,11 +215,9 @@ def _minutes(params: AnnotateParams, calls: int, tokens: float, replies: Sequenc
             paces["requests_per_minute"] = calls / params.openai.requests_per_minute
         if params.openai.tokens_per_minute:
             paces["tokens_per_minute"] = tokens / params.openai.tokens_per_minute
-    timed = [reply.seconds for reply in replies if reply.seconds > 0]
-    if timed:
-        mean = sum(timed) / len(timed)
-        pace = f"{mean:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
-        paces[pace] = calls * mean / at_once / 60
+    if seconds is not None:
+        pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
+        paces[pace] = calls * seconds / at_once / 60
     if not calls:
         return 0.0, "nothing is to be asked"
     if not paces:
@@ -215,6 +239,7 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
         ("pairs", f"{found.pairs:,}{same}"),
         ("questions", f"{found.distinct:,} distinct ({ways})"),
         ("answered", f"{found.answered:,} of them, in {asking.responses}"),
+        *([("sent", f"{found.sent:,} more are in batches that wait to be fetched")] if found.sent else []),
         ("calls", f"{found.calls:,}, and one more for each answer that cannot be read"),
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
         ("tokens out", f"{usual}{found.most_output:,} at most"),
@@ -226,7 +251,7 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
         lines += [("in batches", f"{found.costs(batch)}; up to {BATCH_MINUTES:,} minutes for each round of batches")]
     lines += [("budget", said) for said in _budget(found, params)]
     width = max(len(name) for name, _ in lines) + 2
-    return "".join(f"{name:<{width}}{said}\n" for name, said in lines) + "Nothing was asked, and nothing was written.\n"
+    return "".join(f"{name:<{width}}{said}\n" for name, said in lines)
 
 
 def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:
@@ -247,4 +272,5 @@ def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:
     )
     for name, limit, most in taken:
         if limit is not None:
-            yield f"{name} {limit:,}: {f'may be reached, and then: {budget.on_limit}' if most > limit else 'suffices'}"
+            shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
+            yield f"{name} {shown}: {f'may be reached, and then: {budget.on_limit}' if most > limit else 'suffices'}"

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
+from itertools import count, islice
 from math import exp
 from time import sleep
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
 from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
 
 BLOCK = 4096
 """Questions that are worked on together; memory does not grow with their number."""
+LOOK_UP = 512
+"""Questions that are looked up in the store at a time."""
 LOOK_AHEAD = 128
-"""Requests that are looked up in the store at a time."""
+"""Requests that are claimed at a time, so that several processes share a block."""
+REMEMBERED = 1024
+"""Answers whose meaning is remembered, for models repeat themselves."""
 POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
 P_FIRST: dict[Answer, float | None] = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}
@@ -38,17 +44,21 @@ TURNED: dict[Answer, Answer] = {"first": "second", "second": "first", "tie": "ti
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Ask:
-    """One request, and which question it belongs to."""
+    """A request that the store has no answer to, and which question it belongs to."""
 
     question: int
     swapped: bool
     vote: int
-    request: ChatRequest
     key: str
-    again: bool = False
-    """True for the follow-up to an answer that could not be read."""
+    texts: tuple[str, str]
+    unread: str | None = None
+    """Of a follow-up: the answer that could not be read."""
+
+    def after(self, unread: str, keys: QuestionKeys) -> _Ask:
+        """Return the follow-up: asking once more, in the same conversation."""
+        return replace(self, key=keys.follow_up(self.key, unread), unread=unread)
 
 
 @dataclass
@@ -73,7 +83,11 @@ class _Pending:
     """A question whose answers come in."""
 
     missing: int
-    said: list[Said] = field(default_factory=list)
+    said: list[Said]
+
+    def add(self, said: Said) -> None:
+        self.said.append(said)
+        self.missing -= 1
 
 
 class LanguageModelAnnotator:
@@ -113,8 +127,13 @@ class LanguageModelAnnotator:
         self._store = store
         self._params = params
         self._choices = choices
+        self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
+        self._parse = lru_cache(REMEMBERED)(partial(parse_answer, answer_format=prompt.answer))
+        orders = (False, True) if params.both_orders else (False,)
+        self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
         self._price = price
-        self._at_once: int = getattr(model, "at_once", 0)
+        self.at_once: int = getattr(model, "at_once", 0)
+        self._block = max(BLOCK, self.at_once)
 
     @property
     def usage(self) -> dict[str, float | None]:
@@ -131,50 +150,70 @@ class LanguageModelAnnotator:
             RefusedError: the model cannot be asked; all answers that came are kept.
         """
         stream = iter(questions)
-        while block := list(islice(stream, max(BLOCK, self._at_once))):
-            yield from self._block(block)
+        while some := list(islice(stream, min(LOOK_UP, self._block))):
+            pending: list[_Pending] = []
+            asks = self._recall(some, pending)
+            while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
+                asks += self._recall(some, pending)
+            yield from self._settle(pending, asks)
 
-    def _block(self, questions: Sequence[Question]) -> Iterator[Judgement]:
-        orders = (False, True) if self._params.both_orders else (False,)
-        pending = [_Pending(len(orders) * self._params.votes) for _ in questions]
-        asks: Iterable[_Ask] = (
-            self._ask(number, question, swapped, vote)
-            for number, question in enumerate(questions)
-            for swapped in orders
-            for vote in range(self._params.votes)
-        )
-        done = 0
-        while True:
-            unread: list[_Ask] = []
-            for ask, answer in self._answers(asks):
-                said = self._read(ask, answer)
-                if said.verdict == UNREAD and not ask.again:
-                    assert isinstance(answer, Reply)
-                    unread.append(self._follow_up(ask, answer))
+    def _recall(self, questions: Sequence[Question], pending: list[_Pending]) -> list[_Ask]:
+        """Add questions to those that are pending, with the answers that the store has; return what is to be asked."""
+        key_of = self._keys.of
+        keys = [
+            key_of(second, first, vote) if swapped else key_of(first, second, vote)
+            for first, second in questions
+            for swapped, vote in self._ways
+        ]
+        stored = self._store.get(keys)
+        asks = []
+        each_key = iter(keys)
+        for number, (first, second) in enumerate(questions, len(pending)):
+            said: list[Said] = []
+            for (swapped, vote), key in zip(self._ways, each_key, strict=False):
+                reply = stored.get(key)
+                if reply is None:
+                    asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
-                here = pending[ask.question]
-                here.said.append(said)
-                here.missing -= 1
-                while done < len(pending) and not pending[done].missing:
-                    yield self._judgement(pending[done].said)
-                    done += 1
-            if not unread:
-                return
-            asks = unread
+                self._usage.cached += 1
+                said.append(self._read(swapped, vote, key, reply))
+                if said[-1].verdict == UNREAD:
+                    said.pop()
+                    asks.append(_Ask(number, swapped, vote, key, (first, second)).after(reply.text, self._keys))
+            pending.append(_Pending(len(self._ways) - len(said), said))
+        return asks
 
-    def _ask(self, number: int, question: Question, swapped: bool, vote: int) -> _Ask:
-        texts = (question.second, question.first) if swapped else (question.first, question.second)
-        messages = self._prompt.messages(*texts, self._room, self._params.goal)
-        drawn = Sampling(self._sampling.temperature, self._sampling.top_p, self._sampling.max_tokens, vote or None)
-        request = ChatRequest(messages, drawn, self._choices, self._prompt.schema)
-        return _Ask(number, swapped, vote, request, request.digest(self._model.identity))
+    def _settle(self, pending: Sequence[_Pending], asks: list[_Ask]) -> Iterator[Judgement]:
+        """Ask what is to be asked, and yield the judgements on all that is pending, in order."""
+        done = 0
 
-    def _follow_up(self, ask: _Ask, reply: Reply) -> _Ask:
-        """Ask once more, in the same conversation."""
-        before = ask.request
-        messages = self._prompt.follow_up(before.messages, reply.text)
-        request = ChatRequest(messages, before.sampling, before.choices, before.schema)
-        return _Ask(ask.question, ask.swapped, ask.vote, request, request.digest(self._model.identity), again=True)
+        def settled() -> Iterator[Judgement]:
+            nonlocal done
+            while done < len(pending) and not pending[done].missing:
+                done += 1
+                yield self._judgement(pending[done - 1].said)
+
+        yield from settled()
+        while asks:
+            follow_ups: list[_Ask] = []
+            for ask, answer in self._answers(asks):
+                said = self._read(ask.swapped, ask.vote, ask.key, answer)
+                if said.verdict == UNREAD and ask.unread is None:
+                    assert isinstance(answer, Reply)
+                    follow_ups.append(ask.after(answer.text, self._keys))
+                    continue
+                pending[ask.question].add(said)
+                yield from settled()
+            asks = follow_ups
+
+    def _request(self, ask: _Ask) -> ChatRequest:
+        """Put a question in words."""
+        shown = ask.texts[::-1] if ask.swapped else ask.texts
+        messages = self._prompt.messages(*shown, self._room, self._params.goal)
+        if ask.unread is not None:
+            messages = self._prompt.follow_up(messages, ask.unread)
+        drawn = replace(self._sampling, seed=ask.vote or None)
+        return ChatRequest(messages, drawn, self._choices, self._prompt.schema, ask.key)
 
     def _answers(self, asks: Iterable[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure]]:
         """Yield the answer to each request as it comes: from the store, from the model, or from another process."""
@@ -182,16 +221,16 @@ class LanguageModelAnnotator:
         waiting: dict[str, list[_Ask]] = {}
         ready: deque[tuple[_Ask, Reply | Failure]] = deque()
         elsewhere: list[_Ask] = []
-        sent: dict[int, _Ask] = {}
+        sent: dict[int, tuple[_Ask, ChatRequest]] = {}
         some = list(islice(stream, LOOK_AHEAD))
 
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
             nonlocal some
-            while some and len(ready) < max(BLOCK, self._at_once):
-                keys = list(dict.fromkeys(ask.key for ask in some))
-                stored = self._store.get(keys)
-                mine = self._store.claim([key for key in keys if key not in stored and key not in waiting])
+            while some and len(ready) < self._block:
+                new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
+                mine = self._store.claim(new)
+                stored = self._store.get([key for key in new if key not in mine])
                 waiting.update((key, []) for key in mine)
                 to_ask: list[_Ask] = []
                 for ask in some:
@@ -206,15 +245,16 @@ class LanguageModelAnnotator:
                         elsewhere.append(ask)
                 some = list(islice(stream, LOOK_AHEAD))
                 for ask in to_ask:
-                    sent[len(sent)] = ask
-                    yield ask.request
+                    request = self._request(ask)
+                    sent[next(numbers)] = ask, request
+                    yield request
 
         try:
             while some or elsewhere:
-                sent.clear()
+                numbers = count()
                 for number, answer in self._model.ask(to_send()):
-                    ask = sent[number]
-                    self._keep(ask, answer)
+                    ask, request = sent.pop(number)
+                    self._keep(request, answer)
                     yield from ((each, answer) for each in waiting.pop(ask.key))
                     while ready:
                         yield ready.popleft()
@@ -226,61 +266,57 @@ class LanguageModelAnnotator:
         finally:
             self._store.release(waiting)
 
-    def _keep(self, ask: _Ask, answer: Reply | Failure) -> None:
+    def _keep(self, request: ChatRequest, answer: Reply | Failure) -> None:
         if isinstance(answer, Withheld):
-            self._store.release([ask.key])
+            self._store.release([request.key])
             return
         self._usage.calls += 1
         if isinstance(answer, Failure):
             self._usage.failures += 1
-            self._store.release([ask.key])
+            self._store.release([request.key])
             return
         self._usage.seconds += answer.seconds
         cost = self._price.of_reply(answer) if self._price else None
         self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
         self._usage.input_tokens += answer.input_tokens or 0
         self._usage.output_tokens += answer.output_tokens or 0
-        self._store.put(Exchange(ask.key, self._model.identity, ask.request, answer))
+        identity, prompt = self._model.identity, self._prompt
+        self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest))
 
-    def _read(self, ask: _Ask, answer: Reply | Failure) -> Said:
+    def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if isinstance(answer, Failure):
-            return Said(ask.swapped, ask.vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
-        p: float | None
-        if answer.logprobs is not None and ask.request.choices:
-            p = exp(answer.logprobs[ask.request.choices[0]])
+            return Said(swapped, vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
+        if answer.logprobs is not None and self._choices:
+            p = exp(answer.logprobs[self._choices[0]])
             verdict: Answer | None = "first" if p > 0.5 else "second" if p < 0.5 else "tie"
+            shown: float | None = p
         else:
-            verdict = parse_answer(answer.text, self._prompt.answer)
-            p = None if verdict is None else P_FIRST[verdict]
+            verdict = self._parse(answer.text)
+            shown = None if verdict is None else P_FIRST[verdict]
         if verdict is None:
-            return Said(ask.swapped, ask.vote, UNREAD, None, ask.key)
-        if ask.swapped:
-            verdict, p = TURNED[verdict], None if p is None else 1 - p
-        return Said(ask.swapped, ask.vote, verdict, p, ask.key)
+            return Said(swapped, vote, UNREAD, None, key)
+        if swapped:
+            verdict, shown = TURNED[verdict], None if shown is None else 1 - shown
+        return Said(swapped, vote, verdict, shown, key)
 
     def _judgement(self, said: list[Said]) -> Judgement:
-        answers = tuple(sorted(said, key=lambda one: (one.swapped, one.vote)))
-        labels = [one.p_first for one in answers if one.p_first is not None]
+        answers = tuple(sorted(one for one in said if one.verdict != UNASKED))  # by order, and by vote
+        sums, numbers = [0.0, 0.0], [0, 0]
+        for one in answers:
+            if one.p_first is not None:
+                sums[one.swapped] += one.p_first
+                numbers[one.swapped] += 1
+        labels = sum(numbers)
         if not labels:
             verdicts = {one.verdict for one in answers}
-            if UNASKED in verdicts:
+            if len(answers) < len(said):
                 return Judgement("unasked", None, 0, None, answers)
             if "abstain" in verdicts:
                 return Judgement("abstain", None, len(answers), None, answers)
             return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
-        p = sum(labels) / len(labels)
+        p = sum(sums) / labels
         tie = abs(p - 0.5) <= self._params.tie_band
-        return Judgement("tie" if tie else "ok", 0.5 if tie else p, len(labels), _consistent(answers), answers)
-
-
-def _consistent(answers: Sequence[Said]) -> bool | None:
-    """Tell whether both orders came to the same side; None where one of them came to none."""
-    sides = []
-    for swapped in (False, True):
-        labels = [one.p_first for one in answers if one.swapped == swapped and one.p_first is not None]
-        if not labels:
-            return None
-        mean = sum(labels) / len(labels)
-        sides.append((mean > 0.5) - (mean < 0.5))
-    return sides[0] == sides[1]
+        sides = [(2 * total > number) - (2 * total < number) for total, number in zip(sums, numbers, strict=True)]
+        consistent = sides[0] == sides[1] if all(numbers) else None
+        return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)

@@ -33,7 +33,7 @@ COLUMNS = (
     ("calls", "calls"),
     ("cached", "stored"),
     ("tokens", "tokens in / out"),
-    ("cost", "cost"),
+    ("cost_usd", "cost, $"),
     ("seconds", "seconds"),
 )
 
@@ -111,7 +111,7 @@ def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
         "cached": used.get("cached"),
         "input_tokens": used.get("input_tokens"),
         "output_tokens": used.get("output_tokens"),
-        "cost": used.get("cost"),
+        "cost_usd": used.get("cost_usd"),
         "seconds": entry.seconds,
     }
 
@@ -176,7 +176,7 @@ def _cell(row: Row, key: str) -> str:
             return f"{value:.1%}"
         case "temperature":
             return f"{value:g}"
-        case "cost":
+        case "cost_usd":
             return f"{value:.4g}"
         case "seconds":
             return f"{value:.1f}"

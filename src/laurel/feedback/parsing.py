@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "parse_answer"]
 
+_SOME = r"[^\"\\<\[\x00-\x1f]*"
+_AS_ASKED = re.compile(
+    rf'\{{ "analysis" : "{_SOME}(?:\\["n]{_SOME})*" , "best_description" : (1|2|null) \}}'.replace(" ", r"[ \t\r\n]*")
+)
+"""What a server that is held to the answer's schema sends, but for what may need a closer look."""
+_JSON_SPACE = " \t\r\n"
+_AS_ASKED_SAYS: dict[str, Answer] = {"1": "first", "2": "second", "null": "tie"}
 _THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
 _TOKENS = re.compile(r"<\|[^|>\n]{1,40}\|>|</?s>|\[/?INST\]")
 _TAGGED = re.compile(
@@ -74,6 +81,12 @@ def parse_answer(text: str, answer_format: AnswerFormat) -> Answer | None:
     >>> parse_answer("It could be 1 or 2.", "choice") is None
     True
     """
+    as_asked = _AS_ASKED.fullmatch(text.strip(_JSON_SPACE))
+    return _AS_ASKED_SAYS[as_asked[1]] if as_asked else _search(text, answer_format)
+
+
+def _search(text: str, answer_format: AnswerFormat) -> Answer | None:
+    """Read an answer in whatever form it comes."""
     said = _without_thoughts(text)
     if said is None:
         return None

@@ -6,7 +6,6 @@ orders: who names a side whatever stands there knows nothing. Knows nothing abou
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,13 +16,12 @@ import yaml
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator, Judgement, Question, judge
+from laurel.feedback.rates import rate
 from laurel.feedback.verdicts import Answer
 
 FOLDER = Path(__file__).with_name("probes")
 WIDTH = 100
 TURNED: dict[str, str] = {"first": "second", "second": "first"}
-Z = 1.959963984540054
-"""Quantile of the normal distribution for an interval of 95%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +54,10 @@ class Probe:
 
 
 def wilson(right: int, of: int) -> Score:
-    """Return a score whose interval is Wilson's (1927), also sensible where all are right.
-
-    Its centre is (p + z²/2n) / (1 + z²/n).
-    """
-    p, z2 = right / of, Z**2
-    centre = (p + z2 / (2 * of)) / (1 + z2 / of)
-    half = Z / (1 + z2 / of) * math.sqrt(p * (1 - p) / of + z2 / (4 * of**2))
-    low, high = max(0.0, centre - half), min(1.0, centre + half)
-    return Score(right, of, p, low if right else 0.0, high if right < of else 1.0)
+    """Return a score with its Wilson interval."""
+    share = rate(right, of)
+    assert share is not None, "there are questions"
+    return Score(right, of, share["value"], *share["ci95"])
 
 
 @dataclass(frozen=True, slots=True)

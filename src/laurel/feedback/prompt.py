@@ -60,10 +60,8 @@ class Prompt:
     """json: an object with `best_description`; choice: 1 or 2 and nothing else, fit for log-probabilities."""
     names_action: bool
     """True where it speaks of the action in a caption, so that captions must name it."""
-    takes_goal: bool
-    """Whether it tells the goal, so that another goal can steer it."""
-    takes_example: bool
-    """Whether it shows two captions of which the better one is known, which the environment must then have."""
+    told: frozenset[str]
+    """Slots that it uses."""
     _template: Template = field(repr=False, compare=False)
 
     @property
@@ -75,6 +73,26 @@ class Prompt:
     def schema(self) -> str | None:
         """JSON schema of the answer, as text: thoughts first, then 1, 2 or null; None where it is a choice."""
         return json.dumps(_SCHEMA) if self.answer == "json" else None
+
+    @property
+    def takes_goal(self) -> bool:
+        """Whether it tells the goal, so that another goal can steer it."""
+        return "goal" in self.told
+
+    @property
+    def takes_example(self) -> bool:
+        """Whether it shows two captions of which the better one is known, which the environment must then have."""
+        return "example" in self.told
+
+    def words(self, room: Room, goal: str | None = None) -> dict[str, str]:
+        """Return slot -> words of the room, those that it tells; arguments and errors as of `messages`."""
+        words = {
+            "description": room.description,
+            "goal": goal_in_words(room, goal),
+            "anti_goal": room.anti_goal,
+            "example": _in_words(room.example),
+        }
+        return {slot: text for slot, text in words.items() if slot in self.told}
 
     def messages(self, first: str, second: str, room: Room, goal: str | None = None) -> tuple[Message, ...]:
         """Ask which of two captions is better.
@@ -98,22 +116,15 @@ class Prompt:
             )
         if self.takes_example and goal is not None:
             raise PromptError(
-                f"prompt {self.name}: its example is of the goal that {room.env_id} has itself, so that no other can "
-                "be chosen. Leave the goal out, or choose another prompt."
+                f"prompt {self.name}: its example is of the goal that {room.env_id} itself has, so no other can be "
+                "chosen. Leave the goal out, or choose another prompt."
             )
         if self.takes_example and room.example is None:
             raise PromptError(
                 f"prompt {self.name}: it shows an example, and {room.env_id} has none. Give its room an `example`, or "
                 "choose another prompt."
             )
-        slots = {
-            "first": quote(first),
-            "second": quote(second),
-            "description": room.description,
-            "goal": goal_in_words(room, goal),
-            "anti_goal": room.anti_goal,
-            "example": _in_words(room.example),
-        }
+        slots = {"first": quote(first), "second": quote(second), **self.words(room, goal)}
         blocks = ("system", "user") if "system" in self._template.blocks else ("user",)
         return tuple(Message(role, self._render(role, slots)) for role in blocks)  # type: ignore[arg-type]
 
@@ -231,8 +242,7 @@ def _parse(name: str, source: str, text: str) -> Prompt:
         header.get("description", ""),
         header["answer"],
         header.get("names_action", False),
-        "goal" in used,
-        "example" in used,
+        frozenset(used),
         template,
     )
     slots = {slot: quote(f"<{slot}>") for slot in SLOTS}

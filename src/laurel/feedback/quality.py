@@ -8,6 +8,7 @@ or models.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,20 @@ from laurel.feedback.triads import intransitivity
 BINS = 10
 """Of equal width, of how sure a label is: from 1/2 to 1."""
 
+NO_MEMBERS: Mapping[str, Preferences] = MappingProxyType({})
+
 Floats = npt.NDArray[np.float64]
 References = Mapping[str, npt.NDArray[np.float64]]
 """Who knows better -> (P,) 1 where the first is better, 0 where the second is, 1/2 where neither, NaN unknown."""
 
 
 def measure(
-    pairs: Pairs, preferences: Preferences, verdicts: Verdicts | None, references: References, seed: int
+    pairs: Pairs,
+    preferences: Preferences,
+    verdicts: Verdicts | None,
+    references: References,
+    seed: int,
+    members: Mapping[str, Preferences] = NO_MEMBERS,
 ) -> dict[str, Any]:
     """Measure the labels of all pairs.
 
@@ -38,52 +46,42 @@ def measure(
         verdicts: the single answers behind that, for annotators that keep them.
         references: what labels are compared with.
         seed: of what is sampled where there is too much.
+        members: the annotators that voted for each label, where several did -> what each said about all pairs.
 
     Returns:
         `tie_rate` and `abstain_rate` among pairs; `swap_consistency` among pairs with a label in both orders, and
         `intransitivity` among judged triads; as `_answers` what answers tell; for each reference what `compare`
-        says; and where several annotators answered, `by`: the same for each of them alone.
+        says; and where several annotators voted, `by`: the same for each of them alone.
     """
+    found = _measured(pairs, preferences, verdicts, references, seed)
+    several = [
+        {
+            "annotator": name,
+            **_measured(
+                pairs, said, verdicts.of(name) if verdicts and name in verdicts.names else None, references, seed
+            ),
+        }
+        for name, said in members.items()
+    ]
+    return {**found, "by": several} if several else found
+
+
+def _measured(
+    pairs: Pairs, preferences: Preferences, verdicts: Verdicts | None, references: References, seed: int
+) -> dict[str, Any]:
     n = len(preferences)
     ties, abstained = (preferences.status == "tie"), (preferences.status == "abstain")
     both = preferences.swap_consistent >= 0
-    found = {
-        "tie_rate": rate(int(ties.sum()), n),
-        "abstain_rate": rate(int(abstained.sum()), n) if verdicts or abstained.any() else None,
-        **(_answers(verdicts) if verdicts else {}),
-        "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(both.sum())),
-        "intransitivity": intransitivity(pairs.first, pairs.second, preferences.p_first, seed),
-        **{name: compare(preferences.p_first, known) for name, known in references.items()},
-    }
-    if verdicts and len(verdicts.names) > 1:
-        found["by"] = [_alone(pairs, verdicts.of(name), references, seed) for name in verdicts.names]
-    return _applying(found)
-
-
-def _alone(pairs: Pairs, verdicts: Verdicts, references: References, seed: int) -> dict[str, Any]:
-    """Measure what one annotator of several said, a label being the mean of its answers to a pair."""
-    orders = [_means(verdicts, len(pairs), verdicts.swapped == swapped) for swapped in (False, True)]
-    both = ~np.isnan(orders[0]) & ~np.isnan(orders[1])
-    same = np.sign(orders[0] - 0.5)[both] == np.sign(orders[1] - 0.5)[both]
-    labels = _means(verdicts, len(pairs), np.ones(len(verdicts), dtype=np.bool_))
-    asked = np.unique(verdicts.pair)
-    ties = labels[asked] == 0.5
-    found = {
-        "tie_rate": rate(int(ties.sum()), len(asked)),
-        **_answers(verdicts),
-        "swap_consistency": rate(int(same.sum()), int(both.sum())),
-        "intransitivity": intransitivity(pairs.first, pairs.second, labels, seed),
-        **{name: compare(labels, known) for name, known in references.items()},
-    }
-    return {"annotator": verdicts.names[0], **_applying(found)}
-
-
-def _means(verdicts: Verdicts, n: int, chosen: BoolArray) -> Floats:
-    """Return the mean label (P,) of the chosen answers to each pair; NaN where they have none."""
-    rows = chosen & ~np.isnan(verdicts.p_first)
-    count = np.bincount(verdicts.pair[rows], minlength=n)
-    total = np.bincount(verdicts.pair[rows], weights=verdicts.p_first[rows], minlength=n)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return _applying(
+        {
+            "tie_rate": rate(int(ties.sum()), n),
+            "abstain_rate": rate(int(abstained.sum()), n) if verdicts or abstained.any() else None,
+            **(_answers(verdicts) if verdicts else {}),
+            "swap_consistency": rate(int((preferences.swap_consistent == 1).sum()), int(both.sum())),
+            "intransitivity": intransitivity(pairs.first, pairs.second, preferences.p_first, seed),
+            **{name: compare(preferences.p_first, known) for name, known in references.items()},
+        }
+    )
 
 
 def _answers(verdicts: Verdicts) -> dict[str, Any]:

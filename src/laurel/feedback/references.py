@@ -5,7 +5,7 @@ Says for each pair which segment is known to be the better; knows nothing about 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from laurel.data.gold import P_FIRST, Chosen, GoldFile, Task
 from laurel.data.preferences import Pairs
 from laurel.envs.base import Room
 from laurel.feedback.prompt import goal_in_words
+from laurel.feedback.scripted import OracleUtility
 
 if TYPE_CHECKING:
     from laurel.params import Params
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 
-def references(pairs: Pairs, texts: Sequence[str], room: Room, gold: GoldFile | None) -> dict[str, Floats]:
+def references(
+    pairs: Pairs, texts: Sequence[str], room: Room, gold: GoldFile | None, captions: Collection[str] = ()
+) -> dict[str, Floats]:
     """Return what is known of pairs, by who knows it, as `laurel.feedback.quality` wants it.
 
     Args:
@@ -30,24 +33,30 @@ def references(pairs: Pairs, texts: Sequence[str], room: Room, gold: GoldFile | 
         texts: (S,) what segments say.
         room: the environment's.
         gold: a person's labels, if there are any.
+        captions: of single steps, which segments consist of, besides those that the room lists.
 
     Returns:
         `gold`, a person's on pairs chosen evenly; `gold_uncertain`, on those chosen because their label was in doubt,
         which say little about the others; `oracle`, the room's. Those that know nothing are left out.
     """
-    found = {"oracle": oracle_sides(pairs, texts, room)}
+    found = {"oracle": oracle_sides(pairs, texts, room, captions)}
     if gold is not None:
         found["gold"] = gold_sides(pairs, texts, gold, "uniform")
         found["gold_uncertain"] = gold_sides(pairs, texts, gold, "uncertain")
     return {name: known for name, known in found.items() if not np.isnan(known).all()}
 
 
-def oracle_sides(pairs: Pairs, texts: Sequence[str], room: Room) -> Floats:
-    """Return which segment of each pair (P,) is further by the room's oracle: 1 the first, 0 the second, 1/2 none."""
+def oracle_sides(pairs: Pairs, texts: Sequence[str], room: Room, captions: Collection[str] = ()) -> Floats:
+    """Return which segment of each pair (P,) is further by the room's oracle, summed over its steps.
+
+    1 is the first, 0 the second, 1/2 neither, NaN where the room has no oracle.
+    """
+    if room.oracle("") is None:
+        return np.full(len(pairs), np.nan)
+    worth = OracleUtility(room, captions)
     utility = np.full(len(texts), np.nan)
     for segment in np.unique(np.concatenate([pairs.first, pairs.second])).tolist():
-        progress = room.oracle(texts[segment])
-        utility[segment] = np.nan if progress is None else progress
+        utility[segment] = worth(texts[segment])
     return (np.sign(utility[pairs.first] - utility[pairs.second]) + 1) / 2
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from laurel.errors import DataError
+from laurel.llm.responses import read_only_address
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
@@ -52,13 +53,20 @@ class Entry:
 class BatchLedger:
     """The batches of one file of answers, whose tables are made if need be.
 
+    Args:
+        path: the file.
+        read_only: open a file that must be there, and write nothing, neither into it nor beside it.
+
     Raises:
         DataError: the file cannot be used.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         with self._explained():
+            if read_only:
+                self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
+                return
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             for statement in _SCHEMA:
                 self._connection.execute(statement)
@@ -71,6 +79,8 @@ class BatchLedger:
         """Return the tokens of the batches that hold questions, by the questions' keys."""
         found: dict[str, str] = {}
         with self._explained():
+            if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'batch_lines'").fetchone():
+                return {}  # read only, and no batch was ever sent
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))

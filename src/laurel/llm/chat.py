@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from laurel.errors import AnnotationError
 
@@ -45,9 +45,13 @@ class ChatRequest:
     """If any: only these answers are meant, and the log-probability of each is wanted."""
     schema: str | None = None
     """JSON schema of the answer, as text; for servers that can be held to one."""
+    key: str = ""
+    """A digest of all that the answer depends on, where the asker has made one; no part of what is asked."""
 
     def digest(self, identity: Identity) -> str:
         """Return a key of all that the answer depends on: this request, and who is asked."""
+        if self.key:
+            return self.key
         content = json.dumps([asdict(self), asdict(identity)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -63,8 +67,7 @@ class Identity:
     """Address of the server without credentials; empty for a model in this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """An answer."""
 
     text: str

@@ -62,13 +62,22 @@ class _Crew(Generic[Item, Result]):
         self._thread = threading.Thread(target=self._loop.run_forever, name="laurel-concurrently", daemon=True)
         self._finished: SimpleQueue[list[tuple[int, asyncio.Task[Result]]]] = SimpleQueue()
         self._batch: list[tuple[int, asyncio.Task[Result]]] = []
+        self._new: deque[tuple[int, Item]] = deque()
+        self._woken = False
         self._thread.start()
 
     def start(self, number: int, item: Item) -> None:
-        self._loop.call_soon_threadsafe(self._start, number, item)
+        """Have an item worked on. To wake the loop costs as much as a request, so that one call is for all items."""
+        self._new.append((number, item))
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._start_new)
 
-    def _start(self, number: int, item: Item) -> None:
-        self._loop.create_task(self._work(item)).add_done_callback(partial(self._hand_over, number))
+    def _start_new(self) -> None:
+        self._woken = False  # before the last look: what comes after that wakes the loop again
+        while self._new:
+            number, item = self._new.popleft()
+            self._loop.create_task(self._work(item)).add_done_callback(partial(self._hand_over, number))
 
     def _hand_over(self, number: int, task: asyncio.Task[Result]) -> None:
         """Collect what ends in the same turn of the loop: to wake the caller costs more than most of the work."""

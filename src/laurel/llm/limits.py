@@ -126,7 +126,7 @@ class Window:
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = float(min(FIRST_WINDOW, most))
-        self._busy = 0
+        self._busy = self._waiting = 0
         self._doubling = True
         self._shrunk = 0.0
         self._changed = asyncio.Condition()
@@ -134,15 +134,21 @@ class Window:
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Hold one of the places, waiting for it."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._busy < int(self.size))
-            self._busy += 1
+        if self._waiting or self._busy >= int(self.size):  # else there is nobody to wait for
+            self._waiting += 1
+            try:
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self._busy < int(self.size))
+            finally:
+                self._waiting -= 1
+        self._busy += 1
         try:
             yield
         finally:
             self._busy -= 1
-            async with self._changed:
-                self._changed.notify(max(int(self.size) - self._busy, 0))
+            if self._waiting:
+                async with self._changed:
+                    self._changed.notify(max(int(self.size) - self._busy, 0))
 
     def grow(self) -> None:
         """Note an answer."""

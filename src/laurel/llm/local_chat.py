@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
@@ -113,7 +112,7 @@ class LocalChat:
             torch.cuda.empty_cache()  # only now, when what the failed attempt held is let go
             return None
         seconds = (time.perf_counter() - started) / len(batch)
-        return [replace(reply, seconds=seconds) for reply in replies]
+        return [reply._replace(seconds=seconds) for reply in replies]
 
     def _shrink(self, tokens: int) -> None:
         if not self._said:

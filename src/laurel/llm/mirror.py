@@ -79,6 +79,7 @@ def _absorb(path: Path, folder: Path, scratch: Path) -> None:
         with closing(sqlite3.connect(path)) as store:
             store.execute("ATTACH ? AS other", (str(here),))
             with store:
+                store.execute("INSERT OR IGNORE INTO contexts SELECT * FROM other.contexts")
                 store.execute("INSERT OR IGNORE INTO responses SELECT * FROM other.responses")
                 store.execute("INSERT OR IGNORE INTO batches SELECT * FROM other.batches")
                 store.execute("INSERT OR IGNORE INTO batch_lines SELECT * FROM other.batch_lines")
@@ -109,6 +110,7 @@ class _Copy:
             new.execute("ATTACH ? AS before", (str(self._before),))
             with new:
                 wanted = "key NOT IN (SELECT key FROM before.responses)"
+                new.execute("INSERT INTO contexts SELECT * FROM store.contexts")
                 new.execute(f"INSERT INTO responses SELECT * FROM store.responses WHERE {wanted}")  # noqa: S608
                 new.execute("INSERT INTO batches SELECT * FROM store.batches")
                 new.execute("INSERT INTO batch_lines SELECT * FROM store.batch_lines")

@@ -7,14 +7,17 @@ derived anew without a call.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from laurel.errors import DataError
 from laurel.llm.chat import ChatRequest, Identity, Reply
@@ -26,24 +29,23 @@ LEASE_SECONDS = 600.0
 its lease with every claim; one that died on this machine holds nothing."""
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
-MAX_VARIABLES = 500
+MAX_VARIABLES = 8192
 """Keys that one statement looks for."""
 
 _SCHEMA = """
+CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE responses (
     key TEXT PRIMARY KEY,
-    model TEXT NOT NULL,
-    revision TEXT NOT NULL,
-    endpoint TEXT NOT NULL,
-    messages TEXT NOT NULL,
-    sampling TEXT NOT NULL,
+    context TEXT NOT NULL,
     text TEXT NOT NULL,
     logprobs TEXT,
     input_tokens INTEGER,
     output_tokens INTEGER,
     finish_reason TEXT NOT NULL,
     seconds REAL NOT NULL,
-    asked_at REAL NOT NULL
+    cached_tokens INTEGER,
+    asked_at REAL NOT NULL,
+    messages BLOB NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
@@ -57,6 +59,27 @@ class Exchange:
     identity: Identity
     request: ChatRequest
     reply: Reply
+    prompt: str = ""
+    """Name of the prompt that the question was put in, i.e. what it was for."""
+    prompt_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What many questions share."""
+
+    id: str
+    """Digest of it and of the example, so that stores can be joined."""
+    example: bytes
+    """The messages of one of them: those of the others are kept as what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """Means over answers; None where none of them tells."""
+
+    output_tokens: float | None
+    seconds: float | None
 
 
 class ResponseStore:
@@ -73,9 +96,10 @@ class ResponseStore:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._owner = this_owner()
+        self._contexts: dict[str, _Context] = {}
         with self._explained():
             if read_only:
-                self._connection = sqlite3.connect(_address(path), timeout=BUSY_SECONDS, uri=True)
+                self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
                 self._check_version(*self._connection.execute("PRAGMA user_version").fetchone())
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,15 +129,17 @@ class ResponseStore:
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the answers that are there, by key."""
-        columns = "key, text, logprobs, input_tokens, output_tokens, finish_reason, seconds"
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, key"
         found: dict[str, Reply] = {}
         with self._explained():
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
                 query = f"SELECT {columns} FROM responses WHERE key IN ({marks})"  # noqa: S608  marks alone
-                for key, text, logprobs, *rest in self._connection.execute(query, some):
-                    found[key] = Reply(text, None if logprobs is None else json.loads(logprobs), *rest)
+                for row in self._connection.execute(query, some):
+                    reply = Reply._make(row[:-1])
+                    told = row[1]
+                    found[row[-1]] = reply if told is None else reply._replace(logprobs=json.loads(told))
         return found
 
     def claim(self, keys: Sequence[str]) -> set[str]:
@@ -147,27 +173,75 @@ class ResponseStore:
 
     def put(self, exchange: Exchange) -> None:
         """Keep an answer; the first to a question stays. It is on disk when this returns."""
-        identity, request, reply = exchange.identity, exchange.request, exchange.reply
-        messages = json.dumps([asdict(message) for message in request.messages], ensure_ascii=False)
-        row = (
-            exchange.key,
-            identity.model,
-            identity.revision,
-            identity.endpoint,
-            _storable(messages),
-            json.dumps(asdict(request.sampling), sort_keys=True),
-            _storable(reply.text),
-            None if reply.logprobs is None else json.dumps(reply.logprobs, sort_keys=True),
-            reply.input_tokens,
-            reply.output_tokens,
-            reply.finish_reason,
-            reply.seconds,
-            time.time(),
+        reply = exchange.reply
+        messages = _json([asdict(message) for message in exchange.request.messages])
+        with self._explained():
+            context = self._context(exchange, messages)
+            row = (
+                exchange.key,
+                context.id,
+                _storable(reply.text),
+                None if reply.logprobs is None else json.dumps(reply.logprobs, sort_keys=True),
+                reply.input_tokens,
+                reply.output_tokens,
+                reply.finish_reason,
+                reply.seconds,
+                reply.cached_tokens,
+                time.time(),
+                _packed(messages, context.example),
+            )
+            with self._transaction():
+                marks = ",".join("?" * len(row))
+                self._connection.execute(f"INSERT OR IGNORE INTO responses VALUES ({marks})", row)  # noqa: S608
+                self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
+
+    def _context(self, exchange: Exchange, messages: str) -> _Context:
+        """Return what an exchange shares with others, which is kept once."""
+        shared = {
+            **asdict(exchange.identity),
+            "prompt": exchange.prompt,
+            "prompt_digest": exchange.prompt_digest,
+            "sampling": asdict(exchange.request.sampling),
+        }
+        content = _json(shared)
+        if content not in self._contexts:
+            with self._transaction():
+                select = "SELECT id, example FROM contexts WHERE content = ? ORDER BY id"
+                found = self._connection.execute(select, (content,)).fetchone()
+                if found is None:
+                    digest = hashlib.blake2b(f"{len(content)}:{content}{messages}".encode(), digest_size=8).hexdigest()
+                    found = digest, messages
+                    self._connection.execute("INSERT INTO contexts VALUES (?, ?, ?)", (digest, content, messages))
+            self._contexts[content] = _Context(found[0], found[1].encode())
+        return self._contexts[content]
+
+    def usual(self, identity: Identity, prompt_digest: str) -> Usual:
+        """Return what answers to a model in a prompt were like; those that do not say are left out."""
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest}
+        with self._explained():
+            contexts = self._connection.execute("SELECT id, content FROM contexts").fetchall()
+            ids = [number for number, content in contexts if wanted.items() <= json.loads(content).items()]
+            marks = ",".join("?" * len(ids))
+            query = f"SELECT avg(output_tokens), avg(nullif(seconds, 0)) FROM responses WHERE context IN ({marks})"  # noqa: S608
+            return Usual(*self._connection.execute(query, ids).fetchone())
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield all that is kept of each answer, in the order of the keys."""
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at"
+        query = (
+            f"SELECT key, content, example, messages, {columns} FROM responses "  # noqa: S608  names alone
+            "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )
-        with self._explained(), self._transaction():
-            marks = ",".join("?" * len(row))
-            self._connection.execute(f"INSERT OR IGNORE INTO responses VALUES ({marks})", row)  # noqa: S608
-            self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
+        with self._explained():
+            for key, content, example, messages, *rest in self._connection.execute(query):
+                shared = json.loads(content)
+                yield {
+                    "key": key,
+                    **shared,
+                    "sampling": json.dumps(shared["sampling"], sort_keys=True),
+                    "messages": _unpacked(messages, example.encode()),
+                    **dict(zip(columns.split(", "), rest, strict=True)),
+                }
 
     def release(self, keys: Iterable[str]) -> None:
         """Let others ask what this process will not."""
@@ -211,11 +285,25 @@ class ResponseStore:
             ) from None
 
 
-def _address(path: Path) -> str:
+def _json(content: Any) -> str:
+    return _storable(json.dumps(content, sort_keys=True, ensure_ascii=False))
+
+
+def _packed(text: str, example: bytes) -> bytes:
+    """Compress a text to little more than its differences from an example."""
+    packing = zlib.compressobj(zdict=example)
+    return packing.compress(text.encode()) + packing.flush()
+
+
+def _unpacked(packed: bytes, example: bytes) -> str:
+    return zlib.decompressobj(zdict=example).decompress(packed).decode()
+
+
+def read_only_address(path: Path) -> str:
     """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
     log = path.with_name(f"{path.name}-wal")
     busy = log.exists() and log.stat().st_size > 0
-    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'immutable=1'}"
+    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"
 
 
 def _storable(text: str) -> str:

@@ -191,7 +191,7 @@ class GateParams(Section):
     max_intransitive: Probability | None = None
     """Share of judged triads that run in a circle, at most; random answers have 1/4."""
     min_agreement: Probability | None = None
-    """Share of labels that agree with gold, at least; with the environment's own progress where there is no gold."""
+    """Share of labels that agree with gold, at least; with the environment's progress where there is no gold."""
     min_gold_pairs: Count | None = None
     """Labels that can be compared with gold, at least."""
 
@@ -324,8 +324,10 @@ class AnnotateParams(Section):
                 raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
             return self
         try:
-            for number in range(len(self.ensemble.members)):
+            for number, member in enumerate(self.ensemble.members):
                 self.of_member(number)
+                if "responses" in member.language_model:
+                    raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
         except ParamsError as error:
             raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
         return self

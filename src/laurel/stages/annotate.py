@@ -67,8 +67,8 @@ def run(
     stage = SHARD if shard else STAGE
     kept = responses if params.annotate.keeps_responses else None
     room = room_for(params.env, with_action=params.caption.with_action)
-    gold = None if shard else gold_of(params, room)  # what is wrong with it is said before anything is paid for
-    sources = {**inputs, "gold": gold.path} if gold else inputs
+    gold = gold_of(params, room)  # what is wrong with it is said before anything is paid for
+    sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
     made_with = {**used, "shard": shard} if shard else used
     with (
         mirrored(params.annotate.language_model.responses, kept),
@@ -209,7 +209,7 @@ def conclude(
         )
     out.counts = {"pairs": pairs, "distinct_segments": len(texts), **statuses, **out.counts}
     out.counts |= _agreement(params, out)
-    assess(params, texts, out)
+    assess(params, inputs["captions"], texts, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from laurel.feedback.annotator import Judgement
     from laurel.feedback.known_pairs import KnownPairs
     from laurel.feedback.leaderboard import Entry, Row
+    from laurel.llm.budget import Budget
     from laurel.params.grid import Cell
 
 STAGE = "annotate-compare"
 
 
 def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | None = None) -> str:
-    """Compare judges; return the leaderboard as a table.
+    """Compare judges; return the leaderboard as a table. All share the budget of the params.
 
     Args:
         params: sections seed, env, caption and annotate are used.
@@ -44,6 +45,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.leaderboard import leaderboard, markdown, title
+    from laurel.llm.budget import Budget
     from laurel.params.grid import load_grid
     from laurel.progress import progress
     from laurel.seeding import derive_seed
@@ -59,9 +61,10 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         known = _known(params, captions, room, wanted.pairs, gold)
         texts = read_vocabulary(captions).texts
         entries = []
+        budget = Budget(params.annotate.budget.model_copy(update={"on_limit": "stop"}))  # half a judge is none
         with progress(len(cells) * len(known), "compare", "judgements") as advance:
             for cell in cells:
-                entry = _judged(cell, params, room, texts, known)
+                entry = _judged(cell, params, room, texts, known, budget)
                 entries.append(entry)
                 advance(len(known))
         if all(entry.failure is not None for entry in entries):
@@ -103,19 +106,24 @@ def _known(params: Params, captions: Path, room: Room, n: int, gold: Path | None
     return known_by_gold(GoldFile(gold, task), n, seed)
 
 
-def _judged(cell: Cell, params: Params, room: Room, captions: Sequence[str], known: KnownPairs) -> Entry:
-    """Have all pairs judged; what stops this judge does not stop the others."""
+def _judged(
+    cell: Cell, params: Params, room: Room, captions: Sequence[str], known: KnownPairs, budget: Budget
+) -> Entry:
+    """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
     from laurel.feedback.annotator import judge, make_annotator
     from laurel.feedback.leaderboard import Entry
     from laurel.seeding import derive_seed
 
     started = monotonic()
     try:
-        annotator = make_annotator(cell.annotate, room, derive_seed(params.seed, "annotate"), captions)
+        annotator = make_annotator(cell.annotate, room, derive_seed(params.seed, "annotate"), captions, budget=budget)
         annotator.prepare(known.questions)
         judgements: list[Judgement] = list(judge(annotator, known.questions))
     except LaurelError as error:
         return Entry(cell.model, cell.prompt, cell.temperature, failure=str(error))
+    if any(judgement.status == "unasked" for judgement in judgements):
+        reached = f"The budget of {budget.reached} does not suffice for all pairs."
+        return Entry(cell.model, cell.prompt, cell.temperature, failure=reached)
     seconds = round(monotonic() - started, 2)
     return Entry(cell.model, cell.prompt, cell.temperature, annotator.simulated, judgements, annotator.usage, seconds)
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.envs.base import Room
+    from laurel.feedback.annotator import Question
+    from laurel.params.annotation import AnnotateParams
 
 
 def run(params: Params, captions: Path) -> str:
@@ -25,33 +32,40 @@ def run(params: Params, captions: Path) -> str:
     from laurel.envs import room_for
     from laurel.feedback.annotator import Question
     from laurel.feedback.pairs import sample_pairs
+    from laurel.feedback.probe import has_probe, load_probe
     from laurel.seeding import derive_seed
 
+    asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
     segments = read_segments(captions)
+    room = room_for(params.env, with_action=params.caption.with_action)
     rng = np.random.default_rng(derive_seed(params.seed, "annotate"))
-    first, second = sample_pairs(segments.counts, params.annotate.n_pairs, params.annotate.drawn_by, rng)
-    if params.annotate.annotator not in ("openai", "huggingface"):
+    sampler = "uniform" if asking.adaptive else asking.sampler
+    first, second = sample_pairs(segments.counts, asking.n_pairs, sampler, rng)
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    questions = [Question(segments.texts[a], segments.texts[b]) for a, b in pairs]
+    said = []
+    if asking.adaptive:
+        said.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
+    if asking.stop.rule != "none":
+        said.append("This is for all pairs, of which annotate.stop may leave some unasked.")
+    if asking.probe.min_score is not None and has_probe(room.env_id):
+        known = load_probe(room.env_id).questions
+        questions += known
+        said.append(f"Of the pairs {len(known)} are the probe's, which is asked first.")
+    for number, voter in enumerate(asking.voters):
+        heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
+        said.append(heading + _of_one(voter, room, questions))
+    return "\n".join([*said, "Nothing was asked, and nothing was written."]) + "\n"
+
+
+def _of_one(asking: AnnotateParams, room: Room, questions: Sequence[Question]) -> str:
+    """Say what one annotator would take."""
+    if asking.annotator not in ("openai", "huggingface"):
         return (
-            f"{len(first):,} pairs. The annotator {params.annotate.annotator} works in this process: "
+            f"{len(questions):,} pairs. The annotator {asking.annotator} works in this process: "
             "no calls, no tokens, no cost.\n"
         )
     from laurel.feedback.estimate import estimate, in_lines
 
-    room = room_for(params.env, with_action=params.caption.with_action)
-    pairs = zip(first.tolist(), second.tolist(), strict=True)
-    questions = [Question(segments.texts[a], segments.texts[b]) for a, b in pairs]
-    return in_lines(estimate(params.annotate, room, questions), params.annotate) + _rounds(params)
-
-
-def _rounds(params: Params) -> str:
-    """Say what cannot be known before labels come."""
-    said = ""
-    if params.annotate.adaptive:
-        said += (
-            f"Which pairs annotate.sampler: {params.annotate.sampler} chooses is seen as labels come: "
-            "the figures are of as many drawn uniformly.\n"
-        )
-    if params.annotate.stop.rule != "none":
-        said += f"annotate.stop.rule: {params.annotate.stop.rule} may end the asking earlier.\n"
-    return said
+    return in_lines(estimate(asking, room, questions), asking)

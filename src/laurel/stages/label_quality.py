@@ -55,14 +55,16 @@ def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output)
     join_samples(shards, drawn, out.path)
 
 
-def assess(params: Params, texts: Sequence[str], out: Output) -> None:
+def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> None:
     """Write quality.json beside the labels, and refuse those that a gate does not let pass.
 
     Raises:
         AnnotationError: they do not pass a gate of annotate.gates.
         DataError: the gold file cannot be read.
     """
+    from laurel.data.captions import read_vocabulary
     from laurel.data.directory import write_json
+    from laurel.data.members import read_votes
     from laurel.data.preferences import read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
@@ -74,8 +76,9 @@ def assess(params: Params, texts: Sequence[str], out: Output) -> None:
     room = room_for(params.env, with_action=params.caption.with_action)
     gold = gold_of(params, room)
     pairs, preferences = read_labels(out.path)
-    known = references(pairs, texts, room, gold)
-    quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params))
+    known = references(pairs, texts, room, gold, read_vocabulary(captions).texts)
+    members = read_votes(out.path, len(pairs))
+    quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:

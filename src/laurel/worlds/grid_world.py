@@ -39,10 +39,8 @@ class GridWorld(gym.Env[np.int64, np.int64]):
     >>> observation, info = env.reset(seed=0)
     >>> env.step(3)[:3]
     (np.int64(4), -0.04, False)
-    >>> print(env.render())
-    ...G
-    @#.X
-    S...
+    >>> env.render().splitlines()
+    ['...G', '@#.X', 'S...']
 
     Raises:
         EnvError: the map is not one.

@@ -90,6 +90,20 @@ def test_weighted_importance_sampling(seed: int) -> None:
             assert agent.q[i][at] == pytest.approx(value, abs=1e-9)
 
 
+@pytest.mark.parametrize(("policy", "worth"), [(None, 3.0), ([0.5, 0.25, 0.25], 1.25)])
+def test_off_policy_a_cut_episode_goes_on_with_the_worth_of_its_last_state(
+    policy: list[float] | None, worth: float
+) -> None:
+    fixed = None if policy is None else np.tile(policy, (5, 1))
+    agent = OffPolicyMonteCarlo(*SPACES, gamma=GAMMA, policy=fixed)
+    for terminated in (False, True):
+        agent.reset(0)
+        agent.q[0, 1] = [0.5, 3.0, 1.0]
+        end, zero = np.array([terminated]), np.array([0])
+        agent.observe(Experience(zero, zero, np.array([2.0]), zero + 1, end, ~end, np.array([True])))
+        assert agent.q[0, 0, 0] == pytest.approx(2.0 if terminated else 2.0 + GAMMA * worth)
+
+
 def same(one: TabularAgent, other: TabularAgent) -> None:
     """Both act and learn alike."""
     model = random_model(1)

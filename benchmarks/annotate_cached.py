@@ -1,0 +1,184 @@
+"""What annotating itself costs where every answer is in the store: microseconds a pair, and memory from 10^4 to 10^6.
+
+The whole stage is measured, from its captions to its labels on disk, in a process of its own for each number of pairs.
+Memory is that after the pairs were drawn, their two numbers included: to draw them takes some, which is told beside.
+Both orders are asked for. No two answers are alike, so that each has to be read; beside that stands the time where
+they are. Run it with: python benchmarks/annotate_cached.py [PAIRS]
+"""
+
+import json
+import os
+import platform
+import re
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).resolve().parent / "results"
+FEW, MANY = 10_000, 1_000_000
+SEGMENTS = 5_000
+TARGET_MICROSECONDS, TARGET_MEGABYTES = 20, 64
+PARAMS = """
+seed: 0
+env: {{id: MiniGrid-Empty-5x5-v0}}
+collect: {{steps: 1}}
+agent: {{arms: [extrinsic], seeds: [0], steps: 1}}
+annotate:
+  annotator: openai
+  n_pairs: {pairs}
+  openai: {{model: m, base_url: "http://127.0.0.1:9/v1"}}
+  language_model: {{responses: {responses}}}
+tracking: {{enabled: false}}
+"""
+
+
+def main(many: int) -> None:
+    """Measure both numbers of pairs, print the result and write it."""
+    load = os.getloadavg()
+    with tempfile.TemporaryDirectory() as folder:
+        few = _measured(Path(folder) / "few", FEW, distinct=True)
+        alike = _measured(Path(folder) / "alike", FEW, distinct=False)
+        lots = _measured(Path(folder) / "lots", many, distinct=True)
+    cost = lots["seconds"] / lots["pairs"] * 1e6
+    growth = lots["peak"] - few["peak"]
+    result = {
+        "benchmark": "annotate_cached",
+        "value": round(cost, 1),
+        "unit": f"microseconds a pair whose two answers are stored, of the whole stage with {lots['pairs']} pairs",
+        "target": f"<= {TARGET_MICROSECONDS}, and at most {TARGET_MEGABYTES} MB more memory than with {FEW} pairs, "
+        "of which 16 are the pairs themselves",
+        "met": cost <= TARGET_MICROSECONDS and growth <= TARGET_MEGABYTES,
+        "peer": f"at most MB of memory once the pairs are drawn, with {FEW} and {lots['pairs']} pairs; while they are "
+        f"drawn; and microseconds a pair with {FEW}, answers distinct and alike",
+        "peer_value": [
+            *(round(one["peak"]) for one in (few, lots)),
+            *(round(one["drawing"]) for one in (few, lots)),
+            *(round(one["seconds"] / one["pairs"] * 1e6, 1) for one in (few, alike)),
+        ],
+        "command": "python benchmarks/annotate_cached.py",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
+        "load": f"{load[0]:.1f} processes over the last minute before the start",
+        "versions": {
+            "python": platform.python_version(),
+            "sqlite": sqlite3.sqlite_version,
+            **{package: version(package) for package in ("pyarrow", "laurel")},
+        },
+        "date": date.today().isoformat(),
+    }
+    path = RESULTS / "annotate_cached.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    sys.stdout.write(path.read_text())
+
+
+def _measured(folder: Path, pairs: int, *, distinct: bool) -> dict[str, float]:
+    """Fill a store with all answers, and run the stage in a process of its own."""
+    folder.mkdir()
+    (folder / "params.yaml").write_text(PARAMS.format(pairs=pairs, responses=folder / "responses.db"))
+    subprocess.run([sys.executable, __file__, "fill", str(folder), str(int(distinct))], check=True)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, __file__, "annotate", str(folder)], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(done.stdout)
+
+
+def _fill(folder: Path, distinct: bool) -> None:
+    """Write captions, and the answers to all questions about them."""
+    from laurel.data.captions import Segments, write_segments
+    from laurel.data.directory import output_directory
+    from laurel.envs import room_for
+    from laurel.feedback.annotator import make_annotator
+    from laurel.feedback.language_model import LanguageModelAnnotator
+    from laurel.feedback.pairs import sample_pairs
+    from laurel.llm.chat import ChatRequest, Identity, Message, Reply
+    from laurel.llm.responses import Exchange, ResponseStore
+    from laurel.params import load_params
+    from laurel.seeding import derive_seed
+
+    params = load_params(folder / "params.yaml")
+    texts = [f"You pass wall number {i}, turn left and see the goal {i % 97} steps away." for i in range(SEGMENTS)]
+    segments = Segments(texts, np.ones(SEGMENTS, dtype=np.int64), np.arange(SEGMENTS, dtype=np.int64)[:, None])
+    with output_directory(folder / "captions", stage="caption", params=params.dump("seed", "env", "caption")) as out:
+        write_segments(out.path, segments)
+    seed = derive_seed(params.seed, "annotate")
+    first, second = sample_pairs(segments.counts, params.annotate.n_pairs, "uniform", np.random.default_rng(seed))
+    annotator = make_annotator(params.annotate, room_for(params.env), seed)
+    assert isinstance(annotator, LanguageModelAnnotator)
+    keys = annotator._keys
+
+    def rows() -> Iterator[tuple[str, str]]:
+        for number, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+            for swapped in (False, True):
+                best = 1 + (number + swapped) % 2
+                said = f"In text {number * 2 + swapped if distinct else 1} the goal is nearer, which helps the agent."
+                shown = (texts[b], texts[a]) if swapped else (texts[a], texts[b])
+                yield keys.of(*shown, 0), json.dumps({"analysis": said, "best_description": best})
+
+    with ResponseStore(params.annotate.language_model.responses) as store:
+        key, text = next(rows())
+        request = ChatRequest((Message("user", "as in the prompt"),))
+        store.put(Exchange(key, Identity("m"), request, Reply(text, None, 300, 30)))
+    columns = (
+        "context, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at, messages"
+    )
+    with sqlite3.connect(params.annotate.language_model.responses) as connection:
+        insert = (
+            f"INSERT OR IGNORE INTO responses (key, text, {columns}) "  # noqa: S608  names alone
+            f"SELECT ?, ?, {columns} FROM responses WHERE key = ?"
+        )
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.executemany(insert, ((other, said, key) for other, said in rows()))
+
+
+def _annotate(folder: Path) -> None:
+    """Run the stage, and say how long it took, and the most memory that it had while it drew pairs and after that."""
+    from laurel.feedback import pairs
+    from laurel.params import load_params
+    from laurel.stages import annotate
+
+    params = load_params(folder / "params.yaml")
+    draw, drawing = pairs.sample_pairs, 0
+
+    def drawn(*arguments: Any) -> Any:
+        nonlocal drawing
+        first_and_second = draw(*arguments)
+        drawing = _peak()
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+        return first_and_second
+
+    pairs.sample_pairs = drawn
+    began = time.perf_counter()
+    annotate.run(params, folder / "captions", folder / "preferences")
+    seconds = time.perf_counter() - began
+    manifest: dict[str, Any] = json.loads((folder / "preferences" / "manifest.json").read_text())
+    assert manifest["usage"]["calls"] == 0
+    assert manifest["usage"]["cached"] == 2 * manifest["counts"]["pairs"]
+    said = {"seconds": seconds, "pairs": manifest["counts"]["pairs"], "drawing": drawing, "peak": _peak()}
+    sys.stdout.write(json.dumps(said))
+
+
+def _peak() -> float:
+    """Return the most megabytes that this process had in memory since that was last forgotten."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) / 1024
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["fill", place, distinct]:
+            _fill(Path(place), distinct == "1")
+        case ["annotate", place]:
+            _annotate(Path(place))
+        case [pairs]:
+            main(int(pairs))
+        case _:
+            main(MANY)

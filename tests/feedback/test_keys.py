@@ -1,0 +1,165 @@
+"""The key of an answer changes with whatever changes what is sent, and with nothing that does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laurel.envs import room_for
+from laurel.feedback.keys import QuestionKeys
+from laurel.feedback.prompt import LONGEST, Prompt, load_prompt, names
+from laurel.llm.chat import Identity, Sampling
+from laurel.params import EnvParams
+
+TEMPLATE = """---
+answer: {answer}
+---
+{{% block system %}}{system}{{% endblock %}}
+{{% block user %}}
+Task: {{{{ description }}}}
+{{% if "door" in {{{{first}}}} %}}Aim: {{{{ goal }}}}{{% endif %}}
+1: {{{{ first }}}} 2: {{{{ second }}}}
+{{% endblock %}}
+{{% block follow_up %}}{follow_up}{{% endblock %}}
+""".replace("{{{{first}}}}", "first")
+
+
+IDENTITY, SAMPLING = Identity("m", "r", "http://e"), Sampling()
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that the answers of a run depend on."""
+
+    prompt: Prompt
+    room: Any
+    goal: str | None = None
+    identity: Identity = IDENTITY
+    sampling: Sampling = SAMPLING
+    choices: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> QuestionKeys:
+        return QuestionKeys(self.identity, self.prompt, self.room, self.goal, self.sampling, self.choices)
+
+    def sent(self, first: str, second: str, vote: int, unread: str | None = None) -> str:
+        """Put a question in words, and return all that the server gets to see and who it is."""
+        messages = self.prompt.messages(first, second, self.room, self.goal)
+        if unread is not None:
+            messages = self.prompt.follow_up(messages, unread)
+        sampling = replace(self.sampling, seed=vote or None)
+        content = [asdict(message) for message in messages], asdict(sampling), self.choices, self.prompt.schema
+        return json.dumps([*content, asdict(self.identity)])
+
+
+def room(description: str = "A maze.", goal: str = "You reach the door.", anti_goal: str = "Nothing.") -> Any:
+    return SimpleNamespace(
+        description=description,
+        goal=goal,
+        anti_goal=anti_goal,
+        goals={},
+        example=None,
+        with_action=True,
+        env_id="Maze-v0",
+    )
+
+
+def prompt(path: Path, answer: str = "json", system: str = "You judge.", follow_up: str = "Which?") -> Prompt:
+    path.mkdir(exist_ok=True)
+    file = path / f"p{len(list(path.iterdir()))}.jinja"
+    file.write_text(TEMPLATE.format(answer=answer, system=system, follow_up=follow_up))
+    return load_prompt(file)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Run]:
+    one = Run(prompt(tmp_path), room())
+    return [
+        one,
+        replace(one, prompt=prompt(tmp_path, answer="choice")),
+        replace(one, prompt=prompt(tmp_path, system="You judge well.")),
+        replace(one, room=room(description="A pond.")),
+        replace(one, room=room(goal="You leave.")),
+        replace(one, goal="You keep the door shut."),
+        replace(one, identity=Identity("n", "r", "http://e")),
+        replace(one, identity=Identity("m", "s", "http://e")),
+        replace(one, identity=Identity("m", "r", "http://f")),
+        replace(one, sampling=Sampling(temperature=0.5)),
+        replace(one, sampling=Sampling(top_p=0.5)),
+        replace(one, sampling=Sampling(max_tokens=9)),
+        replace(one, choices=("1", "2")),
+    ]
+
+
+CAPTIONS = ("You open the door.", "", "é\ud800", "a", "1:a", "x" * (LONGEST + 1))
+
+
+def asked(runs: list[Run]) -> Iterator[tuple[str, str]]:
+    """Yield what is sent, and its key."""
+    for run in runs:
+        keys = run.keys
+        for first, second, vote in product(CAPTIONS, CAPTIONS, (0, 1)):
+            key = keys.of(first, second, vote)
+            yield run.sent(first, second, vote), key
+            for unread in ("Hm.", "", "Hm"):
+                yield run.sent(first, second, vote, unread), keys.follow_up(key, unread)
+
+
+def test_a_key_stands_for_one_thing_that_is_sent(runs: list[Run]) -> None:
+    by_key: dict[str, str] = {}
+    for sent, key in asked(runs):
+        assert by_key.setdefault(key, sent) == sent
+    assert len(by_key) == len(runs) * len(CAPTIONS) ** 2 * 2 * 4, "each run's keys are its own"
+
+
+def test_keys_last(runs: list[Run]) -> None:
+    again = [Run(**{field: getattr(run, field) for field in run.__dataclass_fields__}) for run in runs]
+    assert list(asked(runs[:3])) == list(asked(again[:3]))
+
+
+def test_words_that_a_prompt_does_not_tell_do_not_matter(tmp_path: Path) -> None:
+    one = Run(prompt(tmp_path), room())
+    other = replace(one, room=room(anti_goal="You drown."))
+    assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
+    assert one.keys.of("a", "b", 0) == other.keys.of("a", "b", 0)
+
+
+def test_what_a_template_makes_of_some_captions_alone_matters(tmp_path: Path) -> None:
+    """The goal is told only where a door is spoken of: no caption that could be tried would show it for sure."""
+    one = Run(prompt(tmp_path), room())
+    other = replace(one, room=room(goal="You leave."))
+    assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
+    assert one.sent("the door", "b", 0) != other.sent("the door", "b", 0)
+    assert one.keys.of("the door", "b", 0) != other.keys.of("the door", "b", 0)
+
+
+def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(prompt(tmp_path), room())
+    before = run.keys.of("a", "b", 0)
+    for name, value in (("LONGEST", LONGEST - 1), ("quote", json.dumps), ("SILENCE", "…")):
+        with monkeypatch.context() as changed:
+            changed.setattr(f"laurel.feedback.prompt.{name}", value)
+            assert run.keys.of("a", "b", 0) != before, name
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None))), unique=True))
+def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
+    keys = QuestionKeys(Identity("m"), load_prompt("motif"), room(), None, Sampling(), ())
+    made = {keys.of(first, second, vote) for first, second in pairs for vote in (0, 1)}
+    assert len(made) == 2 * len(pairs)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_packaged_prompt_has_keys(name: str) -> None:
+    real = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"), with_action=True)
+    keys = QuestionKeys(Identity("m"), load_prompt(name), real, None, Sampling(), ())
+    assert keys.of("a", "b", 0) != keys.of("b", "a", 0)

@@ -1,0 +1,113 @@
+"""Pairs through every fault of a server: all get a status, none is lost, no answer is paid for twice."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.envs import room_for
+from laurel.feedback.annotator import Question, judge
+from laurel.feedback.language_model import LanguageModelAnnotator
+from laurel.feedback.prompt import load_prompt
+from laurel.llm.chat import Sampling
+from laurel.llm.openai_chat import OpenAIChat
+from laurel.llm.responses import ResponseStore
+from laurel.params import EnvParams
+from laurel.params.annotation import LanguageModelParams, OpenAIParams
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+pytest.importorskip("aiohttp.web")
+from chat_server import ChatServer, chat_server
+
+PAIRS = 1000
+PASSING = ["429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200"]
+PASSING += ["drip", "hang", "reset,500,half"]
+FATAL = ("400", "500,500,500,500")
+SAYS = {
+    "mute": "Hm, let me see.",
+    "shy": "I cannot answer that.",
+    "one": '{"analysis": "", "best_description": 1}',
+    "two": 'It is clear. ```json\n{"best_description": 2}\n```',
+    "tie": '("best_description": null)',
+}
+MEANS = {
+    "one": ("ok", 1.0),
+    "two": ("ok", 0.0),
+    "tie": ("tie", 0.5),
+    "mute": ("parse_failed", None),
+    "shy": ("abstain", None),
+}
+
+
+class Teacher:
+    """Plans what each pair's questions meet, in either order."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        plans = [*PASSING * 6, *[FATAL[0]] * 8, *[FATAL[1]] * 2]  # five given up in a row would stop the run
+        plans += [""] * (PAIRS - len(plans))
+        rng.shuffle(plans)
+        self.faults = [(plan, rng.choice([plan, ""])) for plan in plans]
+        """By pair and order: what the first attempts meet."""
+        self.says = rng.choices(list(SAYS), [1, 1, 4, 4, 2], k=PAIRS)
+
+    def plan(self, body: dict[str, Any]) -> tuple[str, list[str], str]:
+        first, second = re.findall(r'(?m)^Text [12]: "You pass door (\d+[ab])\."$', body["messages"][1]["content"])
+        number, swapped = int(first[:-1]), first.endswith("b")
+        assert second == f"{number}{'a' if swapped else 'b'}"
+        again = len(body["messages"]) > 2
+        faults = "" if again else self.faults[number][swapped]
+        said = SAYS[self.says[number]]
+        if swapped:
+            said = said.translate(str.maketrans("12", "21"))
+        return f"{number}{swapped}{again}", [fault for fault in faults.split(",") if fault], said
+
+    def expected(self, number: int) -> tuple[str, float | None, int]:
+        """Return status, probability and answers of a pair."""
+        lost = sum(faults in FATAL for faults in self.faults[number])
+        status, p = MEANS[self.says[number]] if lost < 2 else ("api_failed", None)
+        votes = {"abstain": 2, "parse_failed": 0, "api_failed": 0}.get(status, 2 - lost)
+        return status, p, votes
+
+
+def test_a_thousand_pairs_through_every_fault(tmp_path: Path) -> None:
+    teacher = Teacher(0)
+    questions = [Question(f"You pass door {i}a.", f"You pass door {i}b.") for i in range(PAIRS)]
+    with chat_server() as server:
+        server.plan = teacher.plan
+        annotator = asking(server, tmp_path)
+        judgements = list(judge(annotator, iter(questions)))
+        assert len(judgements) == PAIRS
+        for number, judgement in enumerate(judgements):
+            said = (judgement.status, judgement.p_first, judgement.votes)
+            assert said == teacher.expected(number), (teacher.faults[number], teacher.says[number])
+            assert [(one.swapped, one.vote) for one in judgement.answers] == [(False, 0), (True, 0)]
+        assert set(Counter(judgement.status for judgement in judgements)) == {
+            "ok", "tie", "abstain", "parse_failed", "api_failed",
+        }  # fmt: skip
+        paid = Counter(server.answered)
+        assert set(paid.values()) == {1}, "no answer is asked for twice"
+        assert len(ResponseStore(tmp_path / "r.db")) == len(paid)
+
+        before = len(server.bodies)
+        again = asking(server, tmp_path)
+        statuses = Counter(judgement.status for judgement in judge(again, questions))
+        assert statuses["api_failed"] == 0, "what had failed was asked for anew"
+        assert again.usage["cached"] == len(paid)
+        assert not {teacher.plan(body)[0] for body in server.bodies[before:]} & set(paid), "and nothing else"
+
+
+def asking(server: ChatServer, place: Path) -> LanguageModelAnnotator:
+    params = OpenAIParams(model="m", base_url=server.url, timeout_seconds=3.0, retries=3, max_in_flight=64)
+    prompt = load_prompt("motif")
+    room = room_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+    store = ResponseStore(place / "r.db")
+    return LanguageModelAnnotator(
+        OpenAIChat(params, backoff=0.02), Sampling(), prompt, room, store, LanguageModelParams(), ()
+    )

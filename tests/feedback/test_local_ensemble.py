@@ -1,0 +1,71 @@
+"""An ensemble of models in this process: the labels of each alone, with one in memory at a time."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from laurel.envs.base import Room
+from laurel.feedback.annotator import Annotator, Question, make_annotator
+from laurel.llm import local_chat
+from laurel.params.annotation import AnnotateParams
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+from tiny_llama import make_tiny_llama
+
+QUESTIONS = [Question(f"You turn. {i}", "You reach the goal.") for i in range(6)]
+CUDA = pytest.param(
+    "cuda",
+    marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")],
+)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    one, other = (make_tiny_llama(folder / str(seed), seed, max_position_embeddings=2048) for seed in (1, 2))
+    return one, other
+
+
+def made(room: Room, store: Path, device: str, *models: Path) -> Annotator:
+    members: list[dict[str, Any]] = [{"annotator": "huggingface", "huggingface": {"model": str(m)}} for m in models]
+    content = {
+        "language_model": {"prompt": "answer_only", "responses": str(store)},
+        "huggingface": {"device": device},
+    }
+    who = members[0] if len(models) == 1 else {"annotator": "ensemble", "ensemble": {"members": members}}
+    params = AnnotateParams.model_validate(content)
+    return make_annotator(params.overridden(who, "here"), room, 0)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_the_labels_are_the_means_of_those_of_each_alone(
+    models: tuple[Path, Path], door_key: Room, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = [list(made(door_key, tmp_path / "alone.db", device, model).annotate(QUESTIONS)) for model in models]
+    loaded, most = [], 0
+    original = local_chat.load_model
+
+    def load(params: Any) -> Any:
+        nonlocal most
+        local = original(params)
+        loaded.append(weakref.ref(local.model))
+        most = max(most, sum(one() is not None for one in loaded))
+        return local
+
+    monkeypatch.setattr(local_chat, "load_model", load)
+    annotator = made(door_key, tmp_path / "together.db", device, *models)
+    together = list(annotator.annotate(iter(QUESTIONS)))
+    assert (len(loaded), most) == (4, 1), "each to see that it is there, then to judge; never two at once"
+    for judged, *votes in zip(together, *alone, strict=True):
+        assert judged.p_first == pytest.approx(sum(vote.p_first or 0.0 for vote in votes) / 2)
+        assert [vote.p_first for _, vote in judged.members] == [vote.p_first for vote in votes]
+    assert annotator.usage["calls"] == 4 * len(QUESTIONS)
+    del annotator
+    if device == "cuda":
+        assert torch.cuda.memory_allocated() < 1e6, "what was loaded is let go of"

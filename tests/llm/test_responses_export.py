@@ -1,0 +1,97 @@
+"""The store of answers as a Parquet file: all of it, in a fixed order, and nothing that is secret."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from laurel.cli import RESPONSES, main
+from laurel.errors import DataError
+from laurel.llm.chat import ChatRequest, Identity, Message, Reply, Sampling
+from laurel.llm.responses import Exchange, ResponseStore
+from laurel.llm.responses_export import export_responses
+from laurel.params.annotation import LanguageModelParams
+
+WHO = Identity("model-a", "rev", "http://127.0.0.1:1/v1")
+
+
+def exchanges(n: int) -> list[Exchange]:
+    made = []
+    for i in range(n):
+        system = Message("system", "You judge texts. " * 40)
+        request = ChatRequest((system, Message("user", f"Which is better: “a{i}” or \ud800{i}?")), Sampling(seed=i % 2))
+        reply = Reply(f"Text {i} é", {"1": -0.5, "2": -1.0} if i % 2 else None, 10 + i, None, "stop", 0.25, 2)
+        made.append(Exchange(f"{i:032x}", WHO, request, reply, "motif", "abc"))
+    return made
+
+
+def fill(path: Path, some: list[Exchange]) -> Path:
+    with ResponseStore(path) as store:
+        for one in some:
+            store.put(one)
+    return path
+
+
+def test_all_that_was_asked_and_said_is_there(tmp_path: Path) -> None:
+    some = exchanges(30)
+    shuffled = random.Random(0).sample(some, len(some))
+    assert export_responses(fill(tmp_path / "r.db", shuffled), tmp_path / "new" / "r.parquet") == 30
+    rows = pq.read_table(tmp_path / "new" / "r.parquet").to_pylist()
+    assert [row["key"] for row in rows] == [one.key for one in some]
+    for row, one in zip(rows, some, strict=True):
+        assert json.loads(row["messages"]) == [asdict(message) for message in one.request.messages]
+        assert (row["model"], row["revision"], row["endpoint"]) == ("model-a", "rev", "http://127.0.0.1:1/v1")
+        assert (row["prompt"], row["prompt_digest"]) == ("motif", "abc")
+        assert json.loads(row["sampling"])["seed"] == one.request.sampling.seed
+        assert (row["text"], row["input_tokens"], row["output_tokens"]) == (
+            one.reply.text,
+            one.reply.input_tokens,
+            None,
+        )
+        assert (None if row["logprobs"] is None else json.loads(row["logprobs"])) == one.reply.logprobs
+        assert row["asked_at"].year >= 2025
+
+
+def test_what_questions_share_is_kept_once(tmp_path: Path) -> None:
+    path = fill(tmp_path / "r.db", exchanges(30))
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM contexts").fetchone() == (2,)
+        (longest,) = connection.execute("SELECT max(length(messages)) FROM responses").fetchone()
+    assert longest < 80, "the words of the prompt are not in every row"
+
+
+def test_equal_stores_give_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1.8e9)
+    some = exchanges(30)
+    for name, order in (("a", some), ("b", some[::-1])):
+        export_responses(fill(tmp_path / f"{name}.db", order), tmp_path / f"{name}.parquet")
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / RESPONSES, exchanges(3))
+    assert main(["export", "responses", "--output", "out/r.parquet"]) == 0
+    assert capsys.readouterr().out == "3 answers in out/r.parquet\n"
+    assert pq.read_metadata(tmp_path / "out" / "r.parquet").num_rows == 3
+    assert Path(RESPONSES) == LanguageModelParams().responses
+
+
+def test_what_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none.db: no such store of answers"):
+        export_responses(tmp_path / "none.db", tmp_path / "r.parquet")
+    assert not (tmp_path / "none.db").exists()
+    store = fill(tmp_path / "r.db", exchanges(1))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        export_responses(store, tmp_path / "file" / "r.parquet")
+    (tmp_path / "text.db").write_text("no store at all" * 99)
+    with pytest.raises(DataError, match="cannot be used as the store"):
+        export_responses(tmp_path / "text.db", tmp_path / "r.parquet")
+    assert not list(tmp_path.glob("*.parquet")) + list(tmp_path.glob(".*.partial"))
