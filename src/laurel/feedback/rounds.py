@@ -39,7 +39,7 @@ class OneRound:
 
     def __init__(self, counts: IntArray, params: AnnotateParams, seed: int) -> None:
         self.counts = {}
-        self._round = sample_pairs(counts, params.n_pairs, params.sampler, np.random.default_rng(seed))
+        self._round = sample_pairs(counts, params.n_pairs, params.drawn_by, np.random.default_rng(seed))
         self.at_most = len(self._round[0])
 
     def __iter__(self) -> Iterator[Round]:
