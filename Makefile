@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint format ui docs classics image image-gpu image-name clean
+.PHONY: help setup run test test-slow bench lint format ui docs classics image image-gpu image-name clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,11 @@ test: $(READY)  ## run the tests
 
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 -m slow
+
+BENCHMARKS = annotate_cached annotate_throughput kfp_overhead labels_needed score_vs_generate
+bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
+	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
+	@python benchmarks/table.py
 
 lint: $(READY)  ## check style, format and types
 	@ruff check .
