@@ -8,14 +8,15 @@ Knows the records; measures nothing.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 HEAD = """# Benchmarks
 
-`make bench` runs them all and writes this table from the records in `results/`. Peers and limits are measured in the same
-run on the same machine; the figures of one machine say little about another.
+`make bench` runs them all and writes this table from the records in `results/`. Peers and limits are measured in the
+same run on the same machine; the figures of one machine say little about another.
 
 | benchmark | value | unit | target | met | peer or limit | its value | command | machine, date |
 |---|---|---|---|---|---|---|---|---|
@@ -27,7 +28,7 @@ def main() -> None:
     records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((HERE / "results").glob("*.json"))]
     text = HEAD + "\n".join(map(_row, records)) + "\n"
     (HERE / "README.md").write_text(text, encoding="utf-8")
-    print(text)
+    sys.stdout.write(text)
 
 
 def _row(record: dict[str, Any]) -> str:
