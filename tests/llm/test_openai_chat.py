@@ -488,18 +488,6 @@ def test_the_key_is_nowhere(server: ChatServer, caplog: pytest.LogCaptureFixture
     assert all("4711" not in text for text in said)
 
 
-def test_the_proxy_that_the_environment_names_is_used(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_PROXY", "no_proxy", "HTTP_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", server.url.removesuffix("/v1"))
-    elsewhere = OpenAIChat(OpenAIParams(model="m", base_url="http://models.example:8000/v1"))
-    assert reply(elsewhere.ask([question("q")])).text == "answer q"
-    assert server.headers[0]["Host"] == "models.example:8000"
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    assert reply(chat(server).ask([question("r")])).text == "answer r"
-    assert server.headers[1]["Host"].startswith("127.0.0.1")
-
-
 @pytest.mark.parametrize("url", ["http://u:p4ss@h/v1", "http://h/v1?key=p4ss", "ftp://h/p4ss", "http://h/v1#p4ss"])
 def test_an_address_with_a_secret_is_refused_without_showing_it(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError) as caught:

@@ -7,6 +7,7 @@ come from is a parameter.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,9 +15,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
+import httpx2
 import openai
 
 from laurel.llm import retries
@@ -24,7 +24,7 @@ from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
 from laurel.llm.chat_wire import BrokenAnswerError, Dialect, read_reply, tokens_of
 from laurel.llm.concurrently import concurrently
 from laurel.llm.limits import Limits, retry_after
-from laurel.llm.retries import Breaker, Response, TransientError
+from laurel.llm.retries import Breaker, TransientError
 from laurel.params.annotation import OpenAIParams
 
 OPENAI = "https://api.openai.com/v1"
@@ -83,12 +83,6 @@ def read_key(params: OpenAIParams) -> str:
     return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
 
 
-def _proxy(endpoint: str) -> str | None:
-    """Return the proxy that the environment names for an address. aiohttp would look for it at each request anew."""
-    url, proxies = urlsplit(endpoint), getproxies()
-    return None if proxy_bypass(url.hostname or "") else proxies.get(url.scheme) or proxies.get("all")
-
-
 class _Run:
     """One run over many requests: the connection, and what was learned of the server."""
 
@@ -101,16 +95,21 @@ class _Run:
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
         self._breaker = Breaker(identity.endpoint)
-        client = openai.AsyncOpenAI(api_key=key or "none", base_url=identity.endpoint)  # the package asks for one
-        headers = {**client.default_headers, **client.auth_headers}  # with organisation and project, where they are set
-        self._headers = {name: value for name, value in headers.items() if isinstance(value, str)}
-        self._url = f"{identity.endpoint}/chat/completions"
-        self._proxy = _proxy(identity.endpoint)
-        self._session: aiohttp.ClientSession | None = None
+        self._http = openai.DefaultAioHttpClient(
+            timeout=params.timeout_seconds,
+            limits=httpx2.Limits(max_connections=params.max_in_flight),
+        )
+        self._client = openai.AsyncOpenAI(
+            api_key=key or "none",  # the package asks for one
+            base_url=identity.endpoint,
+            http_client=self._http,
+        )
+        self._url = httpx2.URL(f"{identity.endpoint}/chat/completions")
+        headers = {**self._client.default_headers, **self._client.auth_headers}
+        self._headers = httpx2.Headers({name: value for name, value in headers.items() if isinstance(value, str)})
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._client.close()
 
     async def answer(self, request: ChatRequest) -> Reply | Failure:
         """Ask until there is a reply, or no sense in asking again."""
@@ -151,11 +150,12 @@ class _Run:
         while True:
             body = self._dialect.body(request)
             try:
-                response = await self._post(body)
+                async with asyncio.timeout(self._params.timeout_seconds):  # of all, however slowly it drips in
+                    response = await self._post(body)
             except retries.NETWORK_ERRORS as error:
                 raise retries.of_network(error) from None
             self._limits.learn(response.headers)
-            if response.status_code >= 400:
+            if response.is_error:
                 failure = self._judge(response, body)
                 if failure is not None:
                     return failure
@@ -167,21 +167,16 @@ class _Run:
             self._limits.window.grow()
             return reply
 
-    async def _post(self, body: dict[str, Any]) -> Response:
-        """Send a request with the package's key and headers, over aiohttp, which its own transport uses, too.
+    async def _post(self, body: dict[str, Any]) -> httpx2.Response:
+        """Send a request with the package's address, key and connections.
 
-        Its `chat.completions.create` makes the same request, at several times the processor time: for the models that
-        it builds of question and answer, and the layers that it sends them through.
+        Its own `chat.completions.create` makes the same request, at four times the processor time: for the models
+        that it builds of question and answer.
         """
-        if self._session is None:  # belongs to the running loop
-            connector = aiohttp.TCPConnector(limit=self._params.max_in_flight)
-            timeout = aiohttp.ClientTimeout(total=self._params.timeout_seconds)  # of all, however slowly it drips in
-            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         content = json.dumps(body).encode()
-        async with self._session.post(self._url, data=content, headers=self._headers, proxy=self._proxy) as answer:
-            return Response(answer.status, answer.reason or "", answer.headers, await answer.read())
+        return await self._http.send(httpx2.Request("POST", self._url, headers=self._headers, content=content))
 
-    def _judge(self, response: Response, body: dict[str, Any]) -> Failure | None:
+    def _judge(self, response: httpx2.Response, body: dict[str, Any]) -> Failure | None:
         """Return the failure of a request that the server refused; None if it can be put another way.
 
         Raises:

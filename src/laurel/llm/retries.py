@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import httpx2
@@ -95,33 +95,6 @@ def one_line(text: Any, secrets: Iterable[str]) -> str:
     return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """What a server sent."""
-
-    status_code: int
-    reason_phrase: str
-    headers: Mapping[str, str]
-    content: bytes
-
-    @property
-    def text(self) -> str:
-        return self.content.decode("utf-8", "replace")
-
-
-class _Responding(Protocol):
-    """What is read of a response, whichever library it came by."""
-
-    @property
-    def status_code(self) -> int: ...
-    @property
-    def reason_phrase(self) -> str: ...
-    @property
-    def content(self) -> bytes: ...
-    @property
-    def text(self) -> str: ...
-
-
 @dataclass(frozen=True)
 class Refusal:
     """An answer that is an error."""
@@ -133,7 +106,7 @@ class Refusal:
     """What it says, or the name of the status."""
 
     @classmethod
-    def read(cls, response: _Responding, secrets: Iterable[str]) -> Refusal:
+    def read(cls, response: httpx2.Response, secrets: Iterable[str]) -> Refusal:
         """Read an error, in whatever form it comes."""
         try:
             body = json.loads(response.content)
