@@ -24,7 +24,7 @@ from aiohttp import web
 
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 RESULTS = Path(__file__).resolve().parent / "results"
 QUESTION = "Which of the two is better? " + "The agent moves towards the goal. " * 20

@@ -22,7 +22,7 @@ from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.local_chat import LocalChat
 from laurel.llm.local_model import LocalModel, load_model
 from laurel.llm.local_prompts import Prompt, PromptReader
-from laurel.params.annotation import HuggingFaceParams
+from laurel.params.judges import HuggingFaceParams
 
 ROOT = Path(__file__).resolve().parent
 RESULT = ROOT / "results" / "score_vs_generate.json"

@@ -15,7 +15,7 @@ from laurel.feedback import embedding
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import SentenceEncoder
-from laurel.params.annotation import EmbeddingParams
+from laurel.params.judges import EmbeddingParams
 
 UNLOCK, BUMP = "You unlock the yellow door with the key.", "You bump into a wall."
 GOAL, ANTI_GOAL = "good", "bad"

@@ -19,7 +19,7 @@ from laurel.feedback.prompt import load_prompt
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling, Withheld
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
-from laurel.params.annotation import LanguageModelParams
+from laurel.params.judges import LanguageModelParams
 
 Answer = Callable[[str, str, ChatRequest], Reply | Failure]
 

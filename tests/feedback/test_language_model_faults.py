@@ -19,7 +19,7 @@ from laurel.llm.chat import Sampling
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
-from laurel.params.annotation import LanguageModelParams, OpenAIParams
+from laurel.params.judges import LanguageModelParams, OpenAIParams
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 pytest.importorskip("aiohttp.web")

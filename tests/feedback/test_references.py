@@ -12,7 +12,7 @@ from laurel.envs import room_for
 from laurel.envs.base import Room
 from laurel.feedback.references import gold_sides, oracle_sides, references, task_of
 from laurel.params import EnvParams
-from laurel.params.annotation import EmbeddingParams, LanguageModelParams, OpenAIParams
+from laurel.params.judges import EmbeddingParams, LanguageModelParams, OpenAIParams
 from tiny_project import Project, changed
 
 TEXTS = ["You turn.", "You open the yellow door.", "Nothing happens.", "You see a wall."]

@@ -15,7 +15,7 @@ from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.scripted import TEACHERS, Faults, OracleUtility, ScriptedAnnotator
 from laurel.params import EnvParams
-from laurel.params.annotation import ScriptedParams
+from laurel.params.judges import ScriptedParams
 from laurel.seeding import generator
 
 GOOD, BAD = "You reach the goal.", "You turn."

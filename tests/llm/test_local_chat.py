@@ -22,7 +22,7 @@ from laurel.llm.local_chat import LocalChat, load_local
 from laurel.llm.local_model import LocalModel, weights_revision
 from laurel.llm.local_prompts import PromptReader
 from laurel.llm.local_writing import Draw
-from laurel.params.annotation import HuggingFaceParams
+from laurel.params.judges import HuggingFaceParams
 
 torch.set_num_threads(1)
 SYSTEM = "Which of the two is better for someone who wants to reach the goal?"

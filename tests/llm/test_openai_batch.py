@@ -17,7 +17,7 @@ from laurel.llm.batch_wire import in_files
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Withheld
 from laurel.llm.openai_batch import OpenAIBatch
 from laurel.llm.responses import ResponseStore
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 KEY = "sk-planted-4711-secret"
 

@@ -22,7 +22,7 @@ from chat_server import Bucket, ChatServer, chat_server, completion, problem, to
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
 from laurel.llm.limits import LearnedRate, Rate, Window, retry_after, seconds_of
 from laurel.llm.openai_chat import OpenAIChat, read_key
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 KEY = "sk-planted-4711-secret"
 

@@ -16,7 +16,7 @@ from laurel.errors import DataError
 from laurel.llm.chat import ChatRequest, Identity, Message, Reply, Sampling
 from laurel.llm.responses import Exchange, ResponseStore
 from laurel.llm.responses_export import export_responses
-from laurel.params.annotation import LanguageModelParams
+from laurel.params.judges import LanguageModelParams
 
 WHO = Identity("model-a", "rev", "http://127.0.0.1:1/v1")
 

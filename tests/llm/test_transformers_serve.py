@@ -15,7 +15,7 @@ import pytest
 
 from laurel.llm.chat import ChatRequest, Message, RefusedError, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 MISSING = [name for name in ("fastapi", "uvicorn", "accelerate") if importlib.util.find_spec(name) is None]
 pytestmark = [

@@ -13,7 +13,7 @@ from laurel.envs import room_for
 from laurel.envs.base import Room, Transitions
 from laurel.errors import ParamsError
 from laurel.params import EnvParams
-from laurel.params.annotation import EmbeddingParams
+from laurel.params.judges import EmbeddingParams
 from laurel.params.training import RewardParams
 from laurel.rewards import functions
 from laurel.rewards.bradley_terry import Comparisons, Ensemble

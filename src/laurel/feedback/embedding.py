@@ -19,7 +19,7 @@ from laurel.feedback.annotator import Judgement, Question
 from laurel.llm.encoder import SentenceEncoder, load_encoder
 
 if TYPE_CHECKING:
-    from laurel.params.annotation import EmbeddingParams
+    from laurel.params.judges import EmbeddingParams
 
 STREAM = 4096
 """Questions whose texts are encoded together; memory does not grow with the number of questions."""

@@ -18,7 +18,8 @@ from laurel.llm.chat import ChatRequest, Identity
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words, price_of
 from laurel.llm.responses import ResponseStore, Usual
-from laurel.params.annotation import AnnotateParams, HuggingFaceParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.judges import HuggingFaceParams
 
 SAMPLE = 1000
 """Questions whose tokens are counted; the others are taken to be like them."""

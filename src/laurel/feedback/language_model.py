@@ -27,7 +27,7 @@ from laurel.llm.prices import Price, add_costs
 from laurel.llm.responses import Exchange, ResponseStore
 
 if TYPE_CHECKING:
-    from laurel.params.annotation import LanguageModelParams
+    from laurel.params.judges import LanguageModelParams
 
 BLOCK = 4096
 """Questions that are worked on together; memory does not grow with their number."""

@@ -29,7 +29,7 @@ from laurel.feedback.steps import StepReader
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
-    from laurel.params.annotation import ScriptedParams
+    from laurel.params.judges import ScriptedParams
 
 
 @dataclass(frozen=True, slots=True)

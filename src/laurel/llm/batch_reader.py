@@ -16,7 +16,7 @@ from laurel.llm.batch_server import BatchServer
 from laurel.llm.batch_wire import Refused, Unread, read_line
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply
 from laurel.llm.chat_wire import Dialect
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from laurel.llm.batch_ledger import Entry
 from laurel.llm.batch_wire import PATH
 from laurel.llm.chat import RefusedError
 from laurel.llm.openai_chat import OPENAI, read_key
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 TRANSFER_SECONDS = 1200.0
 """For a file of 200 MB, over a slow line."""

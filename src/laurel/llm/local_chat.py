@@ -21,7 +21,7 @@ from laurel.llm.local_scoring import Scorer
 from laurel.llm.local_writing import Writer
 
 if TYPE_CHECKING:
-    from laurel.params.annotation import HuggingFaceParams
+    from laurel.params.judges import HuggingFaceParams
 
 logger = logging.getLogger(__name__)
 WINDOW = 512

@@ -19,7 +19,7 @@ from laurel.llm.chat import Identity, RefusedError
 if TYPE_CHECKING:
     import torch
 
-    from laurel.params.annotation import HuggingFaceParams
+    from laurel.params.judges import HuggingFaceParams
 
 KEY = "annotate.huggingface"
 DIGESTED = {".json", ".jinja", ".txt", ".model", ".safetensors", ".bin"}

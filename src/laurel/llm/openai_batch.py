@@ -26,7 +26,7 @@ from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply,
 from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import OPENAI, read_key
 from laurel.llm.responses import ResponseStore
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2

@@ -25,7 +25,7 @@ from laurel.llm.chat_wire import BrokenAnswerError, Dialect, read_reply, tokens_
 from laurel.llm.concurrently import concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
-from laurel.params.annotation import OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 OPENAI = "https://api.openai.com/v1"
 PATIENCE = 4.0

