@@ -65,9 +65,9 @@ def begin(project: Project, image: str, *options: str) -> subprocess.Popen[str]:
     return project.start("pipeline", "run", "--runner", "docker", "--image", image, "--output", "out", *options)
 
 
-def containers() -> dict[str, str]:
-    """Return function of a component -> the container that runs it."""
-    ids = docker("ps", "--quiet", "--filter", "label=laurel.run").split()
+def containers(project: Project) -> dict[str, str]:
+    """Return function of a component -> the container that runs it, of those that see a project."""
+    ids = docker("ps", "--quiet", "--filter", "label=laurel.run", "--filter", f"volume={project.path}").split()
     return {json.loads(docker("inspect", "--format", "{{json .Config.Cmd}}", id_))[-1]: id_ for id_ in ids}
 
 
@@ -76,13 +76,14 @@ def docker(*arguments: str) -> str:
     return done.stdout
 
 
-def wait_for(step: str, log: Path, attempt: int = 1) -> str:
+def wait_for(step: str, project: Project, attempt: int = 1) -> str:
     """Return the container of a step whose own work has begun."""
+    log = project.path / "out" / "pipeline.log"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         said = log.read_text() if log.exists() else ""
         if len(re.findall(f"laurel step {step}( .*)?: begun", said)) >= attempt:
-            return containers()[step.replace("-", "_")]
+            return containers(project)[step.replace("-", "_")]
         time.sleep(0.05)
     raise AssertionError(f"{step} has not begun")
 
@@ -104,7 +105,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory, image: str) -> Ran:
     out = project.path / "out"
     running = begin(project, image, "--retries", "1")
     for attempt in (1, 2):
-        docker("kill", wait_for("train-reward", out / "pipeline.log", attempt))
+        docker("kill", wait_for("train-reward", project, attempt))
     _, stderr = running.communicate(timeout=120)
     first = running.returncode, stderr
     left = sorted(file.name for file in out.iterdir())
@@ -132,7 +133,7 @@ def test_resuming_it(ran: Ran) -> None:
     assert "train-agents extrinsic 0,1: done (" in stderr
     assert "KFP" not in stderr
     read_manifest(ran.project.path / "out" / "reports", "evaluate")
-    assert not containers()
+    assert not containers(ran.project)
 
 
 def test_the_same_metrics_as_dvc_repro(ran: Ran, finished: Project) -> None:
@@ -157,21 +158,22 @@ def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
     (project.path / "corridor.py").write_text(CORRIDOR)
     running = begin(project, image)
     try:
-        wait_for("train-agents", project.path / "out" / "pipeline.log")
-        assert containers()
+        wait_for("train-agents", project)
+        assert containers(project)
         running.send_signal(signal.SIGINT)
         _, stderr = running.communicate(timeout=60)
     finally:
         running.kill()
-        for left in containers().values():  # of a test that failed: they would train on
+        for left in containers(project).values():  # of a test that failed: they would train on
             docker("kill", left)
     assert running.returncode == 130
     assert "the containers of this run were stopped" in stderr
     assert "Traceback" not in stderr
-    assert not containers()
+    assert not containers(project)
     assert not (project.path / "out" / "reports").exists()
 
 
+@pytest.mark.slow
 def test_a_chat_model_is_asked_from_a_container(tmp_path: Path, image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its key, and answers that outlive the container: nothing is asked again without one."""
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-test")

@@ -313,6 +313,7 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
     assert not (tmp_path / "p" / "out" / "reports").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: Project) -> None:
     project = Project.create(tmp_path / "p", SMALL)
     running = project.start("pipeline", "run", "--output", "out", "--retries", "1")

@@ -262,7 +262,7 @@ class _SomeSilent:
 
 
 def test_pairs_without_a_label_are_left_out(steps: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.feedback.annotator.make_annotator", lambda *_: _SomeSilent())
+    monkeypatch.setattr("laurel.feedback.annotator.make_annotator", lambda *_, **__: _SomeSilent())
     annotate.run(steps.params, steps.captions, tmp_path / "preferences")
     pairs, labels = read_pairs(tmp_path / "preferences"), read_preferences(tmp_path / "preferences")
     _, comparisons = usable_comparisons(steps.captions, tmp_path / "preferences")
@@ -275,7 +275,7 @@ def test_pairs_without_a_label_are_left_out(steps: Places, tmp_path: Path, monke
 def test_nothing_to_learn_from(steps: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     segments, comparisons = usable_comparisons(steps.captions, steps.preferences)
     nothing = comparisons[np.zeros(0, np.int64)]
-    monkeypatch.setattr(training, "usable_comparisons", lambda *_: (segments, nothing))
+    monkeypatch.setattr(training, "usable_comparisons", lambda *_, **__: (segments, nothing))
     for kind in ("caption", "observation"):
         with pytest.raises(DataError, match="no pair has a label and steps to learn it from"):
             steps.train(input=kind)
