@@ -51,7 +51,7 @@ PLACES = ("in front of you", "to your left", "to your right", "behind you", "far
 
 
 def main() -> None:
-    """Measure all cells, print the result and write it."""
+    """Measure all cells that are not in the result yet; write it after each, and print it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, choices=SIZES)
     parser.add_argument("--teachers", nargs="+", default=("linear", "free"), choices=("linear", "free"))
@@ -59,16 +59,35 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="for each vocabulary; default: 5, 4 and 3")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
-    load, started = round(os.getloadavg()[0], 1), time.perf_counter()
+    load = round(os.getloadavg()[0], 1)
     sentences = _sentences(max(args.sizes))
     embeddings = load_encoder(PACKAGED).encode(sentences).astype(np.float64)
-    cells = []
-    for teacher, size, noise in product(args.teachers, args.sizes, NOISE):
+    measured = json.loads(args.output.read_text())["cells"] if args.output.exists() else []
+    cells: list[dict[str, Any]] = []
+    wanted = list(product(args.teachers, args.sizes, NOISE))
+    for teacher, size, noise in wanted:
         embedded = teacher == "linear" or size == min(SIZES)
         samplers = [name for name in args.samplers if embedded or name in WITHOUT_EMBEDDING]
-        cells.append(_cell(teacher, embeddings[:size], noise, samplers, args.seeds or SEEDS[size]))
+        seeds = args.seeds or SEEDS[size]
+        known = _known(measured, {"teacher": teacher, "captions": size, "noise": noise, "seeds": seeds}, samplers)
+        started = time.perf_counter()
+        cells.append(known or _cell(teacher, embeddings[:size], noise, samplers, seeds))
+        if not known:
+            cells[-1]["seconds"] = round(time.perf_counter() - started)
         sys.stderr.write(json.dumps(cells[-1]) + "\n")
-    linear = [cell for cell in cells if cell["teacher"] == args.teachers[0]]
+        _write(args.output, cells, [f"{t}, {n} captions, noise {e}" for t, n, e in wanted[len(cells) :]], load)
+    sys.stdout.write(args.output.read_text())
+
+
+def _known(measured: Sequence[dict[str, Any]], cell: dict[str, Any], samplers: Sequence[str]) -> dict[str, Any] | None:
+    """Return what a run that was stopped has measured in a cell."""
+    fitting = (one for one in measured if cell.items() <= one.items() and list(one["labels"]) == list(samplers))
+    return next(fitting, None)
+
+
+def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: float) -> None:
+    """Write the record of the cells so far."""
+    linear = [cell for cell in cells if cell["teacher"] == cells[0]["teacher"]]
     worst = max(linear, key=lambda cell: math.inf if cell["ratio"] is None else cell["ratio"])
     missed = [_name(cell) for cell in cells if cell["ratio"] is None or cell["ratio"] > TARGET]
     value = statistics.median(cell["ratio"] or math.inf for cell in linear)
@@ -76,18 +95,18 @@ def main() -> None:
         "benchmark": "labels_needed",
         "value": None if math.isinf(value) else value,
         "unit": f"labels that the best sampler needs for tau {TAU} per label of uniform, median over vocabularies and "
-        f"noise, {args.teachers[0]} teacher",
+        f"noise, {cells[0]['teacher']} teacher",
         "target": f"<= {TARGET:.2f} in each cell",
-        "met": not missed,
+        "met": not missed and not left,
         "missed": missed,
+        "not_measured": left,
         "worst": f"{worst['ratio']}: {_name(worst)}",
         "peer": "uniform, as in Motif",
         "peer_value": 1.0,
         "cells": cells,
         "never": "null: not reached with all pairs or within the limit of "
         + ", ".join(f"{limit:,} labels ({size:,} captions, {teacher})" for (teacher, size), limit in LIMIT.items()),
-        "seconds": round(time.perf_counter() - started),
-        "command": "python benchmarks/labels_needed.py",
+        "command": " ".join(["python", "benchmarks/labels_needed.py", *sys.argv[1:]]),
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; load average {load} before",
         "versions": {
             "python": platform.python_version(),
@@ -95,9 +114,10 @@ def main() -> None:
         },
         "date": date.today().isoformat(),
     }
-    args.output.parent.mkdir(exist_ok=True)
-    args.output.write_text(json.dumps(result, indent=2) + "\n")
-    sys.stdout.write(args.output.read_text())
+    output.parent.mkdir(exist_ok=True)
+    partial = output.with_suffix(".partial")
+    partial.write_text(json.dumps(result, indent=2) + "\n")
+    partial.replace(output)
 
 
 def _name(cell: dict[str, Any]) -> str:
@@ -121,7 +141,15 @@ def _cell(teacher: str, embeddings: Any, noise: float, samplers: Sequence[str], 
     best = min(others, key=lambda name: others[name]) if others else None
     uniform = needed.get("uniform")
     ratio = round(others[best] / uniform, 3) if best and uniform else None
-    return {"teacher": teacher, "captions": size, "noise": noise, "labels": needed, "best": best, "ratio": ratio}
+    return {
+        "teacher": teacher,
+        "captions": size,
+        "noise": noise,
+        "seeds": seeds,
+        "labels": needed,
+        "best": best,
+        "ratio": ratio,
+    }
 
 
 def _labels_needed(name: str, teacher: str, embeddings: Any, noise: float, seed: int) -> int | None:
