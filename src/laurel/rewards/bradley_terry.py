@@ -10,6 +10,7 @@ once as one batched network.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -102,12 +103,17 @@ class CrossValidation:
 
 
 def cross_validate(
-    features: FloatArray, comparisons: Comparisons, params: RewardParams, seed: int, device: torch.device = CPU
+    features: FloatArray,
+    comparisons: Comparisons,
+    params: RewardParams,
+    seed: int,
+    device: torch.device = CPU,
+    advance: Callable[[int], object] = int,
 ) -> CrossValidation:
     """Train K members, member k without the segments of fold k, and let each judge what it has not seen.
 
     The split is by group, not by pair: with a split by pair the same text would sit on both sides. The
-    number of epochs is chosen by the same held-out loss, one number for all members.
+    number of epochs is chosen by the same held-out loss, one number for all members. `advance` is told of each epoch.
     """
     rng = np.random.default_rng(seed)
     groups = int(comparisons.group.max(initial=0)) + 1
@@ -120,6 +126,7 @@ def cross_validate(
     best_loss, best_epoch, best = math.inf, 0, trainer.predict()
     for epoch in range(1, params.max_epochs + 1):
         trainer.epoch(rng)
+        advance(1)
         predicted = trainer.predict()
         loss = _held_out_loss(predicted, comparisons.p_first, held_out)
         if loss < best_loss:
@@ -138,10 +145,11 @@ def fit(
     epochs: int,
     seed: int,
     device: torch.device = CPU,
+    advance: Callable[[int], object] = int,
 ) -> Ensemble:
     """Train K members for a number of epochs on all comparisons, each on its own bootstrap resample.
 
-    They are trained on `device`, and returned on the CPU.
+    They are trained on `device`, and returned on the CPU. `advance` is told of each epoch.
     """
     rng = np.random.default_rng(seed)
     size = len(comparisons)
@@ -149,6 +157,7 @@ def fit(
     trainer = _Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
     for _ in range(epochs):
         trainer.epoch(rng)
+        advance(1)
     return trainer.ensemble.cpu().eval()
 
 

@@ -20,6 +20,7 @@ from laurel.device import torch_device
 from laurel.envs.base import FloatArray, IntArray, Room
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
+from laurel.progress import progress
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.functions import transition_features
 from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
@@ -81,9 +82,12 @@ def train_reward_model(
             f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs), "
             'collect more steps (collect.steps), or set reward.input to "caption".'
         )
-    held_out = cross_validate(items.features, compared, params.reward, derive_seed(seed, "folds"), device)
+    folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
+    with progress(params.reward.max_epochs, "train-reward, held out", "epochs at most") as advance:
+        held_out = cross_validate(items.features, compared, params.reward, folds, device, advance)
     epochs = max(held_out.epochs, 1)
-    ensemble = fit(items.features, compared, params.reward, epochs, derive_seed(seed, "fit"), device)
+    with progress(epochs, "train-reward", "epochs") as advance:
+        ensemble = fit(items.features, compared, params.reward, epochs, fitting, device, advance)
     raw = raw_rewards(ensemble, items.features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
     normalizer = Normalizer.of(by_caption.mean(axis=0))
