@@ -26,6 +26,7 @@ from laurel.data.preferences import (
     PREFERENCES,
     PREFERENCES_SCHEMA,
     STATUSES,
+    Labelled,
     Pairs,
     Preferences,
     read_answers,
@@ -58,17 +59,9 @@ class Answer(Protocol):
     def annotator(self) -> str: ...
 
 
-class Judged(Protocol):
-    """What `laurel.feedback` says about a pair."""
+class Judged(Labelled, Protocol):
+    """The same with the single answers, and the votes of an ensemble's members."""
 
-    @property
-    def status(self) -> str: ...
-    @property
-    def p_first(self) -> float | None: ...
-    @property
-    def votes(self) -> int: ...
-    @property
-    def swap_consistent(self) -> bool | None: ...
     @property
     def answers(self) -> Sequence[Answer]: ...
     @property

@@ -64,7 +64,7 @@ ANSWERS_SCHEMA = pa.schema(
 """The single answers behind the labels; `response` is a key of the store of responses."""
 
 
-class _Judgement(Protocol):
+class Labelled(Protocol):
     """What `laurel.feedback` says about a pair."""
 
     @property
@@ -123,7 +123,7 @@ class Preferences:
         return len(self.p_first)
 
     @staticmethod
-    def of(judgements: Iterable[_Judgement], annotator: str) -> Preferences:
+    def of(judgements: Iterable[Labelled], annotator: str) -> Preferences:
         """Gather judgements in the order of the pairs."""
         rows = [(j.p_first, j.status, j.votes, j.swap_consistent) for j in judgements]
         return Preferences(

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from laurel.errors import DataError
 from laurel.llm.responses import read_only_address
+from laurel.llm.transactions import transaction
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
@@ -108,7 +109,7 @@ class BatchLedger:
 
     def enter(self, token: str, endpoint: str, model: str, keys: Iterable[str]) -> None:
         """Enter a batch that is to be sent; on disk when this returns."""
-        with self._explained(), self._transaction():
+        with self._explained(), transaction(self._connection):
             row = (token, endpoint, model, time.time(), None, None)
             self._connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", row)
             self._connection.executemany("INSERT INTO batch_lines VALUES (?, ?)", [(key, token) for key in keys])
@@ -125,22 +126,12 @@ class BatchLedger:
 
     def forget(self, keys: Iterable[str]) -> None:
         """Strike out questions that are answered, or that are to be asked anew, and batches without any left."""
-        with self._explained(), self._transaction():
+        with self._explained(), transaction(self._connection):
             self._connection.executemany("DELETE FROM batch_lines WHERE key = ?", [(key,) for key in keys])
             self._connection.execute("DELETE FROM batches WHERE token NOT IN (SELECT token FROM batch_lines)")
 
     def close(self) -> None:
         self._connection.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

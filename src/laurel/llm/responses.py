@@ -22,6 +22,7 @@ from typing import Any
 from laurel.errors import DataError
 from laurel.llm.chat import ChatRequest, Identity, Reply
 from laurel.llm.owners import has_died, this_owner
+from laurel.llm.transactions import transaction
 
 VERSION = 2
 LEASE_SECONDS = 600.0
@@ -109,7 +110,7 @@ class ResponseStore:
             self._prepare()
 
     def _prepare(self) -> None:
-        with self._transaction():
+        with transaction(self._connection):
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -145,7 +146,7 @@ class ResponseStore:
     def claim(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that this process is to ask: neither answered nor being asked by another."""
         now = time.time()
-        with self._explained(), self._transaction():
+        with self._explained(), transaction(self._connection):
             answered = set(self.get(keys))
             wanted = [key for key in keys if key not in answered]
             self._connection.execute("DELETE FROM claims WHERE until < ?", (now,))
@@ -190,7 +191,7 @@ class ResponseStore:
                 time.time(),
                 _packed(messages, context.example),
             )
-            with self._transaction():
+            with transaction(self._connection):
                 marks = ",".join("?" * len(row))
                 self._connection.execute(f"INSERT OR IGNORE INTO responses VALUES ({marks})", row)  # noqa: S608
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
@@ -205,7 +206,7 @@ class ResponseStore:
         }
         content = _json(shared)
         if content not in self._contexts:
-            with self._transaction():
+            with transaction(self._connection):
                 select = "SELECT id, example FROM contexts WHERE content = ? ORDER BY id"
                 found = self._connection.execute(select, (content,)).fetchone()
                 if found is None:
@@ -245,7 +246,7 @@ class ResponseStore:
 
     def release(self, keys: Iterable[str]) -> None:
         """Let others ask what this process will not."""
-        with self._explained(), self._transaction():
+        with self._explained(), transaction(self._connection):
             self._connection.executemany(
                 "DELETE FROM claims WHERE key = ? AND owner = ?", [(key, self._owner) for key in keys]
             )
@@ -262,17 +263,6 @@ class ResponseStore:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Do it all or nothing, and let one process write at a time."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,0 +1,19 @@
+"""A transaction of SQLite: all or nothing, one process at a time. Knows nothing about tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do what is within the block all or not at all, and let one process write at a time."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:  # also Ctrl-C: an open transaction would keep all others out
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
