@@ -58,6 +58,7 @@ def run(
     from laurel.data.sample import read_sample
     from laurel.envs import room_for
     from laurel.evaluation.statistics import rank_agreement, summarise
+    from laurel.progress import progress
     from laurel.rewards.model import RewardModel
     from laurel.stages.track_late import track_late
     from laurel.tracking import Tracker
@@ -80,37 +81,42 @@ def run(
         curves = _curves(played)
         results = _play(params, played, reward, out)
         rank = rank_agreement(results)
-        arms = summarise(
-            results,
-            curves,
-            success_threshold=params.evaluate.success_threshold,
-            reward_threshold=_reward_threshold(params),
-            resamples=params.evaluate.bootstrap,
-            seed=params.seed,
-        )
-        metrics: dict[str, Any] = {
-            "env": params.env.id,
-            "annotator": params.annotate.annotator,
-            "arms": arms,
-            "annotation": {
-                **manifests["preferences"]["counts"],
-                **read_json(preferences / QUALITY),
-                "usage": manifests["preferences"]["usage"],
-            },
-            "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
-            "seconds": {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()},
-        }
-        out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
-        animation = _animate(params, room, model, played, out)
-        metrics["seconds"]["evaluate"] = out.seconds
-        write_json(out.path / METRICS, metrics)
-        _write_report(params, room, model, metrics, results, curves, rank, animation, read_sample(preferences), out)
-        shutil.rmtree(out.path / EPISODES)
-        out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
-        late = track_late(params, inputs, out)
-        with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
-            if tracked:
-                _track(tracked, params, metrics, results, played, out.path)
+        with progress(4, "evaluate, report", "parts") as advance:
+            arms = summarise(
+                results,
+                curves,
+                success_threshold=params.evaluate.success_threshold,
+                reward_threshold=_reward_threshold(params),
+                resamples=params.evaluate.bootstrap,
+                seed=params.seed,
+            )
+            metrics: dict[str, Any] = {
+                "env": params.env.id,
+                "annotator": params.annotate.annotator,
+                "arms": arms,
+                "annotation": {
+                    **manifests["preferences"]["counts"],
+                    **read_json(preferences / QUALITY),
+                    "usage": manifests["preferences"]["usage"],
+                },
+                "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
+                "seconds": {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()},
+            }
+            out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
+            advance(1)
+            animation = _animate(params, room, model, played, out)
+            advance(1)
+            metrics["seconds"]["evaluate"] = out.seconds
+            write_json(out.path / METRICS, metrics)
+            _write_report(params, room, model, metrics, results, curves, rank, animation, read_sample(preferences), out)
+            advance(1)
+            shutil.rmtree(out.path / EPISODES)
+            out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
+            late = track_late(params, inputs, out)
+            with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
+                if tracked:
+                    _track(tracked, params, metrics, results, played, out.path)
+            advance(1)
 
 
 def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
