@@ -83,7 +83,7 @@ def train_reward_model(
             'collect more steps (collect.steps), or set reward.input to "caption".'
         )
     folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
-    with progress(params.reward.max_epochs, "train-reward, held out", "epochs at most") as advance:
+    with progress(params.reward.max_epochs, "train-reward: held out", "epochs at most") as advance:
         held_out = cross_validate(items.features, compared, params.reward, folds, device, advance)
     epochs = max(held_out.epochs, 1)
     with progress(epochs, "train-reward", "epochs") as advance:

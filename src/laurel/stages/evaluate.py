@@ -81,7 +81,7 @@ def run(
         curves = _curves(played)
         results = _play(params, played, reward, out)
         rank = rank_agreement(results)
-        with progress(4, "evaluate, report", "parts") as advance:
+        with progress(4, "evaluate: report", "parts") as advance:
             arms = summarise(
                 results,
                 curves,
