@@ -319,9 +319,9 @@ def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: 
     running = project.start("pipeline", "run", "--output", "out", "--retries", "1")
     try:
         os.kill(wait_for(project, "caption"), signal.SIGKILL)  # the second attempt does it
-        os.kill(wait_for(project, "train_reward"), signal.SIGKILL)
-        time.sleep(0.2)
-        os.kill(wait_for(project, "train_reward"), signal.SIGKILL)
+        first = wait_for(project, "train_reward")
+        os.kill(first, signal.SIGKILL)
+        os.kill(wait_for(project, "train_reward", after=first), signal.SIGKILL)
         _, stderr = running.communicate(timeout=120)
     finally:
         running.kill()
@@ -335,13 +335,13 @@ def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: 
     assert figures(tmp_path / "p" / "out" / "reports") == figures(direct.output("evaluate"))
 
 
-def wait_for(project: Project, function: str) -> int:
-    """Return the process of a component, once it has begun its work."""
+def wait_for(project: Project, function: str, after: int | None = None) -> int:
+    """Return the process of a component, once it has begun its work; that of another attempt than one seen before."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for pid in project.pids():
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"kfp.dsl.executor_main" in command and command[-2] == function.encode():
+            if pid != after and b"kfp.dsl.executor_main" in command and command[-2] == function.encode():
                 return pid
         time.sleep(0.02)
     raise AssertionError(f"{function} has not begun")
