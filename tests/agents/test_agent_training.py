@@ -23,7 +23,8 @@ from safetensors.numpy import load_file, save_file
 from laurel.agents import training
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.ppo import PPO, OnPolicyRollout
+from laurel.agents.ppo import OnPolicyRollout
+from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.training import CURVE_SCHEMA, Task, is_finished, train
 from laurel.data.directory import read_json
 from laurel.envs import room_for
@@ -148,14 +149,14 @@ def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
     tmp_path: Path, frozen_lake: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learned = 0
-    original = PPO.learn
+    original = StackedPPO.learn
 
-    def counted(self: PPO, rollout: OnPolicyRollout) -> Any:
+    def counted(self: StackedPPO, rollout: OnPolicyRollout) -> Any:
         nonlocal learned
         learned += 1
         return original(self, rollout)
 
-    monkeypatch.setattr(PPO, "learn", counted)
+    monkeypatch.setattr(StackedPPO, "learn", counted)
     task = make_task()
     run(task, frozen_lake, tmp_path / "agent", updates=5)
     assert learned == 5
@@ -469,13 +470,13 @@ def test_the_learning_rate_falls_to_zero_also_across_a_stop(
     tmp_path: Path, frozen_lake: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates: list[float] = []
-    original = PPO.learn
+    original = StackedPPO.learn
 
-    def noted(self: PPO, rollout: OnPolicyRollout) -> Any:
-        rates.append(self.optimizer.param_groups[0]["lr"])
+    def noted(self: StackedPPO, rollout: OnPolicyRollout) -> Any:
+        rates.append(self.learning_rate)
         return original(self, rollout)
 
-    monkeypatch.setattr(PPO, "learn", noted)
+    monkeypatch.setattr(StackedPPO, "learn", noted)
     task = make_task(ppo={"anneal": True, "learning_rate": 0.8}, steps=4 * 48, checkpoint_steps=48)
     run(task, frozen_lake, tmp_path / "agent", updates=2)
     run(task, frozen_lake, tmp_path / "agent")
