@@ -26,7 +26,7 @@ from laurel.envs.vector import VectorEnv
 from laurel.params.training import PPOParams
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
-CACHED_BYTES = 1 << 20
+CACHED_BYTES = 4 << 20
 """What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
 
 
