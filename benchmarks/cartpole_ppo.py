@@ -1,0 +1,128 @@
+"""How soon PPO solves CartPole: beside Stable-Baselines3, and a compiled loop as PureJaxRL's.
+
+Each trains until the mean return of its last 100 training episodes reaches 475, and stops there; the compiled loop
+cannot stop, and is charged the share of its time until then, after its compilation, which counts. Each has settings
+of its own: Stable-Baselines3 those of its zoo, the compiled loop those of CleanRL, as PureJaxRL has them, and Laurel
+those below. Imports count for none. Seeds take turns. Run it with: python benchmarks/cartpole_ppo.py
+"""
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+from environment import peer_python
+from records import SB3, Figures, run_peer, write
+
+SEEDS = (0, 1, 2)
+STEPS = 500_000
+JAX = ("jax==0.10.2", "gymnax==1.0.1", "optax==0.2.8", "six")
+SECONDS, SB3_TIMES, JAX_TIMES = 2.0, 10.0, 1.0
+PPO = {"n_epochs": 4, "learning_rate": 3e-3, "entropy_coef": 0.0}
+"""What differs from the settings that params.yaml has."""
+EXTRINSIC = 0.02
+"""shaping.extrinsic: returns near 500 are more than a critic with tanh learns soon."""
+COMMAND = "python benchmarks/cartpole_ppo.py"
+
+
+def main() -> None:
+    """Measure all, and write a record of each comparison."""
+    sb3, jax = peer_python("sb3", ("--no-deps", SB3)), peer_python("jax-ppo", JAX)
+    found: dict[str, list[Figures]] = {"laurel": [], "sb3": [], "jax": []}
+    for seed in SEEDS:
+        found["laurel"].append(run_peer(Path(sys.executable), "../cartpole_ppo.py", seed, ours=True))
+        found["sb3"].append(run_peer(sb3, "sb3_ppo.py", "cartpole", seed, ours=True))
+        found["jax"].append(run_peer(jax, "purejax_ppo.py", seed))
+    soon = {name: [some["seconds_to_goal"] for some in runs] for name, runs in found.items()}
+    speed = {name: statistics.median(some["steps"] / some["seconds"] for some in runs) for name, runs in found.items()}
+    solved = {name: all(seconds is not None for seconds in of) for name, of in soon.items()}
+    median = {name: statistics.median([s or float("inf") for s in of]) for name, of in soon.items()}
+    told = {
+        "seconds_to_475": {name: [s and round(s, 2) for s in of] for name, of in soon.items()},
+        "steps": {name: [some["steps"] for some in runs] for name, runs in found.items()},
+        "per_cpu_second": {
+            name: round(statistics.median(some["steps"] / some["cpu_seconds"] for some in runs))
+            for name, runs in found.items()
+        },
+        "compile_seconds": [round(some["compile_seconds"], 2) for some in found["jax"]],
+        "settings": {**PPO, "shaping.extrinsic": EXTRINSIC},
+    }
+    versions = {"packages": ("torch", "numpy", "gymnasium", "laurel"), "stable-baselines3": SB3, "jax": " ".join(JAX)}
+    write(
+        "cartpole_ppo",
+        COMMAND,
+        {
+            "value": round(median["laurel"], 2),
+            "unit": "seconds until PPO has solved CartPole (last 100 training episodes >= 475), median of 3 seeds",
+            "target": f"<= {SECONDS:g}",
+            "met": solved["laurel"] and median["laurel"] <= SECONDS,
+            "peer": "Stable-Baselines3 with its zoo's settings; a compiled loop after PureJaxRL, with its compilation",
+            "peer_value": [round(median["sb3"], 2), round(median["jax"], 2)],
+            **told,
+        },
+        **versions,
+    )
+    for name, peer, times in (
+        ("sb3", "Stable-Baselines3, zoo settings", SB3_TIMES),
+        ("jax", "a compiled loop after PureJaxRL, 500,000 steps, compilation included", JAX_TIMES),
+    ):
+        write(
+            f"cartpole_ppo_{name}",
+            COMMAND,
+            {
+                "value": round(speed["laurel"] / speed[name], 1),
+                "unit": "times as many environment steps a second until CartPole is solved",
+                "target": f">= {times:g}, both solving it with each seed",
+                "met": speed["laurel"] / speed[name] >= times and solved["laurel"] and solved[name],
+                "peer": f"steps/s of {peer}; and of Laurel",
+                "peer_value": [round(speed[name]), round(speed["laurel"])],
+                **told,
+            },
+            **versions,
+        )
+
+
+def ours(seed: int) -> None:
+    """Train until the goal; runs in a process of its own."""
+    import numpy as np
+    import torch
+    from reaching import Clock
+
+    from laurel.agents.algorithms import initial_policy, make_learner
+    from laurel.envs import room_for
+    from laurel.envs.vector import make_vector
+    from laurel.params import EnvParams
+    from laurel.params.training import PPOParams
+    from laurel.seeding import derive_seed, generator
+
+    torch.set_num_threads(1)
+    env, params = EnvParams(id="CartPole-v1"), PPOParams.model_validate(PPO)
+    clock = Clock()
+    room = room_for(env)
+    learner = make_learner(initial_policy(room, params, 0, seed), params, generator(0, "agent", seed, "actions"))
+    envs = make_vector(env, room, params.n_envs, derive_seed(0, "agent", seed, "envs"))
+    rollout, observation = learner.rollout(envs), envs.reset()
+    running, steps, reached = np.zeros(params.n_envs), 0, False
+    while steps < STEPS and not reached:
+        observation = learner.collect(envs, observation, rollout)
+        rollout.reward *= EXTRINSIC
+        learner.learn(rollout)
+        steps += rollout.valid.size
+        ended_returns: list[float] = []
+        for reward, ended in zip(rollout.extrinsic, rollout.terminated | rollout.truncated, strict=True):
+            running += reward
+            ended_returns += running[ended].tolist()
+            running[ended] = 0
+        reached = clock.reached(ended_returns)
+    clock.tell(steps)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        ours(int(sys.argv[1]))
+    else:
+        try:
+            main()
+        except subprocess.CalledProcessError as error:
+            sys.exit(error.stderr)

@@ -1,0 +1,135 @@
+"""Stable-Baselines3's side of cartpole_ppo.py and doorkey_ppo.py: prints its figures as JSON.
+
+Called with `cartpole SEED` or `doorkey SEED STEPS 0|1`, where 1 pays the learned reward. CartPole has the settings of
+RL Baselines3 Zoo. DoorKey has those of params.yaml, MiniGrid in a `DummyVecEnv` as its documentation has it, and the
+reward in a `VecEnvWrapper`, which captions and shapes by Laurel's own functions a step of all environments at a time.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecMonitor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from reaching import Clock
+
+CARTPOLE_STEPS = 200_000
+"""Of the schedules; training stops when the goal is reached."""
+
+
+class UntilGoal(BaseCallback):
+    """Stops training when CartPole is solved."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def _on_step(self) -> bool:
+        ended = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        return not (ended and self._clock.reached(ended))
+
+
+def cartpole(seed: int) -> None:
+    """Train until the goal, with the settings of the zoo."""
+    clock = Clock()
+    model = PPO(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
+        n_steps=32,
+        batch_size=256,
+        gae_lambda=0.8,
+        gamma=0.98,
+        n_epochs=20,
+        ent_coef=0.0,
+        learning_rate=lambda left: left * 0.001,
+        clip_range=lambda left: left * 0.2,
+        seed=seed,
+        device="cpu",
+    )
+    model.learn(CARTPOLE_STEPS, callback=UntilGoal(clock))
+    clock.tell(model.num_timesteps)
+
+
+class LearnedReward(VecEnvWrapper):
+    """Pays the shaped learned reward beside the environment's, and shows features."""
+
+    def __init__(self, venv: Any, room: Any, reward: Any) -> None:
+        import gymnasium as gym
+
+        from laurel.envs.captioner import Captioner
+        from laurel.rewards.shaping import EpisodeCounts
+
+        self.room, self.reward = room, reward
+        self.captioner, self.counts = Captioner(room), EpisodeCounts(venv.num_envs)
+        width = room.features(np.zeros((1, room.observation_size), room.observation_dtype)).shape[1]
+        super().__init__(venv, observation_space=gym.spaces.Box(-np.inf, np.inf, (width,), np.float32))
+
+    def reset(self) -> np.ndarray:
+        self.before = self.venv.reset()
+        return self.room.features(self.before)
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self.actions = actions
+        self.venv.step_async(actions)
+
+    def step_wait(self) -> Any:
+        from laurel.envs.base import Transitions
+        from laurel.params.training import ShapingParams
+        from laurel.rewards.shaping import shape
+
+        observation, rewards, dones, infos = self.venv.step_wait()
+        if self.reward is not None:
+            after, truncated = observation.copy(), np.zeros(len(dones), np.bool_)
+            for i in np.flatnonzero(dones):
+                after[i], truncated[i] = infos[i]["terminal_observation"], infos[i]["TimeLimit.truncated"]
+            step = Transitions(self.before, self.actions, rewards, after, dones & ~truncated, truncated)
+            ids = self.captioner.ids(step)
+            counts = self.counts.update(ids[None], np.ones((1, len(ids)), np.bool_), dones[None])[0]
+            raw, shaping = self.reward(step, ids, self.captioner.texts), ShapingParams()
+            paid = shape(raw, counts, threshold=self.reward.threshold, beta=shaping.beta)
+            rewards = shaping.extrinsic * rewards + shaping.intrinsic * paid
+        self.before = observation.copy()
+        return self.room.features(observation), rewards, dones, infos
+
+
+def doorkey(seed: int, steps: int, rewarded: bool) -> None:
+    """Train for some steps with the settings of params.yaml."""
+    from doorkey_task import ENV, reward_of
+
+    from laurel.envs import make_reference, room_for
+    from laurel.envs.vector import _packed
+    from laurel.params.training import PPOParams
+
+    p, room = PPOParams(), room_for(ENV)
+    clock = Clock()
+    envs = VecMonitor(DummyVecEnv([lambda: _packed(make_reference(ENV), room)] * p.n_envs))
+    envs.seed(seed)
+    model = PPO(
+        "MlpPolicy",
+        LearnedReward(envs, room, reward_of(room) if rewarded else None),
+        learning_rate=p.learning_rate,
+        n_steps=p.n_steps,
+        batch_size=p.batch_size,
+        n_epochs=p.n_epochs,
+        gamma=p.gamma,
+        gae_lambda=p.gae_lambda,
+        ent_coef=p.entropy_coef,
+        seed=seed,
+        device="cpu",
+    )
+    model.learn(steps)
+    clock.tell(model.num_timesteps)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "cartpole":
+        cartpole(int(sys.argv[2]))
+    else:
+        doorkey(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "1")
