@@ -98,7 +98,7 @@ class Pass:
         self.output = stack.zeros(n, stack.n_actions, batch)
         self.value = stack.zeros(n, 1, batch)
         self._delta: list[Any] = []
-        self._ones = stack.zeros(1, batch) + 1
+        self._ones = stack.zeros(n, n_bodies, 1, batch) + 1
         self._features: Any = None
 
     def forward(self, features: Any) -> None:
@@ -129,7 +129,7 @@ class Pass:
         self._delta = self._delta or [xp.zeros_like(here) for here in self.hidden]
         for i, (body, delta) in enumerate(((ACTOR, d_output), (CRITIC, d_value))):
             xp.matmul(delta, self._top(body), out=gradient[last + 2 * i])
-            xp.matmul(delta, self._ones.swapaxes(-1, -2), out=gradient[last + 2 * i + 1])
+            xp.matmul(delta, self._ones[:, 0].swapaxes(-1, -2), out=gradient[last + 2 * i + 1])
             if self.hidden:
                 xp.matmul(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
