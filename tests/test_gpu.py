@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 import torch
 
 from laurel.agents.algorithms import initial_policy
-from laurel.agents.ppo import PPO, OnPolicyRollout
+from laurel.agents.policy import ActorCritic
+from laurel.agents.ppo import OnPolicyRollout
+from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
 from laurel.agents.training import Task, train
 from laurel.device import torch_device
 from laurel.envs import room_for
@@ -68,10 +71,17 @@ def test_the_encoder_is_the_same(device: str) -> None:
     np.testing.assert_allclose(encoder.encode(texts), reference.encode(texts), atol=1e-3)
 
 
-def filled(params: PPOParams) -> tuple[PPO, OnPolicyRollout]:
+def learner_on(device: str, params: PPOParams, seed: int = 0) -> StackedPPO:
+    """A PPO whose weights are there."""
+    policy = initial_policy(room_for(ENV), params, 0, seed).to(torch_device(device, "agent.device"))
+    assert isinstance(policy, ActorCritic)
+    return StackedPPO(policy, params, np.random.default_rng(seed))
+
+
+def filled(params: PPOParams) -> tuple[StackedPPO, OnPolicyRollout]:
     """A PPO on the CPU, and a rollout that it has collected."""
     room = room_for(ENV)
-    ppo = PPO(initial_policy(room, params, 0, 0), params, np.random.default_rng(0))
+    ppo = learner_on("cpu", params)
     envs = make_vector(ENV, room, params.n_envs, 0)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
@@ -83,14 +93,33 @@ def filled(params: PPOParams) -> tuple[PPO, OnPolicyRollout]:
 def test_an_update_is_the_same(device: str) -> None:
     params = PPOParams(n_envs=8, n_steps=32, n_epochs=2, batch_size=64)
     ppo, rollout = filled(params)
-    network = initial_policy(room_for(ENV), params, 0, 0).to(torch_device(device, "agent.device"))
-    other = PPO(network, params, np.random.default_rng(0))
+    other = learner_on(device, params)
     other.rng.bit_generator.state = ppo.rng.bit_generator.state
     losses, expected = other.learn(rollout), ppo.learn(rollout)
     assert losses["policy"] == pytest.approx(expected["policy"], abs=1e-3)
     assert losses["value"] == pytest.approx(expected["value"], rel=1e-3)
     for ours, theirs in zip(other.policy.parameters(), ppo.policy.parameters(), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, atol=1e-3, rtol=1e-2)
+
+
+@devices
+def test_many_agents_at_once(device: str) -> None:
+    """Each learns what it learns alone, where there are hundreds."""
+    params, n = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(16,)), 256
+    group = PPOGroup([learner_on(device, params, seed) for seed in range(n)])
+    room = room_for(ENV)
+    envs = [make_vector(ENV, room, params.n_envs, seed) for seed in range(n)]
+    rollouts = [learner.rollout(its) for learner, its in zip(group.learners, envs, strict=True)]
+    group.collect(envs, [its.reset() for its in envs], rollouts)
+    kept = [copy.deepcopy(rollout) for rollout in rollouts[:: n - 1]]
+    said = group.learn(rollouts)
+    for seed, rollout in zip((0, n - 1), kept, strict=True):
+        alone = learner_on("cpu", params, seed)
+        _ = alone.rng.random(params.n_envs * params.n_steps, np.float32)  # what it acted by
+        expected = alone.learn(rollout)
+        assert said[seed] == pytest.approx(expected, abs=1e-3, rel=1e-2)
+        for ours, theirs in zip(group.learners[seed].policy.parameters(), alone.policy.parameters(), strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs, atol=1e-3, rtol=1e-2)
 
 
 @devices
@@ -145,5 +174,5 @@ def test_a_gpu_is_quicker_where_there_is_enough_to_do() -> None:
 
     wide = PPOParams(n_envs=64, n_steps=128, n_epochs=2, batch_size=4096, hidden=(2048, 2048))
     ppo, rollout = filled(wide)
-    on_gpu = PPO(initial_policy(room_for(ENV), wide, 0, 0).to("cuda"), wide, np.random.default_rng(0))
+    on_gpu = learner_on("cuda", wide)
     assert seconds(lambda: on_gpu.learn(rollout)) < seconds(lambda: ppo.learn(rollout))
