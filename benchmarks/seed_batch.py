@@ -1,0 +1,120 @@
+"""What training seeds as a batch gains: 8 agents in lockstep, beside one after another and beside two processes.
+
+In four ways the same agents are trained, to the same bytes: one after another; together; one after another in each
+of two processes, four agents each; together in each of two. Settings are those of params.yaml, where most of the time
+goes into matrix products that a batch does not make cheaper, and those of a small network with few environments,
+where it goes into calls. The ways take turns. Run it with: python benchmarks/seed_batch.py
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
+from records import write
+
+from laurel.agents.pool import Job, run_jobs
+
+SEEDS, PROCESSES, ROUNDS = 8, 2, 3
+SETTINGS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "CartPole-v1, 64 environments, 64-64": ("CartPole-v1", {}, 40 * 2048),
+    "MiniGrid-DoorKey-8x8-v0, 64 environments, 64-64": ("MiniGrid-DoorKey-8x8-v0", {}, 10 * 2048),
+    "CartPole-v1, 8 environments, batches of 64, 32-32": (
+        "CartPole-v1",
+        {"n_envs": 8, "batch_size": 64, "hidden": (32, 32)},
+        80 * 256,
+    ),
+}
+TIMES = 2.0
+COMMAND = "python benchmarks/seed_batch.py"
+Way = tuple[int, bool]
+"""Processes, and whether each trains its agents together."""
+WAYS: dict[str, Way] = {
+    "one after another": (1, False),
+    "together": (1, True),
+    "two processes, one after another": (PROCESSES, False),
+    "two processes, together": (PROCESSES, True),
+}
+
+
+def main() -> None:
+    """Measure all ways with all settings, and write the record."""
+    found: dict[str, dict[str, float]] = {}
+    for name, (env_id, settings, steps) in SETTINGS.items():
+        _run((1, False), env_id, settings, 2048)  # what is done for the first time does not count
+        seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(ROUNDS):
+            for way, how in WAYS.items():
+                seconds[way].append(_run(how, env_id, settings, steps))
+        found[name] = {way: round(SEEDS * steps / statistics.median(of)) for way, of in seconds.items()}
+    gains = {name: of["together"] / of["one after another"] for name, of in found.items()}
+    processes = {
+        name: of["two processes, together"] / of["two processes, one after another"] for name, of in found.items()
+    }
+    write(
+        "seed_batch",
+        COMMAND,
+        {
+            "value": [round(gain, 2) for gain in gains.values()],
+            "unit": f"times as many steps/s of {SEEDS} agents in lockstep as one after another, in one process, with "
+            + "; ".join(SETTINGS),
+            "target": f">= {TIMES:g} each, and in two processes >= 1 times one after another in two",
+            "met": min(gains.values()) >= TIMES and min(processes.values()) >= 1,
+            "peer": "the same where both are in two processes",
+            "peer_value": [round(gain, 2) for gain in processes.values()],
+            "steps_per_second": found,
+        },
+        packages=("torch", "numpy", "gymnasium", "laurel"),
+    )
+
+
+def _run(way: Way, env_id: str, settings: dict[str, Any], steps: int) -> float:
+    """Train all agents in a way; return the seconds."""
+    n_processes, together = way
+    with tempfile.TemporaryDirectory() as place:
+        size = SEEDS // n_processes
+        parts = [range(start, start + size) for start in range(0, SEEDS, size)]
+        jobs = [
+            Job(f"part {i}", work, (env_id, settings, steps, place, seeds, together)) for i, seeds in enumerate(parts)
+        ]
+        started = time.perf_counter()
+        run_jobs(jobs, n_processes, lambda _: None, ["laurel.agents.training", "threadpoolctl"])
+        return time.perf_counter() - started
+
+
+def work(
+    env_id: str,
+    settings: dict[str, Any],
+    steps: int,
+    place: str,
+    seeds: Sequence[int],
+    together: bool,
+    advance: Callable[[int], None],
+) -> None:
+    """Train some agents; runs in a process of its own."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from laurel.agents.training import Assignment, Task, train_together
+    from laurel.envs import room_for
+    from laurel.params import EnvParams
+    from laurel.params.training import PPOParams, ShapingParams
+
+    torch.set_num_threads(1)
+    env, ppo = EnvParams(id=env_id), PPOParams.model_validate(settings)
+    room = room_for(env)
+    agents = [
+        Assignment(Task("extrinsic", seed, 0, env, ppo, ShapingParams(), steps, steps), None, Path(place) / str(seed))
+        for seed in seeds
+    ]
+    with threadpool_limits(1, user_api="blas"):
+        for some in [agents] if together else [[agent] for agent in agents]:
+            train_together(some, room, advance)
+
+
+if __name__ == "__main__":
+    main()
