@@ -166,6 +166,59 @@ def test_items_are_credited_from_segments() -> None:
     assert rank_correlation(rewards, utility) == pytest.approx(1)
 
 
+def steps_and_their_pairs(n_pairs: int = 60, length: int = 4) -> tuple[np.ndarray, Comparisons]:
+    """Segments of steps that never occur twice, some shorter than the others, and a linear utility's preferences."""
+    rng = np.random.default_rng(0)
+    members = np.arange(2 * n_pairs * length).reshape(2 * n_pairs, length)
+    features = rng.standard_normal((members.size, 3)).astype(np.float32)
+    worth = (features @ np.array([1.0, -1.0, 0.5]))[members]
+    members[::5, -1] = -1
+    worth = np.where(members >= 0, worth, 0).sum(axis=1) / (members >= 0).sum(axis=1)
+    first, second = rng.permutation(2 * n_pairs).reshape(2, -1)
+    label = (worth[first] > worth[second]).astype(np.float64)
+    return features, Comparisons(members, np.arange(2 * n_pairs), first, second, label)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_items_that_never_repeat_are_learned_from_as_those_that_do(
+    activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether an item is looked up among those of the batch or evaluated where it stands is a matter of speed."""
+    features, comparisons = steps_and_their_pairs()
+    p = params(activation=activation, batch_size=16)
+    assert not bradley_terry._items_repeat(comparisons)
+    in_place = fit(features, comparisons, p, 10, seed=0)
+    held_out = cross_validate(features, comparisons, p, seed=0)
+    monkeypatch.setattr(bradley_terry, "_items_repeat", lambda _: True)
+    looked_up = fit(features, comparisons, p, 10, seed=0)
+    one, other = (raw_rewards(ensemble, features) for ensemble in (in_place, looked_up))
+    gaps = [rewards - rewards[:, :1] for rewards in (one, other)]  # what they have in common is not learned
+    np.testing.assert_allclose(*gaps, atol=1e-3)
+    again = cross_validate(features, comparisons, p, seed=0)
+    assert held_out.epochs == again.epochs
+    np.testing.assert_allclose(held_out.predicted, again.predicted, atol=1e-3)
+    assert accuracy(held_out, comparisons.p_first) > 0.75
+
+
+def test_items_repeat_where_captions_are_compared_and_not_where_steps_are() -> None:
+    assert bradley_terry._items_repeat(planted()[2])
+    _, steps = steps_and_their_pairs()
+    assert not bradley_terry._items_repeat(steps)
+    same = Comparisons(np.zeros((2, 3), dtype=np.int64), np.arange(2), np.array([0]), np.array([1]), np.array([0.5]))
+    assert bradley_terry._items_repeat(same)
+
+
+def test_predicting_in_parts_is_predicting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for features, comparisons in (steps_and_their_pairs(), planted()[::2]):
+        weights = np.ones((3, len(comparisons)), np.float32)
+        trainer = bradley_terry._Trainer(features, comparisons, params(), weights, seed=0)
+        at_once = trainer.predict()
+        monkeypatch.setattr(bradley_terry, "PREDICTED_ITEMS", 24)
+        np.testing.assert_allclose(trainer.predict(), at_once, atol=1e-6)
+        monkeypatch.undo()
+        assert at_once.shape == (3, len(comparisons))
+
+
 # -- what a fold must not know ----------------------------------------------------------------------------------
 def grouped(seed: int = 0) -> tuple[np.ndarray, Comparisons]:
     """Segments of which two in a row are one group, and comparisons at random."""
@@ -294,9 +347,17 @@ def test_members_differ_in_weights_and_in_what_they_are_trained_on() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 6), st.lists(st.integers(1, 5), max_size=3), st.integers(1, 7))
-def test_an_ensemble_is_its_members_one_by_one(size: int, n_features: int, hidden: list[int], n_items: int) -> None:
-    ensemble = Ensemble(n_features, tuple(hidden), size, seed=1)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.lists(st.integers(1, 5), max_size=3),
+    st.integers(1, 7),
+    st.sampled_from(["tanh", "relu"]),
+)
+def test_an_ensemble_is_its_members_one_by_one(
+    size: int, n_features: int, hidden: list[int], n_items: int, activation: Any
+) -> None:
+    ensemble = Ensemble(n_features, tuple(hidden), size, seed=1, activation=activation)
     with torch.no_grad():
         for bias in ensemble.biases:
             bias.normal_(generator=torch.Generator().manual_seed(2))
@@ -309,9 +370,11 @@ def test_an_ensemble_is_its_members_one_by_one(size: int, n_features: int, hidde
         for layer, (weight, bias) in enumerate(layers):
             x = x @ weight[member].detach().numpy() + bias[member].detach().numpy()
             if layer < len(layers) - 1:
-                x = np.tanh(x)
+                x = np.tanh(x) if activation == "tanh" else np.maximum(x, 0)
         np.testing.assert_allclose(rewards[member], x[:, 0], atol=1e-5)
     again = Ensemble(**ensemble.config())
+    again.load_state_dict(ensemble.state_dict())
+    np.testing.assert_array_equal(raw_rewards(again, features), rewards)
     assert [p.shape for p in again.parameters()] == [p.shape for p in ensemble.parameters()]
 
 
