@@ -140,7 +140,7 @@ def test_a_segment_is_worth_the_mean_of_its_items(data: Any, length: int, n_segm
         members[segment, :size] = rng.integers(0, n_items, size)
     first, second = rng.integers(0, n_segments, (2, n_pairs))
     comparisons = Comparisons(members, np.arange(n_segments), first, second, rng.random(n_pairs))
-    trainer = bradley_terry._Trainer(features, comparisons, params(), np.ones((3, n_pairs), np.float32), seed=0)
+    trainer = bradley_terry.Trainer(features, comparisons, params(), np.ones((3, n_pairs), np.float32), seed=0)
     rewards = raw_rewards(trainer.ensemble, features)
     for member in range(3):
         for pair in range(n_pairs):
@@ -211,7 +211,7 @@ def test_items_repeat_where_captions_are_compared_and_not_where_steps_are() -> N
 def test_predicting_in_parts_is_predicting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for features, comparisons in (steps_and_their_pairs(), planted()[::2]):
         weights = np.ones((3, len(comparisons)), np.float32)
-        trainer = bradley_terry._Trainer(features, comparisons, params(), weights, seed=0)
+        trainer = bradley_terry.Trainer(features, comparisons, params(), weights, seed=0)
         at_once = trainer.predict()
         monkeypatch.setattr(bradley_terry, "PREDICTED_ITEMS", 24)
         np.testing.assert_allclose(trainer.predict(), at_once, atol=1e-6)
@@ -297,14 +297,14 @@ def test_the_best_epoch_is_kept_not_the_last() -> None:
 
 def test_patience_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = 0
-    original = bradley_terry._Trainer.epoch
+    original = bradley_terry.Trainer.epoch
 
     def counted(self: Any, rng: np.random.Generator) -> None:
         nonlocal epochs
         epochs += 1
         original(self, rng)
 
-    monkeypatch.setattr(bradley_terry._Trainer, "epoch", counted)
+    monkeypatch.setattr(bradley_terry.Trainer, "epoch", counted)
     features, _, comparisons = planted(n_items=20, n_pairs=60, noise=0.5)
     held_out = cross_validate(features, comparisons, params(max_epochs=200, patience=7), seed=0)
     assert epochs == held_out.epochs + 7 < 200
@@ -327,7 +327,7 @@ def test_members_differ_in_weights_and_in_what_they_are_trained_on() -> None:
     assert (spread > 1e-3).all()
     seen = []  # from equal weights on, bootstrap resamples alone make them differ
 
-    class Equal(bradley_terry._Trainer):
+    class Equal(bradley_terry.Trainer):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self.ensemble.load_state_dict(
@@ -336,7 +336,7 @@ def test_members_differ_in_weights_and_in_what_they_are_trained_on() -> None:
             seen.append(self._weights.clone())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bradley_terry, "_Trainer", Equal)
+        patch.setattr(bradley_terry, "Trainer", Equal)
         ensemble = fit(features, comparisons, params(), 5, seed=0)
     assert (seen[0].sum(dim=1) == len(comparisons)).all()
     share_left_out = (seen[0] == 0).float().mean(dim=1)
@@ -382,11 +382,11 @@ def test_an_ensemble_is_its_members_one_by_one(
 def test_an_epoch_takes_every_pair_once(batch_size: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     features, _, comparisons = planted(n_items=20, n_pairs=101)
     weights = np.ones((3, 101), np.float32)
-    trainer = bradley_terry._Trainer(features, comparisons, params(batch_size=batch_size), weights, seed=0)
+    trainer = bradley_terry.Trainer(features, comparisons, params(batch_size=batch_size), weights, seed=0)
     seen: list[list[int]] = []
-    original = bradley_terry._Trainer._logits
+    original = bradley_terry.Trainer._logits
     monkeypatch.setattr(
-        bradley_terry._Trainer, "_logits", lambda self, rows: (seen.append(rows.tolist()), original(self, rows))[1]
+        bradley_terry.Trainer, "_logits", lambda self, rows: (seen.append(rows.tolist()), original(self, rows))[1]
     )
     trainer.epoch(np.random.default_rng(0))
     assert len(seen) == batches

@@ -128,7 +128,7 @@ def cross_validate(
     member = np.arange(params.ensemble)[:, None]
     held_out = (first_fold == member) | (second_fold == member)  # (K, P)
 
-    trainer = _Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed, device)
+    trainer = Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed, device)
     best_loss, best_epoch, best = math.inf, 0, trainer.predict()
     for epoch in range(1, params.max_epochs + 1):
         trainer.epoch(rng)
@@ -160,14 +160,14 @@ def fit(
     rng = np.random.default_rng(seed)
     size = len(comparisons)
     resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
-    trainer = _Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
+    trainer = Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
     for _ in range(epochs):
         trainer.epoch(rng)
         advance(1)
     return trainer.ensemble.cpu().eval()
 
 
-class _Trainer:
+class Trainer:
     """An ensemble on its way; `weights` (K, P) says how much each member minds each comparison."""
 
     def __init__(
