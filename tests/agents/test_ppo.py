@@ -27,7 +27,8 @@ from probe_environments import (
 from torch import nn
 
 from laurel.agents.policy import make_network
-from laurel.agents.ppo import PPO, Rollout, gae
+from laurel.agents.ppo import PPO, OnPolicyRollout, gae
+from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs import room_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
@@ -53,13 +54,17 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def make(env: EnvParams, params: PPOParams, seed: int = 0) -> tuple[PPO, VectorEnv]:
+KINDS = pytest.mark.parametrize("learner", [PPO, StackedPPO])
+
+
+def make(env: EnvParams, params: PPOParams, seed: int = 0, learner: type[PPO] = StackedPPO) -> tuple[PPO, VectorEnv]:
     """Make an agent and its environments as a stage would."""
     room = room_for(env)
     envs = make_vector(env, room, params.n_envs, derive_seed(seed, "envs"))
     torch.manual_seed(derive_seed(seed, "network"))
     n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
-    return PPO(make_network(n_features, room.action_space, params.hidden), params, generator(seed, "ppo")), envs
+    network = make_network(n_features, room.action_space, params.hidden)
+    return learner(network, params, generator(seed, "ppo")), envs
 
 
 def train(env: EnvParams, params: PPOParams, updates: int, seed: int = 0) -> PPO:
@@ -78,17 +83,17 @@ def probe(kind: type[Probe], *, limit: int | None = None) -> EnvParams:
 
 def values(ppo: PPO) -> list[float]:
     """Return the value of each observation."""
-    return ppo.network.evaluate(np.eye(ppo.network.n_features, dtype=np.float32)).tolist()
+    return ppo.policy.evaluate(np.eye(ppo.policy.n_features, dtype=np.float32)).tolist()
 
 
 def outputs(ppo: PPO) -> torch.Tensor:
     """Return the actor's output for each observation."""
     with torch.inference_mode():
-        return ppo.network.actor(torch.eye(ppo.network.n_features))
+        return ppo.policy.actor(torch.eye(ppo.policy.n_features))
 
 
 def weights(ppo: PPO) -> dict[str, torch.Tensor]:
-    return {name: weight.clone() for name, weight in ppo.network.state_dict().items()}
+    return {name: weight.clone() for name, weight in ppo.policy.state_dict().items()}
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -133,8 +138,8 @@ def test_termination_does_not_bootstrap() -> None:
 def test_gaussian_policy_finds_the_targets() -> None:
     ppo = train(probe(Targets), SMALL, 100)
     assert outputs(ppo)[:, 0].tolist() == pytest.approx([-0.5, 0.5], abs=0.05)
-    assert ppo.network.log_std is not None
-    assert float(ppo.network.log_std.detach()) < -0.5, "noise costs reward, so it should shrink"
+    assert ppo.policy.log_std is not None
+    assert float(ppo.policy.log_std.detach()) < -0.5, "noise costs reward, so it should shrink"
 
 
 # -- generalised advantage estimates ------------------------------------------------------------------------
@@ -218,10 +223,11 @@ def test_gae_by_hand() -> None:
 
 # -- reset rows ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", [RewardAtEnd, Steady])
-def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe]) -> None:
+@KINDS
+def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe], learner: type[PPO]) -> None:
     trained = []
     for poison in (0.0, 1e6, math.nan):
-        ppo, envs = make(probe(kind, limit=3), SMALL)
+        ppo, envs = make(probe(kind, limit=3), SMALL, learner=learner)
         observation, rollout = envs.reset(), ppo.rollout(envs)
         for _ in range(3):
             observation = ppo.collect(envs, observation, rollout)
@@ -235,8 +241,9 @@ def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_learning_ignores_what_stands_in_reset_rows(seed: int) -> None:
-    ppo, envs = make(probe(Countdown), SMALL)
+@KINDS
+def test_learning_ignores_what_stands_in_reset_rows(learner: type[PPO], seed: int) -> None:
+    ppo, envs = make(probe(Countdown), SMALL, learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     resets = ~rollout.valid
@@ -257,9 +264,10 @@ def test_learning_ignores_what_stands_in_reset_rows(seed: int) -> None:
     assert not same(weights(ppo), before)
 
 
-def test_a_rollout_of_resets_alone_teaches_nothing() -> None:
+@KINDS
+def test_a_rollout_of_resets_alone_teaches_nothing(learner: type[PPO]) -> None:
     params = SMALL.model_copy(update={"n_envs": 2, "n_steps": 1})
-    ppo, envs = make(probe(OneStep), params)
+    ppo, envs = make(probe(OneStep), params, learner=learner)
     rollout = ppo.rollout(envs)
     observation = ppo.collect(envs, envs.reset(), rollout)
     ppo.learn(rollout)
@@ -268,7 +276,7 @@ def test_a_rollout_of_resets_alone_teaches_nothing() -> None:
     before = weights(ppo)
     losses = ppo.learn(rollout)
     assert same(weights(ppo), before)
-    assert all(math.isnan(getattr(losses, field.name)) for field in fields(losses))
+    assert all(math.isnan(loss) for loss in losses.values())
 
 
 # -- collecting ---------------------------------------------------------------------------------------------
@@ -298,31 +306,33 @@ def test_transitions_are_rows_of_one_episode() -> None:
 
 
 @pytest.mark.parametrize("kind", [RewardByBoth, Targets])
-def test_a_rollout_holds_what_the_network_saw_and_said(kind: type[Probe]) -> None:
-    ppo, envs = make(probe(kind), SMALL)
+@KINDS
+def test_a_rollout_holds_what_the_network_saw_and_said(kind: type[Probe], learner: type[PPO]) -> None:
+    ppo, envs = make(probe(kind), SMALL, learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     for t in range(SMALL.n_steps + 1):
         assert np.array_equal(rollout.features[t], envs.room.features(rollout.observation[t]))
-        np.testing.assert_allclose(rollout.value[t], ppo.network.evaluate(rollout.features[t]), atol=1e-6)
+        np.testing.assert_allclose(rollout.value[t], ppo.policy.evaluate(rollout.features[t]), atol=1e-6)
     for t in range(SMALL.n_steps):
-        log_prob, _, _ = ppo.network(torch.from_numpy(rollout.features[t]), torch.from_numpy(rollout.action[t]))
+        log_prob, _, _ = ppo.policy(torch.from_numpy(rollout.features[t]), torch.from_numpy(rollout.action[t]))
         np.testing.assert_allclose(rollout.log_prob[t], log_prob.detach().numpy(), atol=1e-5)
     assert np.array_equal(rollout.reward, rollout.extrinsic)
 
 
 # -- learning -----------------------------------------------------------------------------------------------
-def slow_learn(ppo: PPO, rollout: Rollout) -> dict[str, float]:
+def slow_learn(ppo: PPO, rollout: OnPolicyRollout) -> dict[str, float]:
     """Learn as `PPO.learn` says it does, written with torch.distributions, one sample at a time where it can be."""
-    p, network = ppo.params, ppo.network
+    p, network = ppo.params, ppo.policy
     estimates = slow_gae(
         rollout.reward, rollout.value, rollout.terminated, rollout.truncated, rollout.valid, p.gamma, p.gae_lambda
     )
     places = sorted(estimates)  # (t, n) in order of rows
     optimizer = torch.optim.Adam(network.parameters(), lr=p.learning_rate, eps=1e-5)
     seen: dict[str, list[float]] = {name: [] for name in ("policy", "value", "entropy", "approx_kl", "clip_fraction")}
+    n_batches = min(max(1, round(rollout.valid.size / p.batch_size)), len(places))
     for _ in range(p.n_epochs):
-        for batch in np.array_split(ppo.rng.permutation(len(places)), max(1, round(len(places) / p.batch_size))):
+        for batch in np.array_split(ppo.rng.permutation(len(places)), n_batches):
             rows = [places[i] for i in batch]
             features = torch.stack([torch.from_numpy(rollout.features[place]) for place in rows])
             output, value = network.actor(features), network.critic(features)[:, 0]
@@ -367,9 +377,10 @@ def slow_learn(ppo: PPO, rollout: Rollout) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Targets])
 @pytest.mark.parametrize("max_grad_norm", [0.05, 100.0])
-def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: float) -> None:
+@KINDS
+def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: float, learner: type[PPO]) -> None:
     params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": max_grad_norm})
-    ppo, envs = make(probe(kind, limit=7), params)
+    ppo, envs = make(probe(kind, limit=7), params, learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     rng = np.random.default_rng(0)
@@ -380,22 +391,24 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: flo
     losses, expected = ppo.learn(rollout), slow_learn(reference, kept)
 
     for name, mean in expected.items():
-        assert getattr(losses, name) == pytest.approx(mean, abs=1e-4), name
-    assert losses.clip_fraction > 0.1, "the clipping must have been put to the test"
+        assert losses[name] == pytest.approx(mean, abs=1e-4), name
+    assert losses["clip_fraction"] > 0.1, "the clipping must have been put to the test"
     for name, weight in weights(ppo).items():
         torch.testing.assert_close(weight, weights(reference)[name], atol=1e-4, rtol=0)
-    for field in fields(Rollout):  # left as it was
+    for field in fields(OnPolicyRollout):  # left as it was
         assert np.array_equal(getattr(rollout, field.name), getattr(kept, field.name)), field.name
 
 
-def test_learning_rate_can_be_set() -> None:
-    ppo, envs = make(probe(RewardByAction), SMALL)
+@pytest.mark.parametrize("anneal", [True, False])
+@KINDS
+def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool, learner: type[PPO]) -> None:
+    ppo, envs = make(probe(RewardByAction), SMALL.model_copy(update={"anneal": anneal}), learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
-    ppo.set_learning_rate(0.0)
+    ppo.schedule(1.0)
     before = weights(ppo)
     ppo.learn(rollout)
-    assert same(weights(ppo), before)
+    assert same(weights(ppo), before) is anneal
 
 
 def test_explained_variance_is_not_a_number_where_returns_are_alike() -> None:
@@ -403,7 +416,7 @@ def test_explained_variance_is_not_a_number_where_returns_are_alike() -> None:
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     rollout.value[:] = 0
-    assert math.isnan(ppo.learn(rollout).explained_variance)
+    assert math.isnan(ppo.learn(rollout)["explained_variance"])
 
 
 @pytest.mark.parametrize("kind", [RewardByBoth, Targets])

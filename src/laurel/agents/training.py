@@ -1,9 +1,9 @@
-"""Training of one agent: an arm with a seed, from the first step to the last, resumable anywhere.
+"""Training of agents, each an arm with a seed, from the first step to the last, resumable anywhere.
 
-The agent's directory is always a whole checkpoint: policy, optimiser, random state, learning curve, and the
-actions taken so far. Environments cannot be saved, but they are deterministic: a resumed run plays its
-actions again, without learning, and is then the run that it was. Knows how to mix rewards; knows nothing
-about where they come from.
+Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
+checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
+saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
+it was. Knows nothing about how rewards are mixed.
 """
 
 from __future__ import annotations
@@ -11,34 +11,33 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save as arrays_as_bytes
 from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
+from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.policy import ActorCritic, make_network
-from laurel.agents.ppo import PPO, Losses, Rollout
+from laurel.agents.episodes import Episodes
+from laurel.agents.learner import METRICS, Learner, LearnerGroup, Rollout
+from laurel.agents.signal import Signal
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
-from laurel.envs.base import Array, FloatArray, Room
-from laurel.envs.captioner import Captioner
+from laurel.envs.base import Array, Room
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams, ShapingParams
+from laurel.params.training import AlgorithmParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
-from laurel.rewards.shaping import EpisodeCounts, shape
 from laurel.seeding import derive_seed, generator
 
 OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
@@ -54,7 +53,7 @@ CURVE_SCHEMA = pa.schema(
         ("raw_reward", pa.float64()),  # mean normalised learned reward a step
         ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
         ("share_paid", pa.float64()),  # share of steps that were paid anything
-        *[(name, pa.float64()) for name in Losses.__dataclass_fields__],
+        *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
     ]
 )
 
@@ -69,7 +68,8 @@ class Task:
     run_seed: int
     """Of the whole run."""
     env: EnvParams
-    ppo: PPOParams
+    settings: AlgorithmParams
+    """Of the algorithm, which they also name."""
     shaping: ShapingParams
     """With the arm's own weights."""
     steps: int
@@ -79,7 +79,7 @@ class Task:
 
     @property
     def steps_per_update(self) -> int:
-        return self.ppo.n_envs * self.ppo.n_steps
+        return self.settings.n_envs * self.settings.n_steps
 
     @property
     def updates(self) -> int:
@@ -102,67 +102,113 @@ class Progress:
 
     update: int = 0
     seconds: float = 0.0
+    """The agent's share of them, where several are trained at once."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update."""
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """An agent to train: the task, the learned part of its reward, and where it is kept."""
+
+    task: Task
+    reward: RewardFunction | None
+    """None trains on the environment's reward alone."""
+    directory: Path
+    """Where checkpoints and, in the end, the agent are."""
+
+
 def train(
     task: Task, room: Room, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
 ) -> None:
-    """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
+    """Train one agent, as `train_together` trains many."""
+    train_together([Assignment(task, reward, directory)], room, advance)
+
+
+def train_together(agents: Sequence[Assignment], room: Room, advance: Callable[[int], None]) -> None:
+    """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
+
+    Each becomes what it would have become alone. Those whose checkpoints are of different updates go apart.
 
     Args:
-        task: what to train.
+        agents: whom; their tasks differ in arm, seed and shaping alone.
         room: the environment's room.
-        reward: the learned part of the reward; None trains on the environment's alone.
-        directory: where checkpoints and, in the end, the agent are.
-        advance: told how many environment steps are done, those of the checkpoint included.
+        advance: told how many environment steps are done, those of the checkpoints included.
     """
-    recover(directory)
-    network = initial_network(room, task.ppo.hidden, task.run_seed, task.seed)
-    network.to(torch_device(task.device, "agent.device"))
-    ppo = PPO(network, task.ppo, generator(task.run_seed, "agent", task.seed, "actions"))
-    progress = _restore(directory, ppo) if directory.exists() else Progress()
-    envs = make_vector(task.env, room, task.ppo.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
-    signal = _Signal(task.shaping, room, reward, task.ppo.n_envs)
-    episodes = _Episodes(room, task.ppo.n_envs)
-    rollout = ppo.rollout(envs)
-    observation = envs.reset()
-    for actions in progress.actions:
-        observation = _replay(envs, observation, rollout, actions)
-        signal.mix_into(rollout)
-        episodes.finished(rollout)
-    advance(progress.update * task.steps_per_update)
-    while progress.update < task.updates:
-        started = time.perf_counter()
-        if task.ppo.anneal:
-            ppo.set_learning_rate(task.ppo.learning_rate * (1 - progress.update / task.updates))
-        observation = ppo.collect(envs, observation, rollout)
-        rewarded = signal.mix_into(rollout)
-        losses = ppo.learn(rollout)
-        if rollout.valid.any() and not math.isfinite(losses.policy):
+    runs = [_Run(agent, room) for agent in agents]
+    advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
+    for update in sorted({run.progress.update for run in runs}):
+        together = [run for run in runs if run.progress.update == update]
+        learners = [run.learner for run in together]
+        group = learners[0].grouped(learners[1:])
+        while together[0].progress.update < together[0].task.updates:
+            _update(together, group)
+            advance(sum(run.task.steps_per_update for run in together))
+    for run in runs:
+        run.envs.close()
+
+
+def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
+    """Collect a rollout each and learn from them."""
+    started = time.perf_counter()
+    for run in runs:
+        run.learner.schedule(run.progress.update / run.task.updates)
+    rollouts = [run.rollout for run in runs]
+    observations = group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts)
+    for run, observation in zip(runs, observations, strict=True):
+        run.observation = observation
+    rewarded = [run.signal.mix_into(run.rollout) for run in runs]
+    learned = group.learn(rollouts)
+    seconds = (time.perf_counter() - started) / len(runs)
+    for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
+        run.account(its_reward, metrics, seconds)
+
+
+class _Run:
+    """The training of one agent: what it goes on with, and what is kept of it."""
+
+    def __init__(self, agent: Assignment, room: Room) -> None:
+        """Begin anew, or from the checkpoint: its actions are taken again."""
+        self.task, self.directory = agent.task, agent.directory
+        task = agent.task
+        recover(agent.directory)
+        policy = initial_policy(room, task.settings, task.run_seed, task.seed)
+        policy.to(torch_device(task.device, "agent.device"))
+        self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
+        self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
+        seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
+        self.envs = make_vector(task.env, room, task.settings.n_envs, seed)
+        self.signal = Signal(task.shaping, room, agent.reward, task.settings.n_envs)
+        self.episodes = Episodes(room, task.settings.n_envs)
+        self.rollout = self.learner.rollout(self.envs)
+        self.observation = self.envs.reset()
+        for actions in self.progress.actions:
+            self.observation = _replay(self.envs, self.observation, self.rollout, actions)
+            self.signal.mix_into(self.rollout)
+            self.learner.replayed(self.rollout)
+            self.episodes.finished(self.rollout)
+
+    def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
+        """Note an update that was made, and save where it is time.
+
+        Raises:
+            TrainingError: it was no improvement but numbers that are none.
+        """
+        task, progress = self.task, self.progress
+        if self.rollout.valid.any() and not math.isfinite(metrics[self.learner.telling]):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                "steps (its loss is no number). Lower agent.ppo.learning_rate, or the reward's weights (shaping)."
+                f"steps (its loss is no number). Lower agent.{self.learner.name}.learning_rate, or the reward's "
+                "weights (shaping)."
             )
         progress.update += 1
-        progress.seconds += time.perf_counter() - started
-        progress.actions.append(_compact(rollout.action))
+        progress.seconds += seconds
+        progress.actions.append(_compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
-        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **asdict(losses)})
+        progress.curve.append({**row, **self.episodes.finished(self.rollout), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            _save(directory, task, ppo, progress, signal.unseen)
-        advance(task.steps_per_update)
-    envs.close()
-
-
-def initial_network(room: Room, hidden: tuple[int, ...], run_seed: int, seed: int) -> ActorCritic:
-    """Return the network that training with a seed begins with, the same for all arms."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
-        n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
-        return make_network(n_features, room.action_space, hidden)
+            _save(self.directory, task, self.learner, progress, self.signal.unseen)
 
 
 def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
@@ -179,87 +225,16 @@ def _compact(actions: Array) -> Array:
     return actions.astype(np.uint8) if small else actions.copy()
 
 
-class _Signal:
-    """The reward that is learned from: the environment's and the shaped learned one, weighed."""
-
-    def __init__(self, shaping: ShapingParams, room: Room, reward: RewardFunction | None, n_envs: int) -> None:
-        self._shaping = shaping
-        self._captioner = Captioner(room)
-        self._counts = EpisodeCounts(n_envs)
-        self._reward = reward
-
-    @property
-    def unseen(self) -> int:
-        """Captions met that the reward's table did not hold."""
-        return self._reward.unseen if self._reward else 0
-
-    def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
-        """Write `rollout.reward`; return what the curve keeps of its learned part."""
-        if self._reward is None:
-            rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
-            return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
-        transitions = rollout.transitions
-        flat_ids = self._captioner.ids_of(transitions, rollout.valid.reshape(-1))
-        ids = flat_ids.reshape(rollout.valid.shape)
-        counts = self._counts.update(ids, rollout.valid, rollout.terminated | rollout.truncated)
-        raw = self._reward(transitions, flat_ids, self._captioner.texts).reshape(ids.shape)
-        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
-        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
-        said = rollout.valid & (ids >= 0)
-        steps = int(rollout.valid.sum())  # none where all environments only reset
-        return {
-            "raw_reward": float(raw[said].mean()) if said.any() else None,
-            "shaped_reward": float(shaped.sum()) / steps if steps else None,
-            "share_paid": float((shaped != 0).sum()) / steps if steps else None,
-        }
-
-
-class _Episodes:
-    """Returns, lengths and successes of the episodes that end in each rollout."""
-
-    def __init__(self, room: Room, n_envs: int) -> None:
-        self._room = room
-        self._returns = np.zeros(n_envs, dtype=np.float32)
-        self._lengths = np.zeros(n_envs, dtype=np.int64)
-
-    def finished(self, rollout: Rollout) -> dict[str, float | None]:
-        returns: list[FloatArray] = []
-        lengths, terminated = [], []
-        for t in range(len(rollout.valid)):
-            self._returns += rollout.extrinsic[t] * rollout.valid[t]
-            self._lengths += rollout.valid[t]
-            ended = rollout.terminated[t] | rollout.truncated[t]
-            if ended.any():
-                returns.append(self._returns[ended])
-                lengths.append(self._lengths[ended])
-                terminated.append(rollout.terminated[t][ended])
-                self._returns[ended] = 0
-                self._lengths[ended] = 0
-        if not returns:
-            return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
-        all_returns = np.concatenate(returns)
-        success = self._room.succeeded(all_returns, np.concatenate(terminated))
-        return {
-            "episodes": len(all_returns),
-            "return_mean": float(all_returns.mean()),
-            "success_rate": None if success is None else float(success.mean()),
-            "length_mean": float(np.concatenate(lengths).mean()),
-        }
-
-
-def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int) -> None:
+def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
     shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
     partial.mkdir(parents=True)
     finished = progress.update >= task.updates
-    save_policy(partial, ppo.network, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-    names = [name for name, _ in ppo.network.named_parameters()]
-    state = ppo.optimizer.state_dict()["state"]
-    moments = {
-        f"{names[i]}.{key}": value.cpu().contiguous() for i, part in state.items() for key, value in part.items()
-    }
-    (partial / OPTIMIZER).write_bytes(as_bytes(moments))  # safetensors' own files can be read by their owner alone
+    save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+    (partial / OPTIMIZER).write_bytes(
+        as_bytes(learner.state())
+    )  # safetensors' own files can be read by their owner alone
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
@@ -271,31 +246,25 @@ def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int
             "finished": finished,
             "seconds": progress.seconds,
             "unseen": unseen,
-            "rng": ppo.rng.bit_generator.state,
+            "rng": learner.rng.bit_generator.state,
         },
     )
     pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     replace_directory(partial, directory)
 
 
-def _restore(directory: Path, ppo: PPO) -> Progress:
-    """Load a checkpoint into `ppo`.
+def _restore(directory: Path, learner: Learner) -> Progress:
+    """Load a checkpoint into a learner.
 
     Raises:
         DataError: it is damaged or of another network.
     """
     state = read_json(directory / STATE)
     try:
-        ppo.network.load_state_dict(load_policy(directory).state_dict())
-        moments = load_file(directory / OPTIMIZER)
+        learner.policy.load_state_dict(load_policy(directory).state_dict())
         curve = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
-        content = ppo.optimizer.state_dict()
-        content["state"] = {
-            i: {key: moments[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-            for i, (name, _) in enumerate(ppo.network.named_parameters())
-        }
-        ppo.optimizer.load_state_dict(content)
-        ppo.rng.bit_generator.state = state["rng"]
+        learner.restore(load_file(directory / OPTIMIZER))
+        learner.rng.bit_generator.state = state["rng"]
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
         if not state["finished"] and len(actions) != state["update"]:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
