@@ -106,7 +106,8 @@ def main() -> None:
 
 
 def _best_threads() -> int:
-    return max((1, 2, os.cpu_count() or 1, 2 * (os.cpu_count() or 1)), key=_raw_rate)
+    cpus = os.cpu_count() or 1
+    return max(sorted({1, 2, cpus, 2 * cpus}), key=_raw_rate)
 
 
 def _raw_rate(threads: int) -> float:

@@ -174,7 +174,7 @@ def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
 @pytest.mark.parametrize("env", ["MiniGrid-DoorKey-5x5-v0", "CartPole-v1"])
 def test_the_number_of_cpus_does_not_show(tmp_path: Path, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    params = make_params(env, backend="envpool", n_envs=5, steps=3000)
+    params = make_params(env, backend="envpool", n_envs=3 * collect.ENVS_PER_THREAD, steps=6000)
     for cpus in (1, 3):
         monkeypatch.setattr("laurel.agents.pool.usable_cpus", lambda cpus=cpus: cpus)
         collect.run(params, tmp_path / str(cpus))

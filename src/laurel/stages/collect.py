@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 STAGE, PART = "collect", "collect-part"
+ENVS_PER_THREAD = 16
+"""Fewer are stepped sooner than a thread is woken."""
 
 
 def run(params: Params, output: Path, part: int | None = None) -> None:
@@ -115,7 +117,8 @@ class _Collector:
         collect, room = self.params.collect, self.room
         action_shape = self.behaviour.uniform.action_shape
         schema = trajectory_schema(room.observation_dtype, room.observation_size, *action_shape)
-        with closing(make_vector(self.params.env, room, collect.n_envs, self.seed, threads=usable_cpus())) as envs:
+        threads = min(usable_cpus(), max(1, collect.n_envs // ENVS_PER_THREAD))
+        with closing(make_vector(self.params.env, room, collect.n_envs, self.seed, threads=threads)) as envs:
             metadata = _metadata(self.params, room, envs.backend, self.seed, self.behaviour)
             with (
                 TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer,
