@@ -141,7 +141,7 @@ def train(
         observation = learner.collect(envs, observation, rollout)
         rewarded = signal.mix_into(rollout)
         metrics = learner.learn(rollout)
-        if rollout.valid.any() and not math.isfinite(metrics[learner.telling]):
+        if rollout.valid.any() and not math.isfinite(metrics.get(learner.telling, 0.0)):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
                 f"steps (its loss is no number). Lower agent.{learner.name}.learning_rate, or the reward's weights "
