@@ -92,6 +92,9 @@ def run(
             metrics: dict[str, Any] = {
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
+                "algorithm": params.agent.tabular.method
+                if params.agent.algorithm == "tabular"
+                else params.agent.algorithm,
                 "arms": arms,
                 "annotation": {
                     **manifests["preferences"]["counts"],
