@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from probe_environments import RewardByAction, probe_id
 from safetensors.numpy import load_file, save_file
 
-from laurel.agents import training
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.episodes import Episodes
 from laurel.agents.ppo import OnPolicyRollout
+from laurel.agents.signal import Signal
 from laurel.agents.stacked_ppo import PPOGroup
 from laurel.agents.training import CURVE_SCHEMA, Assignment, Task, is_finished, train, train_together
 from laurel.data.directory import read_json
@@ -355,7 +356,7 @@ SHAPING = ShapingParams(beta=1.0, intrinsic=0.1, extrinsic=10.0)
 
 
 def test_the_mixed_reward_by_hand() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 2)
+    signal = Signal(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of(
         [[1, 1], [1, 3], [0, 1], [1, 2]],
         extrinsic=[[1, 0], [0, 0], [0, 2], [0, 0]],
@@ -382,21 +383,21 @@ def test_the_mixed_reward_by_hand() -> None:
 
 
 def test_truncation_ends_an_episodes_counts_too() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 1)
+    signal = Signal(SHAPING, Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [1], [1]], truncated=[[0], [1], [0]])
     signal.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.2, 0.1, 0.2], rtol=1e-6)
 
 
 def test_the_learned_reward_alone() -> None:
-    signal = training._Signal(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
+    signal = Signal(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
     signal.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.2, 0], rtol=1e-6)
 
 
 def test_the_environments_reward_alone() -> None:
-    signal = training._Signal(SHAPING, Sayings(), None, 1)
+    signal = Signal(SHAPING, Sayings(), None, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
     assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert rollout.reward.tolist() == [[50], [70]]
@@ -404,14 +405,14 @@ def test_the_environments_reward_alone() -> None:
 
 
 def test_a_rollout_of_nothing_but_resets_has_no_figures() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 2)
+    signal = Signal(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[1, 1]], valid=[[0, 0]])
     assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert not rollout.reward.any()
 
 
 def test_a_rollout_about_which_there_is_nothing_to_say() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 2)
+    signal = Signal(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[0, 0]], extrinsic=[[1, 0]])
     assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": 0.0, "share_paid": 0.0}
     assert rollout.reward.tolist() == [[10, 0]], "and not minus infinity"
@@ -428,7 +429,7 @@ def test_episodes_agree_with_a_slow_count(n_envs: int, lengths: list[int], seed:
         def succeeded(self, returns: Any, terminated: Any) -> Any:
             return terminated & (returns > 0)
 
-    episodes = training._Episodes(Half(), n_envs)
+    episodes = Episodes(Half(), n_envs)
     running: list[list[float]] = [[] for _ in range(n_envs)]
     for length in lengths:
         shape = (length, n_envs)
@@ -463,7 +464,7 @@ def test_episodes_agree_with_a_slow_count(n_envs: int, lengths: list[int], seed:
 
 
 def test_without_a_notion_of_success_there_is_no_rate() -> None:
-    found = training._Episodes(Sayings(), 1).finished(rollout_of([[1]], terminated=[[1]], extrinsic=[[3]]))
+    found = Episodes(Sayings(), 1).finished(rollout_of([[1]], terminated=[[1]], extrinsic=[[3]]))
     assert found == {"episodes": 1, "return_mean": 3.0, "success_rate": None, "length_mean": 1.0}
 
 
@@ -529,14 +530,15 @@ def test_replayed_steps_are_those_that_were_taken(
     tmp_path: Path, frozen_lake: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bytes] = []
-    original = VectorEnv.step
+    original = VectorEnv.end_step
 
-    def noted(self: VectorEnv, actions: Any) -> Any:
-        step = original(self, actions)
-        taken.append(actions.tobytes() + step.observation.tobytes())
+    def noted(self: VectorEnv) -> Any:
+        step = original(self)
+        assert self._actions is not None
+        taken.append(self._actions.tobytes() + step.observation.tobytes())
         return step
 
-    monkeypatch.setattr(VectorEnv, "step", noted)
+    monkeypatch.setattr(VectorEnv, "end_step", noted)
     run(make_task(), frozen_lake, tmp_path / "agent", updates=4)
     first, taken = taken, []
     run(make_task(), frozen_lake, tmp_path / "agent", updates=1)

@@ -3,7 +3,7 @@
 Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
 checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
 saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
-it was. Knows how to mix rewards; knows nothing about where they come from.
+it was. Knows nothing about how rewards are mixed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from safetensors.torch import save as as_bytes
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.episodes import Episodes
 from laurel.agents.learner import METRICS, Learner, LearnerGroup, Rollout
+from laurel.agents.signal import Signal
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
-from laurel.envs.base import Array, FloatArray, Room
-from laurel.envs.captioner import Captioner
+from laurel.envs.base import Array, Room
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.training import AlgorithmParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
-from laurel.rewards.shaping import EpisodeCounts, shape
 from laurel.seeding import derive_seed, generator
 
 OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
@@ -179,8 +179,8 @@ class _Run:
         self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
         self.envs = make_vector(task.env, room, task.settings.n_envs, seed)
-        self.signal = _Signal(task.shaping, room, agent.reward, task.settings.n_envs)
-        self.episodes = _Episodes(room, task.settings.n_envs)
+        self.signal = Signal(task.shaping, room, agent.reward, task.settings.n_envs)
+        self.episodes = Episodes(room, task.settings.n_envs)
         self.rollout = self.learner.rollout(self.envs)
         self.observation = self.envs.reset()
         for actions in self.progress.actions:
@@ -196,7 +196,7 @@ class _Run:
             TrainingError: it was no improvement but numbers that are none.
         """
         task, progress = self.task, self.progress
-        if self.rollout.valid.any() and not math.isfinite(metrics[self.learner.telling]):
+        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.telling, 0.0)):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
                 f"steps (its loss is no number). Lower agent.{self.learner.name}.learning_rate, or the reward's "
@@ -223,74 +223,6 @@ def _compact(actions: Array) -> Array:
     """Copy actions, in a byte each where they are few."""
     small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
     return actions.astype(np.uint8) if small else actions.copy()
-
-
-class _Signal:
-    """The reward that is learned from: the environment's and the shaped learned one, weighed."""
-
-    def __init__(self, shaping: ShapingParams, room: Room, reward: RewardFunction | None, n_envs: int) -> None:
-        self._shaping = shaping
-        self._captioner = Captioner(room)
-        self._counts = EpisodeCounts(n_envs)
-        self._reward = reward
-
-    @property
-    def unseen(self) -> int:
-        """Captions met that the reward's table did not hold."""
-        return self._reward.unseen if self._reward else 0
-
-    def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
-        """Write `rollout.reward`; return what the curve keeps of its learned part."""
-        if self._reward is None:
-            rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
-            return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
-        transitions = rollout.transitions
-        flat_ids = self._captioner.ids_of(transitions, rollout.valid.reshape(-1))
-        ids = flat_ids.reshape(rollout.valid.shape)
-        counts = self._counts.update(ids, rollout.valid, rollout.terminated | rollout.truncated)
-        raw = self._reward(transitions, flat_ids, self._captioner.texts).reshape(ids.shape)
-        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
-        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
-        said = rollout.valid & (ids >= 0)
-        steps = int(rollout.valid.sum())  # none where all environments only reset
-        return {
-            "raw_reward": float(raw[said].mean()) if said.any() else None,
-            "shaped_reward": float(shaped.sum()) / steps if steps else None,
-            "share_paid": float((shaped != 0).sum()) / steps if steps else None,
-        }
-
-
-class _Episodes:
-    """Returns, lengths and successes of the episodes that end in each rollout."""
-
-    def __init__(self, room: Room, n_envs: int) -> None:
-        self._room = room
-        self._returns = np.zeros(n_envs, dtype=np.float32)
-        self._lengths = np.zeros(n_envs, dtype=np.int64)
-
-    def finished(self, rollout: Rollout) -> dict[str, float | None]:
-        returns: list[FloatArray] = []
-        lengths, terminated = [], []
-        for t in range(len(rollout.valid)):
-            self._returns += rollout.extrinsic[t] * rollout.valid[t]
-            self._lengths += rollout.valid[t]
-            ended = rollout.terminated[t] | rollout.truncated[t]
-            if ended.any():
-                returns.append(self._returns[ended])
-                lengths.append(self._lengths[ended])
-                terminated.append(rollout.terminated[t][ended])
-                self._returns[ended] = 0
-                self._lengths[ended] = 0
-        if not returns:
-            return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
-        all_returns = np.concatenate(returns)
-        success = self._room.succeeded(all_returns, np.concatenate(terminated))
-        return {
-            "episodes": len(all_returns),
-            "return_mean": float(all_returns.mean()),
-            "success_rate": None if success is None else float(success.mean()),
-            "length_mean": float(np.concatenate(lengths).mean()),
-        }
 
 
 def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int) -> None:

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from laurel.errors import closest
+from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
 
+Activation = Literal["tanh", "relu"]
 Arm = Literal[
     "extrinsic",
     "preference",
@@ -45,6 +47,8 @@ class RewardParams(Section):
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
     hidden: Widths = (64,)
+    activation: Activation = "tanh"
+    """Of the hidden layers; relu trains faster where segments are long."""
     learning_rate: Positive = 3e-3
     weight_decay: NonNegative = 1e-3
     batch_size: Count = 256
@@ -88,8 +92,11 @@ class PPOParams(Section):
     hidden: Widths = (64, 64)
 
 
-AlgorithmParams = PPOParams
-"""The settings of an algorithm: all of them have n_envs, n_steps and hidden."""
+AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams
+"""The settings of an algorithm: all of them have n_envs and n_steps."""
+Algorithm = Literal["ppo", "dqn", "reinforce", "a2c", "tabular"]
+ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
+"""Each has a section of its name."""
 
 
 class AgentParams(Section):
@@ -99,10 +106,23 @@ class AgentParams(Section):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
+    algorithm: Algorithm = "ppo"
+    """What all arms are trained with; the section of its name has its settings."""
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None
-    """Training runs at a time; null takes one a CPU that may be used, also in a container."""
+    """Processes that train agents, each several in lockstep; null takes one a CPU that may be used, also in a
+    container, or a single one on a GPU. What an agent becomes does not depend on it."""
     device: Device = "cpu"
     """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
     ppo: PPOParams = PPOParams()
+    dqn: DQNParams = DQNParams()
+    reinforce: ReinforceParams = ReinforceParams()
+    a2c: A2CParams = A2CParams()
+    tabular: TabularParams = TabularParams()
+
+    @property
+    def settings(self) -> AlgorithmParams:
+        """The settings of the algorithm that is used."""
+        found: AlgorithmParams = getattr(self, self.algorithm)
+        return found
