@@ -18,6 +18,7 @@ from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.pipeline_cli import add_commands, pipelines_module
 from laurel.prompt_cli import add_prompt
+from laurel.tune_cli import add_tune
 
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."
@@ -157,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     add_prompt(commands, _command, say)
     add_classics(commands, _command, say)
+    add_tune(commands, _command, say, PLACES)
 
     example = "laurel export minari doorkey/random-v0 --output minari"
     summary = "Write data in other libraries' formats."
