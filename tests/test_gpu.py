@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from laurel.agents.ppo import PPO, Rollout
-from laurel.agents.training import Task, initial_network, train
+from laurel.agents.algorithms import initial_policy
+from laurel.agents.ppo import PPO, OnPolicyRollout
+from laurel.agents.training import Task, train
 from laurel.device import torch_device
 from laurel.envs import room_for
 from laurel.envs.vector import make_vector
@@ -67,10 +68,10 @@ def test_the_encoder_is_the_same(device: str) -> None:
     np.testing.assert_allclose(encoder.encode(texts), reference.encode(texts), atol=1e-3)
 
 
-def filled(params: PPOParams) -> tuple[PPO, Rollout]:
+def filled(params: PPOParams) -> tuple[PPO, OnPolicyRollout]:
     """A PPO on the CPU, and a rollout that it has collected."""
     room = room_for(ENV)
-    ppo = PPO(initial_network(room, params.hidden, 0, 0), params, np.random.default_rng(0))
+    ppo = PPO(initial_policy(room, params, 0, 0), params, np.random.default_rng(0))
     envs = make_vector(ENV, room, params.n_envs, 0)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
@@ -82,13 +83,13 @@ def filled(params: PPOParams) -> tuple[PPO, Rollout]:
 def test_an_update_is_the_same(device: str) -> None:
     params = PPOParams(n_envs=8, n_steps=32, n_epochs=2, batch_size=64)
     ppo, rollout = filled(params)
-    network = initial_network(room_for(ENV), params.hidden, 0, 0).to(torch_device(device, "agent.device"))
+    network = initial_policy(room_for(ENV), params, 0, 0).to(torch_device(device, "agent.device"))
     other = PPO(network, params, np.random.default_rng(0))
     other.rng.bit_generator.state = ppo.rng.bit_generator.state
     losses, expected = other.learn(rollout), ppo.learn(rollout)
-    assert losses.policy == pytest.approx(expected.policy, abs=1e-3)
-    assert losses.value == pytest.approx(expected.value, rel=1e-3)
-    for ours, theirs in zip(other.network.parameters(), ppo.network.parameters(), strict=True):
+    assert losses["policy"] == pytest.approx(expected["policy"], abs=1e-3)
+    assert losses["value"] == pytest.approx(expected["value"], rel=1e-3)
+    for ours, theirs in zip(other.policy.parameters(), ppo.policy.parameters(), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs, atol=1e-3, rtol=1e-2)
 
 
@@ -144,5 +145,5 @@ def test_a_gpu_is_quicker_where_there_is_enough_to_do() -> None:
 
     wide = PPOParams(n_envs=64, n_steps=128, n_epochs=2, batch_size=4096, hidden=(2048, 2048))
     ppo, rollout = filled(wide)
-    on_gpu = PPO(initial_network(room_for(ENV), wide.hidden, 0, 0).to("cuda"), wide, np.random.default_rng(0))
+    on_gpu = PPO(initial_policy(room_for(ENV), wide, 0, 0).to("cuda"), wide, np.random.default_rng(0))
     assert seconds(lambda: on_gpu.learn(rollout)) < seconds(lambda: ppo.learn(rollout))

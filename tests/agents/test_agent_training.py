@@ -21,9 +21,10 @@ from probe_environments import RewardByAction, probe_id
 from safetensors.numpy import load_file, save_file
 
 from laurel.agents import training
+from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.ppo import PPO, Rollout
-from laurel.agents.training import CURVE_SCHEMA, Task, initial_network, is_finished, train
+from laurel.agents.ppo import PPO, OnPolicyRollout
+from laurel.agents.training import CURVE_SCHEMA, Task, is_finished, train
 from laurel.data.directory import read_json
 from laurel.envs import room_for
 from laurel.envs.base import IntArray, Room, Transitions
@@ -44,7 +45,7 @@ def make_task(env: str = "FrozenLake-v1", **changes: Any) -> Task:
         seed=1,
         run_seed=5,
         env=EnvParams(id=env, backend=changes.pop("backend", "gymnasium")),
-        ppo=PPOParams.model_validate(ppo),
+        settings=PPOParams.model_validate(ppo),
         shaping=ShapingParams(beta=1.0, quantile=0.0),
         steps=8 * 48,
         checkpoint_steps=2 * 48,
@@ -140,7 +141,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bo
         assert expected["state"]["unseen"] > 0, "captions that were met before the stop are counted again"
     lengths = [row["length_mean"] for row in curve(whole) if row["length_mean"]]
     if env in ("CartPole-v1", "MiniGrid-Empty-5x5-v0"):
-        assert max(lengths) > task.ppo.n_steps, "episodes cross updates, and so checkpoints"
+        assert max(lengths) > task.settings.n_steps, "episodes cross updates, and so checkpoints"
 
 
 def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
@@ -149,7 +150,7 @@ def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
     learned = 0
     original = PPO.learn
 
-    def counted(self: PPO, rollout: Rollout) -> Any:
+    def counted(self: PPO, rollout: OnPolicyRollout) -> Any:
         nonlocal learned
         learned += 1
         return original(self, rollout)
@@ -285,14 +286,14 @@ class Sayings(Room):
 
 def rollout_of(
     action: Any, *, extrinsic: Any = None, terminated: Any = None, truncated: Any = None, valid: Any = None
-) -> Rollout:
+) -> OnPolicyRollout:
     action = np.array(action, dtype=np.int64)
     t, n = action.shape
 
     def flags(values: Any, otherwise: bool) -> np.ndarray:
         return np.full((t, n), otherwise) if values is None else np.array(values, dtype=np.bool_)
 
-    return Rollout(
+    return OnPolicyRollout(
         observation=np.zeros((t + 1, n, 1), dtype=np.int64),
         features=np.zeros((t + 1, n, 4), dtype=np.float32),
         action=action,
@@ -440,7 +441,8 @@ def test_arms_with_the_same_seed_begin_alike(frozen_lake: Room) -> None:
     """Same weights and same environments, so that what differs later is the reward's doing."""
     before = torch.random.get_rng_state()
     one, same, seed, run_seed = (
-        initial_network(frozen_lake, (8,), *seeds).state_dict() for seeds in ((0, 1), (0, 1), (0, 2), (1, 1))
+        initial_policy(frozen_lake, PPOParams(hidden=(8,)), *seeds).state_dict()
+        for seeds in ((0, 1), (0, 1), (0, 2), (1, 1))
     )
     assert torch.equal(torch.random.get_rng_state(), before), "nobody else's random numbers are used up"
     assert all(torch.equal(one[name], same[name]) for name in one)
@@ -469,7 +471,7 @@ def test_the_learning_rate_falls_to_zero_also_across_a_stop(
     rates: list[float] = []
     original = PPO.learn
 
-    def noted(self: PPO, rollout: Rollout) -> Any:
+    def noted(self: PPO, rollout: OnPolicyRollout) -> Any:
         rates.append(self.optimizer.param_groups[0]["lr"])
         return original(self, rollout)
 

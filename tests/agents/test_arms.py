@@ -90,7 +90,7 @@ def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
     task = task_of(params, "oracle", 4)
     assert (task.arm, task.seed, task.run_seed) == ("oracle", 4, 5)
     assert (task.steps, task.checkpoint_steps) == (999, 77)
-    assert (task.env, task.ppo) == (params.env, params.agent.ppo)
+    assert (task.env, task.settings) == (params.env, params.agent.ppo)
 
 
 @pytest.mark.parametrize("arm", ["extrinsic", "random_policy"])

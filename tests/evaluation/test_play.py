@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from laurel.agents import training
+from laurel.agents.algorithms import initial_policy
 from laurel.agents.arms import train_arm
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.training import initial_network
 from laurel.envs import room_for
 from laurel.envs.base import FloatArray, Room
 from laurel.errors import DataError
@@ -21,6 +21,7 @@ from laurel.evaluation import play, rollout
 from laurel.evaluation.play import agent_act, play_agent
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
+from laurel.params.training import PPOParams
 from laurel.rewards.model import RewardModel
 from tiny_project import Project, changed
 
@@ -38,7 +39,7 @@ def room(rewarded: Project) -> Room:
 @pytest.fixture(scope="module")
 def agent(room: Room, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("agent")
-    save_policy(place, initial_network(room, (16,), 0, 0))
+    save_policy(place, initial_policy(room, PPOParams(hidden=(16,)), 0, 0))
     return place
 
 

@@ -22,7 +22,7 @@ from laurel.params import PolicyShare
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
-    from laurel.agents.policy import ActorCritic
+    from laurel.agents.learner import Policy
     from laurel.envs.vector import VectorEnv
 
 PROGRESS_STEPS = 10_000
@@ -134,7 +134,7 @@ class _Member:
     def __init__(self, policy: PolicyShare, room: Room, uniform: UniformPolicy, rng: np.random.Generator) -> None:
         self._room, self._uniform, self._rng = room, uniform, rng
         self._epsilon = {"random": 1.0, "epsilon_random": policy.epsilon, "checkpoint": 0.0}[policy.kind]
-        self._network: ActorCritic | None = None
+        self._network: Policy | None = None
         self.digest: str | None = None
         if policy.path is not None and policy.kind != "random":
             from laurel.agents.checkpoint import MODEL, load_policy  # torch is not needed where no agent acts
@@ -154,7 +154,7 @@ class _Member:
         uniform, _ = self._uniform.act(n, self._rng)
         explores = self._rng.random(n) < self._epsilon
         action = np.where(explores.reshape(-1, *[1] * (action.ndim - 1)), uniform, action)
-        log_prob = _log_prob(self._network, features, action)
+        log_prob = self._network.log_prob(features, action)
         # log(eps p_uniform + (1 - eps) p_agent), whichever of the two drew the action
         with np.errstate(divide="ignore"):
             shares = np.log([self._epsilon, 1 - self._epsilon])
@@ -222,14 +222,7 @@ def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
     return np.repeat(np.arange(len(shares), dtype=np.int8), counts)
 
 
-def _log_prob(network: ActorCritic, features: FloatArray, action: Array) -> FloatArray:
-    import torch
-
-    with torch.inference_mode():
-        return network(torch.from_numpy(features), torch.from_numpy(action))[0].numpy()
-
-
-def _check_fit(policy: PolicyShare, network: ActorCritic, room: Room) -> None:
+def _check_fit(policy: PolicyShare, network: Policy, room: Room) -> None:
     blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
     n_features = room.features(blank).shape[1]
     uniform = UniformPolicy(room.action_space)

@@ -11,23 +11,27 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
 from laurel.data.directory import read_json, write_json
 from laurel.data.lineage import PRODUCERS
 from laurel.errors import DataError
 
 CONFIG, MODEL = "config.json", "model.safetensors"
+KINDS: dict[str, type[PolicyNetwork]] = {"actor_critic": ActorCritic}
+"""Networks by the name that config.json has for them."""
 
 
-def save_policy(path: Path, network: ActorCritic, **extra: Any) -> None:
+def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
     """Write a network into a directory, which is made if need be; `extra` stands beside it in config.json."""
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     (path / MODEL).write_bytes(save(weights))  # by Python's own hands, so that a full disk is an OSError
-    write_json(path / CONFIG, {"network": network.config(), **extra})
+    kind = next(name for name, made in KINDS.items() if type(network) is made)
+    write_json(path / CONFIG, {"kind": kind, "network": network.config(), **extra})
 
 
-def load_policy(path: Path | str) -> ActorCritic:
+def load_policy(path: Path | str) -> PolicyNetwork:
     """Make the network of a directory again, on the CPU.
 
     Raises:
@@ -42,7 +46,7 @@ def load_policy(path: Path | str) -> ActorCritic:
     config = read_json(path / CONFIG)
     network = config.get("network") if isinstance(config, dict) else None
     try:
-        policy = ActorCritic(**{**network, "hidden": tuple(network["hidden"])})  # type: ignore[dict-item,index]
+        policy = KINDS[config["kind"]](**{**network, "hidden": tuple(network["hidden"])})  # type: ignore[dict-item,index]
     except (TypeError, KeyError, ValueError, RuntimeError):
         raise DataError(f"{path / CONFIG}: describes no policy. Train this agent again.") from None
     try:

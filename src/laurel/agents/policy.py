@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.agents.learner import PolicyNetwork
 from laurel.envs.base import Array, FloatArray
 from laurel.errors import EnvError
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(PolicyNetwork):
     """Policy and value of a batch of features.
 
     Args:
@@ -39,19 +40,6 @@ class ActorCritic(nn.Module):
         self.actor = _mlp((n_features, *hidden, n_actions), gain=0.01)
         self.critic = _mlp((n_features, *hidden, 1), gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(n_actions)) if continuous else None
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are; arrays come and go, whichever it is."""
-        return next(self.parameters()).device
-
-    @property
-    def action_shape(self) -> tuple[int, ...]:
-        return (self.n_actions,) if self.continuous else ()
-
-    @property
-    def action_dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.float32 if self.continuous else np.int64)
 
     def config(self) -> dict[str, Any]:
         """What `ActorCritic(**config)` needs to be made again."""
@@ -90,6 +78,12 @@ class ActorCritic(nn.Module):
         """Return the values (N,) of features (N, F)."""
         values: FloatArray = self.critic(torch.from_numpy(features).to(self.device))[:, 0].cpu().numpy()
         return values
+
+    @torch.inference_mode()
+    def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
+        """Return the log-probabilities (N,) of actions that something else drew."""
+        log_probs: FloatArray = self(torch.from_numpy(features), torch.from_numpy(action))[0].numpy()
+        return log_probs
 
     def forward(self, features: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities of the actions, entropies and values, each (N,)."""

@@ -12,59 +12,29 @@ termination does not, and rows that are resets are left out of the batch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
-from laurel.envs.vector import Step, VectorEnv
+from laurel.envs.base import Array, BoolArray, FloatArray
+from laurel.envs.vector import VectorEnv
 from laurel.params.training import PPOParams
 
 
 @dataclass
-class Rollout:
-    """T steps of N environments, preallocated once and filled again and again."""
+class OnPolicyRollout(Rollout):
+    """A rollout with what the policy that made it saw and thought."""
 
-    observation: Array
-    """(T + 1, N, D) packed observations; row T is where the next rollout begins."""
     features: FloatArray
     """(T + 1, N, F) what the network saw."""
-    action: Array
-    """(T, N) or (T, N, A)."""
     log_prob: FloatArray
     value: FloatArray
     """(T + 1, N)."""
-    extrinsic: FloatArray
-    """(T, N) the environment's reward."""
-    reward: FloatArray
-    """(T, N) what is learned from; `collect` fills in the environment's, the caller may mix in more."""
-    terminated: BoolArray
-    truncated: BoolArray
-    valid: BoolArray
-    """(T, N) False where the step was a reset."""
-
-    def record(self, t: int, action: Array, step: Step) -> None:
-        """Keep what the environments answered to an action at step t."""
-        self.action[t] = action
-        self.observation[t + 1] = step.observation
-        self.extrinsic[t] = step.reward
-        self.terminated[t], self.truncated[t], self.valid[t] = step.terminated, step.truncated, step.valid
-
-    @property
-    def transitions(self) -> Transitions:
-        """All T * N steps as a batch, row (t, n) at t * N + n; those not `valid` are not transitions."""
-        flat = self.action.shape[0] * self.action.shape[1]
-        return Transitions(
-            self.observation[:-1].reshape(flat, -1),
-            self.action.reshape(flat, *self.action.shape[2:]),
-            self.extrinsic.reshape(flat),
-            self.observation[1:].reshape(flat, -1),
-            self.terminated.reshape(flat),
-            self.truncated.reshape(flat),
-        )
 
 
 @dataclass(frozen=True)
@@ -82,48 +52,43 @@ class Losses:
     all returns are alike."""
 
 
-class PPO:
-    """An actor-critic, its optimiser and its random generator; everything that a checkpoint must hold."""
+class PPO(Learner):
+    """An actor-critic, its optimiser and its random generator."""
 
-    def __init__(self, network: ActorCritic, params: PPOParams, rng: np.random.Generator) -> None:
-        self.network = network
+    name = "ppo"
+    policy: ActorCritic
+
+    def __init__(self, policy: ActorCritic, params: PPOParams, rng: np.random.Generator) -> None:
+        self.policy = policy
         self.params = params
         self.rng = rng
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
 
-    def rollout(self, envs: VectorEnv) -> Rollout:
+    def rollout(self, envs: VectorEnv) -> OnPolicyRollout:
         """Allocate a rollout for these environments."""
-        steps, n_envs, room = self.params.n_steps, envs.n_envs, envs.room
-        shape = (steps, n_envs)
-        action_shape, action_dtype = self.network.action_shape, self.network.action_dtype
-        return Rollout(
-            observation=np.zeros((steps + 1, n_envs, room.observation_size), dtype=room.observation_dtype),
-            features=np.zeros((steps + 1, n_envs, self.network.n_features), dtype=np.float32),
-            action=np.zeros((*shape, *action_shape), dtype=action_dtype),
-            log_prob=np.zeros(shape, dtype=np.float32),
+        steps, n_envs = self.params.n_steps, envs.n_envs
+        return OnPolicyRollout(
+            **Rollout.shapes(steps, envs, self.policy),
+            features=np.zeros((steps + 1, n_envs, self.policy.n_features), dtype=np.float32),
+            log_prob=np.zeros((steps, n_envs), dtype=np.float32),
             value=np.zeros((steps + 1, n_envs), dtype=np.float32),
-            extrinsic=np.zeros(shape, dtype=np.float32),
-            reward=np.zeros(shape, dtype=np.float32),
-            terminated=np.zeros(shape, dtype=np.bool_),
-            truncated=np.zeros(shape, dtype=np.bool_),
-            valid=np.zeros(shape, dtype=np.bool_),
         )
 
-    def collect(self, envs: VectorEnv, observation: Array, rollout: Rollout) -> Array:
+    def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
         """Fill the rollout, starting from `observation` (N, D); return where the next one begins."""
         room = envs.room
         rollout.observation[0] = observation
         for t in range(self.params.n_steps):
             features = room.features(rollout.observation[t])
-            action, log_prob, value = self.network.act(features, self.rng)
+            action, log_prob, value = self.policy.act(features, self.rng)
             rollout.features[t], rollout.log_prob[t], rollout.value[t] = features, log_prob, value
             rollout.record(t, action, envs.step(action))
         rollout.features[-1] = room.features(rollout.observation[-1])
-        rollout.value[-1] = self.network.evaluate(rollout.features[-1])
+        rollout.value[-1] = self.policy.evaluate(rollout.features[-1])
         rollout.reward[:] = rollout.extrinsic
         return rollout.observation[-1].copy()
 
-    def learn(self, rollout: Rollout) -> Losses:
+    def learn(self, rollout: OnPolicyRollout) -> dict[str, float]:
         """Improve the policy on `rollout.reward`; leaves the rollout as it was.
 
         What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
@@ -131,10 +96,10 @@ class PPO:
         p = self.params
         rows = np.flatnonzero(rollout.valid.reshape(-1))
         if len(rows) == 0:
-            return Losses(*[math.nan] * 6)
+            return asdict(Losses(*[math.nan] * 6))
         reward = np.where(rollout.valid, rollout.reward, 0)
         advantage = gae(reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda)
-        device = self.network.device
+        device = self.policy.device
 
         def batch_of(array: Array) -> Tensor:
             """Flatten time and environments (T, N, ...) and keep the valid rows."""
@@ -149,7 +114,7 @@ class PPO:
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(len(rows)), n_batches):
                 index = torch.from_numpy(batch).to(device)
-                log_prob, entropy, value = self.network(features[index], action[index])
+                log_prob, entropy, value = self.policy(features[index], action[index])
 
                 # policy loss: the pessimistic of the plain and the clipped surrogate (eq. 7)
                 adv = advantages[index]
@@ -165,7 +130,7 @@ class PPO:
 
                 self.optimizer.zero_grad(set_to_none=True)
                 loss.backward()
-                nn.utils.clip_grad_norm_(self.network.parameters(), p.max_grad_norm)
+                nn.utils.clip_grad_norm_(self.policy.parameters(), p.max_grad_norm)
                 self.optimizer.step()
                 with torch.no_grad():
                     kl = (ratio - 1 - log_ratio).mean()
@@ -174,11 +139,21 @@ class PPO:
         policy, value_mean, entropy_mean, kl_mean, clipped_mean = (sums / (p.n_epochs * n_batches)).tolist()
         variance = float(returns.var(correction=0))
         explained = 1 - float(advantages.var(correction=0)) / variance if variance > 0 else math.nan
-        return Losses(policy, value_mean, entropy_mean, kl_mean, clipped_mean, explained)
+        return asdict(Losses(policy, value_mean, entropy_mean, kl_mean, clipped_mean, explained))
 
-    def set_learning_rate(self, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+    def schedule(self, done: float) -> None:
+        """Lower the learning rate where it is to be annealed."""
+        if self.params.anneal:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.params.learning_rate * (1 - done)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the optimiser's state."""
+        return adam_state(self.optimizer, self.policy)
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state`."""
+        restore_adam(self.optimizer, self.policy, state)
 
 
 def gae(

@@ -12,23 +12,22 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save as arrays_as_bytes
 from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
+from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.policy import ActorCritic, make_network
-from laurel.agents.ppo import PPO, Losses, Rollout
+from laurel.agents.learner import METRICS, Learner, Rollout
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Array, FloatArray, Room
@@ -36,7 +35,7 @@ from laurel.envs.captioner import Captioner
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams, ShapingParams
+from laurel.params.training import AlgorithmParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.shaping import EpisodeCounts, shape
 from laurel.seeding import derive_seed, generator
@@ -54,7 +53,7 @@ CURVE_SCHEMA = pa.schema(
         ("raw_reward", pa.float64()),  # mean normalised learned reward a step
         ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
         ("share_paid", pa.float64()),  # share of steps that were paid anything
-        *[(name, pa.float64()) for name in Losses.__dataclass_fields__],
+        *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
     ]
 )
 
@@ -69,7 +68,8 @@ class Task:
     run_seed: int
     """Of the whole run."""
     env: EnvParams
-    ppo: PPOParams
+    settings: AlgorithmParams
+    """Of the algorithm, which they also name."""
     shaping: ShapingParams
     """With the arm's own weights."""
     steps: int
@@ -79,7 +79,7 @@ class Task:
 
     @property
     def steps_per_update(self) -> int:
-        return self.ppo.n_envs * self.ppo.n_steps
+        return self.settings.n_envs * self.settings.n_steps
 
     @property
     def updates(self) -> int:
@@ -120,49 +120,42 @@ def train(
         advance: told how many environment steps are done, those of the checkpoint included.
     """
     recover(directory)
-    network = initial_network(room, task.ppo.hidden, task.run_seed, task.seed)
-    network.to(torch_device(task.device, "agent.device"))
-    ppo = PPO(network, task.ppo, generator(task.run_seed, "agent", task.seed, "actions"))
-    progress = _restore(directory, ppo) if directory.exists() else Progress()
-    envs = make_vector(task.env, room, task.ppo.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
-    signal = _Signal(task.shaping, room, reward, task.ppo.n_envs)
-    episodes = _Episodes(room, task.ppo.n_envs)
-    rollout = ppo.rollout(envs)
+    policy = initial_policy(room, task.settings, task.run_seed, task.seed)
+    policy.to(torch_device(task.device, "agent.device"))
+    learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
+    progress = _restore(directory, learner) if directory.exists() else Progress()
+    envs = make_vector(task.env, room, task.settings.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
+    signal = _Signal(task.shaping, room, reward, task.settings.n_envs)
+    episodes = _Episodes(room, task.settings.n_envs)
+    rollout = learner.rollout(envs)
     observation = envs.reset()
     for actions in progress.actions:
         observation = _replay(envs, observation, rollout, actions)
         signal.mix_into(rollout)
+        learner.replayed(rollout)
         episodes.finished(rollout)
     advance(progress.update * task.steps_per_update)
     while progress.update < task.updates:
         started = time.perf_counter()
-        if task.ppo.anneal:
-            ppo.set_learning_rate(task.ppo.learning_rate * (1 - progress.update / task.updates))
-        observation = ppo.collect(envs, observation, rollout)
+        learner.schedule(progress.update / task.updates)
+        observation = learner.collect(envs, observation, rollout)
         rewarded = signal.mix_into(rollout)
-        losses = ppo.learn(rollout)
-        if rollout.valid.any() and not math.isfinite(losses.policy):
+        metrics = learner.learn(rollout)
+        if rollout.valid.any() and not math.isfinite(metrics[learner.telling]):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                "steps (its loss is no number). Lower agent.ppo.learning_rate, or the reward's weights (shaping)."
+                f"steps (its loss is no number). Lower agent.{learner.name}.learning_rate, or the reward's weights "
+                "(shaping)."
             )
         progress.update += 1
         progress.seconds += time.perf_counter() - started
         progress.actions.append(_compact(rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
-        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **asdict(losses)})
+        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            _save(directory, task, ppo, progress, signal.unseen)
+            _save(directory, task, learner, progress, signal.unseen)
         advance(task.steps_per_update)
     envs.close()
-
-
-def initial_network(room: Room, hidden: tuple[int, ...], run_seed: int, seed: int) -> ActorCritic:
-    """Return the network that training with a seed begins with, the same for all arms."""
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
-        n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
-        return make_network(n_features, room.action_space, hidden)
 
 
 def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
@@ -247,19 +240,16 @@ class _Episodes:
         }
 
 
-def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int) -> None:
+def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
     shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
     partial.mkdir(parents=True)
     finished = progress.update >= task.updates
-    save_policy(partial, ppo.network, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
-    names = [name for name, _ in ppo.network.named_parameters()]
-    state = ppo.optimizer.state_dict()["state"]
-    moments = {
-        f"{names[i]}.{key}": value.cpu().contiguous() for i, part in state.items() for key, value in part.items()
-    }
-    (partial / OPTIMIZER).write_bytes(as_bytes(moments))  # safetensors' own files can be read by their owner alone
+    save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+    (partial / OPTIMIZER).write_bytes(
+        as_bytes(learner.state())
+    )  # safetensors' own files can be read by their owner alone
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
@@ -271,31 +261,25 @@ def _save(directory: Path, task: Task, ppo: PPO, progress: Progress, unseen: int
             "finished": finished,
             "seconds": progress.seconds,
             "unseen": unseen,
-            "rng": ppo.rng.bit_generator.state,
+            "rng": learner.rng.bit_generator.state,
         },
     )
     pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     replace_directory(partial, directory)
 
 
-def _restore(directory: Path, ppo: PPO) -> Progress:
-    """Load a checkpoint into `ppo`.
+def _restore(directory: Path, learner: Learner) -> Progress:
+    """Load a checkpoint into a learner.
 
     Raises:
         DataError: it is damaged or of another network.
     """
     state = read_json(directory / STATE)
     try:
-        ppo.network.load_state_dict(load_policy(directory).state_dict())
-        moments = load_file(directory / OPTIMIZER)
+        learner.policy.load_state_dict(load_policy(directory).state_dict())
         curve = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
-        content = ppo.optimizer.state_dict()
-        content["state"] = {
-            i: {key: moments[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-            for i, (name, _) in enumerate(ppo.network.named_parameters())
-        }
-        ppo.optimizer.load_state_dict(content)
-        ppo.rng.bit_generator.state = state["rng"]
+        learner.restore(load_file(directory / OPTIMIZER))
+        learner.rng.bit_generator.state = state["rng"]
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
         if not state["finished"] and len(actions) != state["update"]:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")

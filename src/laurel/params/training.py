@@ -88,6 +88,10 @@ class PPOParams(Section):
     hidden: Widths = (64, 64)
 
 
+AlgorithmParams = PPOParams
+"""The settings of an algorithm: all of them have n_envs, n_steps and hidden."""
+
+
 class AgentParams(Section):
     arms: Arms
     """What is compared; `full` means all of them."""

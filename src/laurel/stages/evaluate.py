@@ -209,7 +209,7 @@ def _reward_threshold(params: Params) -> float | None:
 
 def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out: Output) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.agents.training import initial_network
+    from laurel.agents.algorithms import initial_policy
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import NotRendered, record, side_by_side
     from laurel.evaluation.play import agent_act
@@ -221,7 +221,7 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
         return None
     arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
     episode = derive_seed(params.seed, "animation")
-    untrained = initial_network(room, params.agent.ppo.hidden, params.seed, seed)
+    untrained = initial_policy(room, params.agent.ppo, params.seed, seed)
     rng = generator(episode, "actions")
     captioner = Captioner(room)
     reward = learned(model, room, params.shaping.quantile) if arm == MAIN_ARM else None

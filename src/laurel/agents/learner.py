@@ -1,0 +1,187 @@
+"""What training knows of an algorithm: it fills a rollout, learns from its rewards, and can be saved and restored.
+
+Knows nothing about how an algorithm learns, where rewards come from, or files.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
+from laurel.envs.vector import Step, VectorEnv
+
+METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance")
+"""What algorithms may say of an update; a learning curve has a column for each."""
+
+
+class Policy(Protocol):
+    """A network that acts: what is saved as an agent, evaluated and shown."""
+
+    n_features: int
+    n_actions: int
+    continuous: bool
+
+    @property
+    def action_shape(self) -> tuple[int, ...]: ...
+    @property
+    def action_dtype(self) -> np.dtype[Any]: ...
+    @abstractmethod
+    def act(
+        self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
+    ) -> tuple[Array, FloatArray, FloatArray]:
+        """Draw actions for features (N, F): actions (N,) or (N, A), their log-probabilities and values (N,)."""
+
+    @abstractmethod
+    def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
+        """Return the log-probabilities (N,) of actions that something else drew."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """What its class needs to make it again, weights aside."""
+
+
+class PolicyNetwork(nn.Module, Policy):
+    """A policy of torch's making."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are; arrays come and go, whichever it is."""
+        return next(self.parameters()).device
+
+    @property
+    def action_shape(self) -> tuple[int, ...]:
+        return (self.n_actions,) if self.continuous else ()
+
+    @property
+    def action_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.continuous else np.int64)
+
+
+@dataclass
+class Rollout:
+    """T steps of N environments, preallocated once and filled again and again."""
+
+    observation: Array
+    """(T + 1, N, D) packed observations; row T is where the next rollout begins."""
+    action: Array
+    """(T, N) or (T, N, A)."""
+    extrinsic: FloatArray
+    """(T, N) the environment's reward."""
+    reward: FloatArray
+    """(T, N) what is learned from; `collect` fills in the environment's, the caller may mix in more."""
+    terminated: BoolArray
+    truncated: BoolArray
+    valid: BoolArray
+    """(T, N) False where the step was a reset."""
+
+    @staticmethod
+    def shapes(n_steps: int, envs: VectorEnv, policy: Policy) -> dict[str, Array]:
+        """Allocate the arrays of a rollout."""
+        room, shape = envs.room, (n_steps, envs.n_envs)
+        return {
+            "observation": np.zeros((n_steps + 1, envs.n_envs, room.observation_size), dtype=room.observation_dtype),
+            "action": np.zeros((*shape, *policy.action_shape), dtype=policy.action_dtype),
+            **{name: np.zeros(shape, dtype=np.float32) for name in ("extrinsic", "reward")},
+            **{name: np.zeros(shape, dtype=np.bool_) for name in ("terminated", "truncated", "valid")},
+        }
+
+    def record(self, t: int, action: Array, step: Step) -> None:
+        """Keep what the environments answered to an action at step t."""
+        self.action[t] = action
+        self.observation[t + 1] = step.observation
+        self.extrinsic[t] = step.reward
+        self.terminated[t], self.truncated[t], self.valid[t] = step.terminated, step.truncated, step.valid
+
+    @property
+    def transitions(self) -> Transitions:
+        """All T * N steps as a batch, row (t, n) at t * N + n; those not `valid` are not transitions."""
+        flat = self.action.shape[0] * self.action.shape[1]
+        return Transitions(
+            self.observation[:-1].reshape(flat, -1),
+            self.action.reshape(flat, *self.action.shape[2:]),
+            self.extrinsic.reshape(flat),
+            self.observation[1:].reshape(flat, -1),
+            self.terminated.reshape(flat),
+            self.truncated.reshape(flat),
+        )
+
+
+class Learner(ABC):
+    """An algorithm at work: a policy, its random generator and all else that a checkpoint must hold.
+
+    The caller fills rollouts with `collect`, mixes `rollout.reward`, and has them learned from, in turns:
+
+        observation = learner.collect(envs, observation, rollout)
+        metrics = learner.learn(rollout)
+    """
+
+    policy: PolicyNetwork
+    rng: np.random.Generator
+    name: ClassVar[str]
+    """Of its section in params.yaml."""
+    telling: ClassVar[str] = "policy"
+    """The metric that is no number once training has diverged."""
+
+    @abstractmethod
+    def rollout(self, envs: VectorEnv) -> Any:
+        """Allocate a rollout for these environments."""
+
+    @abstractmethod
+    def collect(self, envs: VectorEnv, observation: Array, rollout: Any) -> Array:
+        """Fill the rollout, starting from `observation` (N, D); return where the next one begins."""
+
+    @abstractmethod
+    def learn(self, rollout: Any) -> Mapping[str, float]:
+        """Improve the policy on `rollout.reward`; leaves the rollout as it was.
+
+        What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
+
+        Returns:
+            Means over the update of some of METRICS; NaN where there was nothing to learn from.
+        """
+
+    def replayed(self, rollout: Any) -> None:  # noqa: B027 - most keep nothing of a rollout
+        """Take in a rollout of before a checkpoint, its rewards mixed as they were; nothing is learned from it."""
+
+    def schedule(self, done: float) -> None:  # noqa: B027 - most change nothing on the way
+        """Follow the run: `done` is the share of its updates that were made."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return what a checkpoint must hold beside the policy's weights and the random generator."""
+
+    @abstractmethod
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state`.
+
+        Raises:
+            KeyError: something is missing.
+        """
+
+
+def adam_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:
+    """Return Adam's moments and step counts under the names of the weights."""
+    names = [name for name, _ in network.named_parameters()]
+    state = optimizer.state_dict()["state"]
+    return {f"{names[i]}.{key}": value.cpu().contiguous() for i, part in state.items() for key, value in part.items()}
+
+
+def restore_adam(optimizer: torch.optim.Optimizer, network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Go on from an `adam_state`.
+
+    Raises:
+        KeyError: something is missing.
+    """
+    content = optimizer.state_dict()
+    content["state"] = {
+        i: {key: state[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
+        for i, (name, _) in enumerate(network.named_parameters())
+    }
+    optimizer.load_state_dict(content)
