@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.errors import ParamsError
+from laurel.pipeline_cli import pipelines_module
 
 if TYPE_CHECKING:
+    from laurel.params import Params
+    from laurel.pipelines.sweep import SweepPlan
     from laurel.stages.tune import Search
 
 Command = Callable[..., argparse.ArgumentParser]
@@ -75,6 +78,33 @@ def add_search(
     parser.add_argument(
         "--sampler", choices=samplers, default=samplers[0], help=f"how candidates are drawn; default: {samplers[0]}"
     )
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Add what makes a pipeline a sweep."""
+    parser.add_argument(
+        "--sweep",
+        dest="trials",
+        type=_positive,
+        metavar="N",
+        help="try N candidates, drawn beforehand, each in a branch of its own, and pick the best; at most 100",
+    )
+    add_search(parser, samplers=("sobol", "random", "grid"))
+
+
+def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
+    """Return what a pipeline is to try; None where it is no sweep.
+
+    Raises:
+        ParamsError: the options of a sweep are given without --sweep, or something is not allowed.
+    """
+    if options.trials is None:
+        given = [f"--{name}" for name in ("search", "arm", "seeds", "steps") if getattr(options, name)]
+        if given:
+            raise ParamsError(f"{', '.join(given)} is for a sweep: add --sweep N, or leave it out.")
+        return None
+    plan: SweepPlan = pipelines_module("sweep").plan_sweep(params, search_of(options))
+    return plan
 
 
 def search_of(options: argparse.Namespace) -> Search:

@@ -5,7 +5,7 @@ Knows YAML; knows none of the parameters.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping, Sequence
 
 import yaml
@@ -35,12 +35,15 @@ def _changed(text: str, path: Sequence[str], value: JsonValue, source: str) -> s
     for depth, part in enumerate(path):
         if not isinstance(place, yaml.MappingNode):
             raise ParamsError(f"{source}: {'.'.join(path[:depth])} is no section, so {'.'.join(path)} cannot be set.")
-        found = next((node for key, node in place.value if key.value == part), None)
+        found = next(((key, node) for key, node in place.value if key.value == part), None)
         if found is None:
             return _added(text, place, path[depth:], value)
-        place = found
+        key, place = found
     assert place is not None
-    return text[: place.start_mark.index] + _written(value) + text[_end(text, place) :]
+    end = _end(place)
+    if _is_block(place) or place.start_mark.index == end:  # it begins on a line of its own, or there is nothing yet
+        return f"{text[: key.end_mark.index]}: {_written(value)}{text[max(end, key.end_mark.index + 1) :]}"
+    return text[: place.start_mark.index] + _written(value) + text[end:]
 
 
 def _added(text: str, section: yaml.MappingNode, path: Sequence[str], value: JsonValue) -> str:
@@ -56,19 +59,18 @@ def _added(text: str, section: yaml.MappingNode, path: Sequence[str], value: Jso
     return f"{text[:start]}{entry}\n{' ' * section.start_mark.column}{text[start:]}"
 
 
-def _end(text: str, node: yaml.Node) -> int:
-    """Return where a value ends; a block's end lies behind the comments and blank lines that follow it."""
-    end = node.end_mark.index
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
-        last = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
-        return _end(text, last)
-    return end
+def _is_block(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.CollectionNode) and not node.flow_style
+
+
+def _end(node: yaml.Node) -> int:
+    """Return where a value ends; PyYAML has a block end behind the comments and blank lines that follow it."""
+    if _is_block(node):
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return node.end_mark.index
 
 
 def _written(value: JsonValue) -> str:
-    """Write a value as YAML in one line; a float as the shortest text that reads back the same."""
-    match value:
-        case float():
-            return repr(value)
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+    """Write a value as YAML in one line."""
+    return yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=math.inf).strip()[1:-1]

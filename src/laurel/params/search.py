@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,13 +25,9 @@ SECTIONS = ("shaping", "agent")
 """What the training of agents reads; other sections are of stages before it."""
 FIXED = ("agent.arms", "agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers", "agent.device")
 """What says how much is trained and where, not how."""
-DEFAULT = (
-    "shaping.intrinsic=log:0.01:1",
-    "shaping.quantile=0:0.9",
-    "shaping.beta=0:4",
-    "agent.ppo.learning_rate=log:0.0003:0.01",
-    "agent.ppo.entropy_coef=log:0.001:0.1",
-)
+DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
+DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
+"""Of the algorithm's own section, as far as it has them."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
 DIGITS = 4
 """Significant digits of the numbers that are tried."""
@@ -78,12 +75,34 @@ Space = Mapping[str, Searched]
 """Name of a parameter -> its values, in the order in which they are drawn."""
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """What a search is of."""
+
+    arm: str
+    seeds: tuple[int, ...]
+    steps: int
+    """Environment steps of a training run, at least."""
+    space: Space
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> Sweep:
+        """Read what `write` gave."""
+        space = {name: Searched.model_validate(values) for name, values in content["space"].items()}
+        return Sweep(content["arm"], tuple(content["seeds"]), content["steps"], space)
+
+    def write(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        space = {name: searched.model_dump(mode="json") for name, searched in self.space.items()}
+        return {"arm": self.arm, "seeds": list(self.seeds), "steps": self.steps, "space": space}
+
+
 def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Searched]:
     """Read a search space and check that all it holds are allowed values.
 
     Args:
         entries: NAME=VALUES in one of FORMS, or the name of a YAML file (name: {low, high, log} or {choices}).
-            None at all stand for DEFAULT.
+            None at all stand for the default.
         params: what is varied.
         arm: which arm is trained; parameters that it does not depend on are no use.
 
@@ -91,7 +110,7 @@ def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Se
         ParamsError: a parameter is unknown or not one of the agents' training, or a value is not allowed.
     """
     space: dict[str, Searched] = {}
-    for entry in entries or [entry for entry in DEFAULT if _matters(entry.partition("=")[0], arm)]:
+    for entry in entries or _default(params, arm):
         name, sign, values = entry.partition("=")
         found = {name: _read_entry(name, values)} if sign else _read_file(Path(entry))
         for key, searched in found.items():
@@ -141,6 +160,18 @@ def _annotation(name: str) -> Any:
     return model
 
 
+def _default(params: Params, arm: str) -> list[str]:
+    section = f"agent.{_algorithm(params)}"
+    fields = _annotation(section).model_fields
+    own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
+    return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
+
+
+def _algorithm(params: Params) -> str:
+    """Return the name of the section of the algorithm that trains."""
+    return str(params.dump("agent")["agent"].get("algorithm", "ppo"))
+
+
 def _matters(name: str, arm: str) -> bool:
     return not (arm == "extrinsic" and name.startswith("shaping.") and name != "shaping.extrinsic")
 
@@ -173,9 +204,9 @@ def _searched(values: Any, name: str, source: str) -> Searched:
 
 
 def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
-    section = name.split(".")[0]
+    parts = name.split(".")
     ends = searched.choices if searched.choices is not None else (searched.low, searched.high)
-    if section in Params.model_fields and section not in SECTIONS:
+    if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
             f"{OPTION}: {name} is read before agents are trained, and cannot be searched. What can: parameters of "
             f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
@@ -190,6 +221,8 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
     if searched.choices is None and annotation not in (int, float):
         raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
+    if len(parts) > 2 and parts[0] == "agent" and parts[1] != _algorithm(params):
+        raise ParamsError(f"{OPTION}: agent.algorithm is {_algorithm(params)}, which does not read {name}.")
     if not _matters(name, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
 

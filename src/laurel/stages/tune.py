@@ -5,7 +5,8 @@ No other stage reads what it writes; best.yaml is a params file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 
     from laurel.agents.pool import Job
     from laurel.envs.base import FloatArray
-    from laurel.params.search import Space
+    from laurel.params.search import Space, Sweep
     from laurel.tracking import Run, Tracker
-    from laurel.tuning.results import Sweep
     from laurel.tuning.trials import Trial
 
 STAGE = "tune"
@@ -59,9 +59,8 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     from laurel.agents.arms import needs_training, skipped_arms
     from laurel.envs import room_for
     from laurel.errors import closest
-    from laurel.params.search import read_space
+    from laurel.params.search import Sweep, read_space
     from laurel.params.training import ARMS
-    from laurel.tuning.results import Sweep
     from laurel.tuning.study import check_sampler
 
     trained = [arm for arm in params.agent.arms if needs_training(arm)]
@@ -127,56 +126,91 @@ def run(
     import logging
     import shutil
 
-    import yaml
-    from filelock import FileLock, Timeout
-
     from laurel import __version__
-    from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.errors import DataError
     from laurel.progress import progress
-    from laurel.stages.train_agents import _preload
-    from laurel.tracking import Tracker
-    from laurel.tuning.results import summary, write_results
+    from laurel.stages.train_agents import preload
     from laurel.tuning.search import search as go_on
     from laurel.tuning.study import Study
 
     sweep = sweep_of(params, search)
-    used = _used(params, sweep.space)
+    used = used_by(params, sweep.space)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
-    manifests = read_inputs(used, inputs)
-    about = about_sweep(sweep, used) | {
+    about = {
+        **sweep.write(),
+        "params": used,
+        "inputs": {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()},
         "sampler": search.sampler,
         "prune": search.prune,
         "version": __version__,
-        "inputs": {name: manifest["digest"] for name, manifest in manifests.items()},
     }
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)
-    search.storage.parent.mkdir(parents=True, exist_ok=True)
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stages before have said it
+    with _alone(search.storage, name), progress(search.trials, STAGE, "trials") as advance:
+        study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
+        go_on(
+            study,
+            search.trials,
+            jobs_of(params, sweep, captions, preferences, reward),
+            folder,
+            total_steps=lambda values: steps_of(params, sweep, values),
+            workers=workers or params.agent.workers,
+            prune=search.prune,
+            advance=advance,
+            preload=["laurel.agents.arms", *preload()],
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        trials = study.trials()
+    return publish(params, sweep, trials, used, inputs, output, text=text)
+
+
+@contextmanager
+def _alone(storage: Path, study: str) -> Iterator[None]:
+    """Keep others from searching the same study.
+
+    Raises:
+        DataError: somebody does, or there is no place for the storage.
+    """
+    from filelock import FileLock, Timeout
+
+    from laurel.errors import DataError
+
     try:
-        with FileLock(folder.with_suffix(".lock"), blocking=False):
-            study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
-            with progress(search.trials, STAGE, "trials") as advance:
-                go_on(
-                    study,
-                    search.trials,
-                    _jobs_of(params, sweep, captions, preferences, reward),
-                    folder,
-                    total_steps=lambda values: _total_steps(params, sweep, values),
-                    workers=workers or params.agent.workers,
-                    prune=search.prune,
-                    advance=advance,
-                    preload=["laurel.agents.arms", *_preload()],
-                )
-            shutil.rmtree(folder, ignore_errors=True)
-            trials = study.trials()
+        storage.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(storage.parent / f".{storage.stem}.{study}.lock", blocking=False)
+        lock.acquire()
     except Timeout:
-        raise DataError(f"{search.storage}: another process searches the study {name}. Wait for it to end.") from None
-    with output_directory(
-        output, stage=STAGE, params=used | {"tune": about | {"trials": len(trials)}}, inputs=inputs
-    ) as out:
+        raise DataError(f"{storage}: another process searches the study {study}. Wait for it to end.") from None
+    except OSError as error:
+        raise DataError(f"{storage}: cannot be written ({error.strerror}). Choose another --storage.") from None
+    with lock:
+        yield
+
+
+def publish(
+    params: Params,
+    sweep: Sweep,
+    trials: Sequence[Trial],
+    used: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    output: Path,
+    *,
+    text: str | None = None,
+) -> str:
+    """Write what came of all trials, and log it; return it as text.
+
+    Raises:
+        DataError: no trial has a score, or the place cannot be written.
+    """
+    import yaml
+
+    from laurel.data.directory import output_directory
+    from laurel.tracking import Tracker
+    from laurel.tuning.results import summary, write_results
+
+    described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
+    with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
         source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text
         out.notes += write_results(out.path, sweep, params, source, trials)
         out.counts = counts(trials)
@@ -187,7 +221,7 @@ def run(
     return summary(output, sweep, trials, out.notes)
 
 
-def _used(params: Params, space: Space) -> dict[str, Any]:
+def used_by(params: Params, space: Space) -> dict[str, Any]:
     """Return the parameters that all trials have in common."""
     used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     for name in ("arms", "seeds", "steps", "checkpoint_steps", "workers"):
@@ -201,13 +235,7 @@ def _used(params: Params, space: Space) -> dict[str, Any]:
     return used
 
 
-def about_sweep(sweep: Sweep, used: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what trials depend on, as JSON values."""
-    space = {name: searched.model_dump(mode="json") for name, searched in sweep.space.items()}
-    return {"arm": sweep.arm, "seeds": list(sweep.seeds), "steps": sweep.steps, "space": space, "params": dict(used)}
-
-
-def _jobs_of(
+def jobs_of(
     params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path
 ) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
     """Return what makes the jobs of a candidate: a training run for each seed."""
@@ -238,7 +266,8 @@ def similarities(params: Params, reward: Path) -> FloatArray:
     return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
 
 
-def _total_steps(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
+def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
+    """Return the environment steps of each training run of a candidate."""
     from laurel.agents.arms import task_of
     from laurel.params.search import with_values
 
@@ -261,12 +290,13 @@ def train_candidate(
     from laurel.agents.arms import train_arm
     from laurel.data.directory import write_json
     from laurel.errors import TrainingError
-    from laurel.tuning.search import DIVERGED
+    from laurel.tuning.objective import note_of
 
     try:
         train_arm(params, arm, seed, captions, preferences, reward, utility, directory, advance)
     except TrainingError as error:
-        write_json(directory.with_name(f"{directory.name}.{DIVERGED}"), str(error))
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note_of(directory), str(error))
 
 
 def counts(trials: Sequence[Trial]) -> dict[str, int]:

@@ -7,6 +7,7 @@ training.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Literal, get_args
 
 import numpy as np
@@ -55,7 +56,7 @@ def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) ->
             from scipy.stats import qmc
 
             engine = qmc.Sobol(len(space), rng=np.random.default_rng(derive_seed(seed, "tune", "sobol")))
-            unit = engine.random(n)
+            unit = engine.random_base2(math.ceil(math.log2(n)))  # a power of two, for its balance
         case "random":
             unit = generator(seed, "tune", "random").random((n, len(space)))
         case _:

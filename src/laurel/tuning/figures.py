@@ -5,6 +5,7 @@ Knows nothing about where trials are from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
@@ -98,21 +99,32 @@ def parameters(space: Space, trials: Sequence[Trial], score: str) -> Figure:
         panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
         for axes, (name, searched) in zip(panels, space.items(), strict=False):
             _panel(axes, name, searched, scored, chosen)
+            ended = _places(searched, [trial.values[name] for trial in trials if trial.score is None])
+            axes.plot(ended, np.full(len(ended), 0.015), "|", color=MUTED, ms=6, transform=axes.get_xaxis_transform())
         for axes in panels[len(space) :]:
             axes.set_visible(False)
         figure.supylabel(score, size=9, color=MUTED)
+        figure.supxlabel("circle: the best trial · ticks below: pruned or failed", size=9, color=MUTED)
         return figure
 
 
 def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], chosen: Trial) -> None:
     scores = np.array([trial.score for trial in scored], dtype=np.float64)
     x = _places(searched, [trial.values[name] for trial in scored])
-    axes.scatter(x, scores, s=16, color=POSITIVE, alpha=0.55, lw=0, zorder=3)
+    axes.scatter(x, scores, s=16, color=POSITIVE, alpha=0.55, lw=0, zorder=3, clip_on=False)
     (at,) = _places(searched, [chosen.values[name]])
-    axes.scatter([at], [chosen.score or 0.0], s=46, facecolor="none", edgecolor=NEGATIVE, lw=1.5, zorder=5)
+    axes.scatter(
+        [at], [chosen.score or 0.0], s=46, facecolor="none", edgecolor=NEGATIVE, lw=1.5, zorder=5, clip_on=False
+    )
     if searched.choices is None:
         if searched.log:
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 3.0) if _decades(searched) < 3 else (1.0,)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # by itself it writes mathematics
+            axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        else:
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
+        axes.set_xlim(searched.low, searched.high)
         if len(scored) >= TREND_TRIALS:
             grid, trend = local_mean(x, scores, log=searched.log)
             axes.plot(grid, trend, color=POSITIVE, lw=1.8, zorder=4)
@@ -122,7 +134,13 @@ def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], c
         for place in np.unique(x):
             mean = scores[x == place].mean()
             axes.plot([place - 0.25, place + 0.25], [mean, mean], color=POSITIVE, lw=1.8, zorder=4)
-    axes.set_title(name, size=9.5)
+    axes.set_title(name, size=9)
+
+
+def _decades(searched: Searched) -> float:
+    assert searched.low is not None
+    assert searched.high is not None
+    return math.log10(searched.high / searched.low)
 
 
 def _places(searched: Searched, values: Sequence[object]) -> Floats:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pydantic import JsonValue
 
 from laurel.agents.training import CURVE, CURVE_SCHEMA
+from laurel.data.directory import read_json
 from laurel.evaluation.statistics import WINDOW, trailing_mean
 from laurel.tuning.trials import Trial
 
@@ -78,19 +79,33 @@ def read_curve(agent: Path) -> pd.DataFrame:
     return pq.read_table(io.BytesIO(content), schema=CURVE_SCHEMA).to_pandas()
 
 
-def trial_of(number: int, values: Mapping[str, JsonValue], curves: Sequence[pd.DataFrame], total_steps: int) -> Trial:
-    """Return the trial that whole training runs of some seeds amount to."""
+def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Path], total_steps: int) -> Trial:
+    """Return the trial that whole training runs amount to.
+
+    Args:
+        number: of the trial.
+        values: of the trial.
+        agents: the directory of each seed's agent, or where it would be had its training not diverged.
+        total_steps: environment steps of each run.
+    """
+    if note := diverged(agents):
+        return Trial(number, values, "failed", None, note=note)
+    curves = [read_curve(agent) for agent in agents]
     areas = [area(curve, finished=True) for curve in curves]
-    known = [value for value in areas if value is not None]
     last = [value for value in map(last_return, curves) if value is not None]
+    known = [value for value in areas if value is not None]
     if len(known) < len(areas):
         return Trial(number, values, "failed", None, note="No episode finished: raise --steps.")
-    return Trial(
-        number,
-        values,
-        "complete",
-        float(np.mean(known)),
-        tuple(known),
-        float(np.mean(last)),
-        tuple(reports(curves, total_steps)),
-    )
+    so_far = tuple(reports(curves, total_steps))
+    return Trial(number, values, "complete", float(np.mean(known)), tuple(known), float(np.mean(last)), so_far)
+
+
+def diverged(agents: Sequence[Path]) -> str:
+    """Return why the training of an agent diverged; empty where none did."""
+    notes = (note_of(agent) for agent in agents)
+    return next((str(read_json(note)) for note in notes if note.exists()), "")
+
+
+def note_of(agent: Path) -> Path:
+    """Return where it is noted that an agent's training diverged."""
+    return agent.with_name(f"{agent.name}.diverged.json")

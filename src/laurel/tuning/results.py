@@ -9,7 +9,6 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from laurel.data.directory import write_json
@@ -18,7 +17,7 @@ from laurel.evaluation import plots
 from laurel.params import Params, parse_params
 from laurel.params.edit import edited
 from laurel.params.file import read_value
-from laurel.params.search import Space, value_of, with_values
+from laurel.params.search import Sweep, value_of, with_values
 from laurel.tuning import figures
 from laurel.tuning.objective import NAME
 from laurel.tuning.study import MIN_TRIALS, importances
@@ -27,17 +26,6 @@ from laurel.tuning.trials import TRIALS, Trial, as_text, best, table, write_tria
 BEST, CSV, IMPORTANCE, SPACE = "best.yaml", "trials.csv", "importance.json", "space.json"
 MARK = "# laurel tune: "
 SCORE = f"return ({NAME})"
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What a search is of."""
-
-    arm: str
-    seeds: tuple[int, ...]
-    steps: int
-    """Environment steps of a training run, at least."""
-    space: Space
 
 
 def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: Sequence[Trial]) -> list[str]:
@@ -60,7 +48,7 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
     write_trials(place / TRIALS, trials)
     _write_csv(place / CSV, sweep, trials)
     write_json(place / IMPORTANCE, weights)
-    write_json(place / SPACE, {name: searched.model_dump(mode="json") for name, searched in sweep.space.items()})
+    write_json(place / SPACE, sweep.write()["space"])
     for name, figure in figures.draw(sweep.space, trials, weights, SCORE).items():
         plots.save(figure, place / "figures", name)
     return notes

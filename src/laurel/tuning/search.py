@@ -18,15 +18,11 @@ from pathlib import Path
 
 from laurel.agents.pool import POLL_SECONDS, Advance, Heard, Job, Workers
 from laurel.agents.training import CURVE
-from laurel.data.directory import read_json
 from laurel.errors import ParamsError
 from laurel.tuning.candidates import Candidate
-from laurel.tuning.objective import read_curve, reports, trial_of
+from laurel.tuning.objective import diverged, read_curve, reports, result_of
 from laurel.tuning.study import Asked, Study
 from laurel.tuning.trials import Trial
-
-DIVERGED = "diverged.json"
-"""In the place of an agent that could not be trained: why."""
 
 MakeJobs = Callable[[Candidate, Path], Mapping[Path, Job]]
 """Makes the jobs of a candidate: the directory of each agent, below the one that is given -> who trains it."""
@@ -152,9 +148,8 @@ def _begin(
 def _look(study: Study, trial: _Running, *, prune: bool) -> Trial | None:
     """Return the result of a trial that has ended or should; None where it goes on."""
     number, values = trial.asked.number, trial.asked.values
-    for agent in trial.jobs:
-        if (note := agent.with_name(f"{agent.name}.{DIVERGED}")).exists():
-            return Trial(number, values, "failed", None, note=str(read_json(note)))
+    if diverged(list(trial.jobs)):
+        return result_of(number, values, list(trial.jobs), trial.total_steps)
     written = {agent: _written(agent / CURVE) for agent in trial.jobs}
     if written == trial.seen and trial.unfinished:
         return None
@@ -162,7 +157,7 @@ def _look(study: Study, trial: _Running, *, prune: bool) -> Trial | None:
     curves = [read_curve(agent) for agent in trial.jobs]
     if study.report(trial.asked, reports(curves, trial.total_steps), prune=prune):
         return Trial(number, values, "pruned", None, note="Worse than the median of the others at the same point.")
-    return None if trial.unfinished else trial_of(number, values, curves, trial.total_steps)
+    return None if trial.unfinished else result_of(number, values, list(trial.jobs), trial.total_steps)
 
 
 def _written(file: Path) -> int | None:
