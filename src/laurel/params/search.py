@@ -178,12 +178,15 @@ def _matters(name: str, arm: str) -> bool:
 
 def _read_entry(name: str, text: str) -> Searched:
     source = f"{OPTION} {name}"
-    *log, low, high = text.split(":") if ":" in text and "[" not in text else ("?", "?", "?", "?")
-    if log in ([], ["log"]):
+    if ":" in text:
+        *log, low, high = text.split(":")
         try:
-            return _searched({"low": float(low), "high": float(high), "log": bool(log)}, name, OPTION)
+            ends = {"low": float(low), "high": float(high), "log": log == ["log"]}
         except ValueError:
-            raise ParamsError(f"{source} is {shown(text)}, but must have one of the forms {FORMS}.") from None
+            ends = {}
+        if not ends or log not in ([], ["log"]):
+            raise ParamsError(f"{source} is {shown(text)}, but must have one of the forms {FORMS}.")
+        return _searched(ends, name, OPTION)
     choices = read_value(f"[{text}]", source)
     if not isinstance(choices, list) or any(isinstance(choice, dict) for choice in choices):
         raise ParamsError(f"{source} is {shown(text)}, but must have one of the forms {FORMS}.")

@@ -1,0 +1,260 @@
+"""The search with jobs that write learning curves at once, in place of training."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from laurel.agents.pool import Job
+from laurel.agents.training import CURVE, CURVE_SCHEMA
+from laurel.data.directory import write_json
+from laurel.data.parquet import write_table
+from laurel.errors import DataError, LaurelError, ParamsError
+from laurel.params import Params, load_params
+from laurel.params.search import Space, read_space
+from laurel.tuning.objective import note_of
+from laurel.tuning.search import search
+from laurel.tuning.study import MIN_TRIALS, Study, importances
+from laurel.tuning.trials import Trial, best, read_trials, write_trials
+from tiny_project import REPOSITORY
+
+WEIGHT = "shaping.intrinsic"
+STEPS = 100
+Values = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    return load_params(REPOSITORY / "params.yaml")
+
+
+@pytest.fixture
+def space(params: Params) -> Space:
+    return read_space([f"{WEIGHT}=log:0.01:1", "agent.ppo.hidden=[8],[64, 64]"], params, "preference")
+
+
+def opened(path: Path, space: Space, params: Params, **options: Any) -> Study:
+    about = options.pop("about", {"steps": STEPS})
+    return Study(path / "studies.db", "a", space, params, about, **{"sampler": "tpe", **options})
+
+
+def write_curve(agent: Path, value: float, updates: int = 10) -> None:
+    agent.mkdir(parents=True, exist_ok=True)
+    rows = [{"env_steps": 10 * (i + 1), "episodes": 100, "return_mean": value} for i in range(updates)]
+    partial = agent / f".{CURVE}"
+    write_table(partial, pa.Table.from_pylist(rows, schema=CURVE_SCHEMA))
+    partial.replace(agent / CURVE)
+
+
+def earn(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    """Return most at a weight of 0.3, and a little more with the larger network."""
+    write_curve(agent, 1 - abs(weight - 0.3) + 0.01 * hidden)
+
+
+def begin_and_wait(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    write_curve(agent, 0.0, updates=5)
+    (agent / "half written").touch()
+    time.sleep(60)
+
+
+def fail_above(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if weight > 0.1:
+        agent.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note_of(agent), "training diverged")
+    else:
+        earn(weight, hidden, agent, advance)
+
+
+def break_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if agent.parent.name.startswith("trial-2-") and not (agent.parents[1] / "mended").exists():
+        raise LaurelError("no disk")
+    earn(weight, hidden, agent, advance)
+
+
+def jobs_of(work: Callable[..., None], seeds: int = 1) -> Callable[[Values, Path], Mapping[Path, Job]]:
+    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+        args = (values[WEIGHT], len(values["agent.ppo.hidden"]))
+        agents = [folder / f"seed-{seed}" for seed in range(seeds)]
+        return {agent: Job(f"{folder.name} {agent.name}", work, (*args, agent)) for agent in agents}
+
+    return jobs
+
+
+def run(study: Study, n: int, folder: Path, work: Callable[..., None] = earn, **options: Any) -> list[Trial]:
+    given = {"workers": 1, "prune": False, "advance": lambda n: None, "total_steps": lambda values: STEPS, **options}
+    seeds = given.pop("seeds", 1)
+    search(study, n, jobs_of(work, seeds), folder, **given)
+    return study.trials()
+
+
+def test_the_same_trials_each_time_and_the_own_values_first(params: Params, space: Space, tmp_path: Path) -> None:
+    made = [run(opened(tmp_path / name, space, params), 14, tmp_path / name / "work") for name in ("a", "b")]
+    assert made[0] == made[1]
+    assert [trial.number for trial in made[0]] == list(range(14))
+    assert made[0][0].values == {WEIGHT: 0.1, "agent.ppo.hidden": [64, 64]}
+    assert len({str(trial.values) for trial in made[0]}) > 10
+    assert best(made[0]).score == pytest.approx(1.02, abs=0.1)
+    assert made[0][0].score == pytest.approx(0.82)
+    assert list((tmp_path / "a" / "work").iterdir()) == [], "what was trained is gone"
+    other = params.model_copy(update={"seed": 1})
+    assert run(opened(tmp_path / "c", space, other), 3, tmp_path / "c" / "work") != made[0][:3]
+
+
+def test_a_study_goes_on_where_it_was(params: Params, space: Space, tmp_path: Path) -> None:
+    whole = run(opened(tmp_path / "a", space, params), 13, tmp_path / "a" / "work")
+    run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
+    assert run(opened(tmp_path / "b", space, params), 2, tmp_path / "b" / "work") == whole[:4], "there are enough"
+    assert run(opened(tmp_path / "b", space, params), 13, tmp_path / "b" / "work") == whole
+
+
+def test_what_a_failure_stopped_is_tried_again(params: Params, space: Space, tmp_path: Path) -> None:
+    whole = run(opened(tmp_path / "a", space, params), 13, tmp_path / "a" / "work")
+    folder = tmp_path / "b" / "work"
+    for _ in range(2):
+        with pytest.raises(LaurelError, match="no disk"):
+            run(opened(tmp_path / "b", space, params), 13, folder, break_at_third)
+    (folder / "mended").touch()
+    assert run(opened(tmp_path / "b", space, params), 13, folder, break_at_third) == whole
+
+
+def kill_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    mark = agent.parents[1] / "killed"
+    if agent.parent.name.startswith("trial-2-") and not mark.exists():
+        mark.touch()
+        os.kill(os.getppid() if "PARENT" not in os.environ else int(os.environ["PARENT"]), signal.SIGKILL)
+        time.sleep(30)
+    earn(weight, hidden, agent, advance)
+
+
+def test_a_killed_search_gives_what_an_uninterrupted_one_gives(params: Params, space: Space, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import os, sys\nfrom pathlib import Path\nos.environ['PARENT'] = str(os.getpid())\n"
+        "from test_tuning_search import *\n"
+        "params = load_params(REPOSITORY / 'params.yaml')\n"
+        f"space = read_space(['{WEIGHT}=log:0.01:1', 'agent.ppo.hidden=[8],[64, 64]'], params, 'preference')\n"
+        "place = Path(sys.argv[1])\nrun(opened(place, space, params), 8, place / 'work', kill_at_third)\n"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), str(REPOSITORY / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "b")], check=False, env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert done.returncode == -signal.SIGKILL
+    whole = run(opened(tmp_path / "a", space, params), 8, tmp_path / "a" / "work")
+    study = opened(tmp_path / "b", space, params)
+    assert study.trials() == whole[:2]
+    assert run(study, 8, tmp_path / "b" / "work") == whole
+
+
+def test_several_at_a_time_try_as_many(params: Params, space: Space, tmp_path: Path) -> None:
+    trials = run(opened(tmp_path, space, params), 9, tmp_path / "work", workers=3, seeds=2)
+    assert [trial.number for trial in trials] == list(range(9))
+    assert all(len(trial.seed_scores) == 2 for trial in trials)
+
+
+def wait_if_bad(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if agent.parent.name.startswith("trial-6-"):
+        begin_and_wait(weight, hidden, agent, advance)
+    earn(weight, hidden, agent, advance)
+
+
+def test_what_is_worse_than_the_median_ends_early_and_leaves_nothing(
+    params: Params, space: Space, tmp_path: Path
+) -> None:
+    begun = time.monotonic()
+    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", wait_if_bad, prune=True)
+    assert time.monotonic() - begun < 50, "nobody waited for it"
+    (bad,) = [trial for trial in trials if trial.number == 6]
+    assert (bad.state, bad.score) == ("pruned", None)
+    assert bad.reports == ((1, 0.0), (2, 0.0)), "what came after that does not count"
+    assert all(trial.state == "complete" for trial in trials[:5]), "the first are what others are compared with"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_nothing_is_pruned_where_that_is_off(params: Params, space: Space, tmp_path: Path) -> None:
+    trials = run(opened(tmp_path, space, params), 10, tmp_path / "work")
+    assert {trial.state for trial in trials} == {"complete"}
+    assert all(len(trial.reports) == 9 for trial in trials)
+
+
+def test_what_diverges_is_a_result(params: Params, space: Space, tmp_path: Path) -> None:
+    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", fail_above)
+    failed = [trial for trial in trials if trial.state == "failed"]
+    assert failed
+    assert {trial.note for trial in failed} == {"training diverged"}
+    assert all((trial.values[WEIGHT] > 0.1) == (trial.state == "failed") for trial in trials)  # type: ignore[operator]
+    assert best(trials).values[WEIGHT] <= 0.1  # type: ignore[operator]
+    with pytest.raises(DataError, match=r"None of \d trials has a score\. training diverged"):
+        best(failed)
+
+
+def test_values_that_do_not_go_together_are_a_result(params: Params, space: Space, tmp_path: Path) -> None:
+    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+        if values["agent.ppo.hidden"] == [8]:
+            raise ParamsError("not with 8.")
+        return jobs_of(earn)(values, folder)
+
+    study = opened(tmp_path, space, params)
+    steps = {"total_steps": lambda values: STEPS, "workers": 1, "prune": False, "advance": lambda n: None}
+    search(study, 6, jobs, tmp_path / "work", **steps)  # type: ignore[arg-type]
+    trials = study.trials()
+    assert len(trials) == 6
+    assert {trial.note for trial in trials if trial.values["agent.ppo.hidden"] == [8]} == {"not with 8."}
+
+
+def test_a_drawn_list_is_tried_in_order(params: Params, space: Space, tmp_path: Path) -> None:
+    from laurel.tuning.candidates import candidates
+
+    trials = run(opened(tmp_path, space, params, sampler="sobol"), 5, tmp_path / "work")
+    assert [trial.values for trial in trials] == candidates(space, params, 5, "sobol", params.seed)
+
+
+def test_a_grid_ends(params: Params, tmp_path: Path) -> None:
+    space = read_space([f"{WEIGHT}=0.1,0.3", "agent.ppo.hidden=[8],[64, 64]"], params, "preference")
+    assert len(run(opened(tmp_path, space, params, sampler="grid"), 30, tmp_path / "work", workers=2)) == 4
+
+
+def test_another_study_is_not_gone_on_with(params: Params, space: Space, tmp_path: Path) -> None:
+    opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 1}}})
+    with pytest.raises(DataError) as error:
+        opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 2}}})
+    assert 'the study "a" was begun with space.a.low 1, but it is 2. Name another one with --study.' in str(error.value)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "studies.db").write_text("no database at all, but text that is long enough")
+    with pytest.raises(DataError, match=r"studies\.db: not a storage of studies \(.*\)\. Choose another --storage"):
+        opened(tmp_path / "other", space, params)
+
+
+def test_importance_finds_what_matters(params: Params) -> None:
+    space = read_space([f"{WEIGHT}=log:0.01:1", "shaping.beta=0:4"], params, "preference")
+    from laurel.tuning.candidates import candidates
+
+    drawn = candidates(space, params, 40, "sobol", 0)
+    trials = [Trial(n, c, "complete", -abs(float(str(c[WEIGHT])) - 0.3)) for n, c in enumerate(drawn)]
+    found = importances(space, trials)
+    assert found[WEIGHT] > 0.8
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert importances(space, trials[: MIN_TRIALS - 1]) == {}
+
+
+def test_trials_read_back(tmp_path: Path) -> None:
+    trials = [
+        Trial(0, {WEIGHT: 0.1, "agent.ppo.hidden": [8]}, "complete", 0.5, (0.4, 0.6), 0.7, ((1, 0.2), (2, 0.3))),
+        Trial(1, {WEIGHT: 1, "agent.ppo.hidden": [9]}, "failed", None, note="$x^2$"),
+    ]
+    write_trials(tmp_path / "trials.json", trials)
+    assert [t.values for t in read_trials(tmp_path / "trials.json")] == [t.values for t in trials]
+    assert read_trials(tmp_path / "trials.json")[0] == trials[0]
+    (tmp_path / "trials.json").write_text('[{"number": 1}]')
+    with pytest.raises(DataError, match=re.escape("holds no trials")):
+        read_trials(tmp_path / "trials.json")
