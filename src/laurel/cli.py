@@ -227,6 +227,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     for command in (compiling, running):
         command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
     add_commands(lambda name, summary, example: _command(actions, name, summary, example))
+    add_sweep(actions.choices["submit"])
 
 
 def _command(

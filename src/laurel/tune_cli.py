@@ -98,13 +98,23 @@ def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
     Raises:
         ParamsError: the options of a sweep are given without --sweep, or something is not allowed.
     """
+    search = sweep_search(options)
+    plan: SweepPlan | None = pipelines_module("sweep").plan_sweep(params, search) if search else None
+    return plan
+
+
+def sweep_search(options: argparse.Namespace) -> Search | None:
+    """Return what the options say of a sweep; None where it is none.
+
+    Raises:
+        ParamsError: the options of a sweep are given without --sweep.
+    """
     if options.trials is None:
         given = [f"--{name}" for name in ("search", "arm", "seeds", "steps") if getattr(options, name)]
         if given:
             raise ParamsError(f"{', '.join(given)} is for a sweep: add --sweep N, or leave it out.")
         return None
-    plan: SweepPlan = pipelines_module("sweep").plan_sweep(params, search_of(options))
-    return plan
+    return search_of(options)
 
 
 def search_of(options: argparse.Namespace) -> Search:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from laurel.agents.pool import Job
+from laurel.agents.pool import Heard, Job, Workers
 from laurel.agents.training import CURVE, CURVE_SCHEMA
 from laurel.data.directory import write_json
 from laurel.data.parquet import write_table
@@ -25,6 +23,41 @@ from laurel.tuning.search import search
 from laurel.tuning.study import MIN_TRIALS, Study, importances
 from laurel.tuning.trials import Trial, best, read_trials, write_trials
 from tiny_project import REPOSITORY
+
+
+class AtOnce:
+    """Does each job when it is started, in this process."""
+
+    def __init__(self, at_once: int, preload: Sequence[str]) -> None:
+        self._at_once, self._ended = at_once, list[Job]()
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def free(self) -> int:
+        return self._at_once - len(self._ended)
+
+    def start(self, job: Job) -> None:
+        job.work(*job.args, lambda done: None)
+        self._ended.append(job)
+
+    def hear(self) -> list[Heard]:
+        heard, self._ended = [Heard(job, 1, ended=True) for job in self._ended], []
+        return heard
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        self._ended = [job for job in self._ended if not any(job is one for one in jobs)]
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.tuning.search.Workers", AtOnce)
+    monkeypatch.setattr("laurel.tuning.search.POLL_SECONDS", 0.0)
+
 
 WEIGHT = "shaping.intrinsic"
 STEPS = 100
@@ -57,12 +90,6 @@ def write_curve(agent: Path, value: float, updates: int = 10) -> None:
 def earn(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
     """Return most at a weight of 0.3, and a little more with the larger network."""
     write_curve(agent, 1 - abs(weight - 0.3) + 0.01 * hidden)
-
-
-def begin_and_wait(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
-    write_curve(agent, 0.0, updates=5)
-    (agent / "half written").touch()
-    time.sleep(60)
 
 
 def fail_above(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
@@ -125,35 +152,35 @@ def test_what_a_failure_stopped_is_tried_again(params: Params, space: Space, tmp
     assert run(opened(tmp_path / "b", space, params), 13, folder, break_at_third) == whole
 
 
-def kill_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
-    mark = agent.parents[1] / "killed"
-    if agent.parent.name.startswith("trial-2-") and not mark.exists():
-        mark.touch()
-        os.kill(os.getppid() if "PARENT" not in os.environ else int(os.environ["PARENT"]), signal.SIGKILL)
-        time.sleep(30)
+def stop_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if agent.parent.name.startswith("trial-2-"):
+        write_curve(agent, 0.0, updates=5)
+        raise KeyboardInterrupt
     earn(weight, hidden, agent, advance)
 
 
-def test_a_killed_search_gives_what_an_uninterrupted_one_gives(params: Params, space: Space, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import os, sys\nfrom pathlib import Path\nos.environ['PARENT'] = str(os.getpid())\n"
-        "from test_tuning_search import *\n"
-        "params = load_params(REPOSITORY / 'params.yaml')\n"
-        f"space = read_space(['{WEIGHT}=log:0.01:1', 'agent.ppo.hidden=[8],[64, 64]'], params, 'preference')\n"
-        "place = Path(sys.argv[1])\nrun(opened(place, space, params), 8, place / 'work', kill_at_third)\n"
-    )
-    paths = os.pathsep.join([str(Path(__file__).parent), str(REPOSITORY / "tests")])
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "b")], check=False, env={**os.environ, "PYTHONPATH": paths}
-    )
-    assert done.returncode == -signal.SIGKILL
+def test_a_search_that_was_interrupted_gives_what_an_uninterrupted_one_gives(
+    params: Params, space: Space, tmp_path: Path
+) -> None:
+    folder = tmp_path / "b" / "work"
+    with pytest.raises(KeyboardInterrupt):
+        run(opened(tmp_path / "b", space, params), 8, folder, stop_at_third)
+    (left,) = folder.iterdir()
+    assert (left / "seed-0" / CURVE).exists(), "training goes on from there"
     whole = run(opened(tmp_path / "a", space, params), 8, tmp_path / "a" / "work")
     study = opened(tmp_path / "b", space, params)
     assert study.trials() == whole[:2]
-    assert run(study, 8, tmp_path / "b" / "work") == whole
+    assert run(study, 8, folder) == whole
+    assert list(folder.iterdir()) == []
+
+
+def test_a_killed_search_goes_on(params: Params, space: Space, tmp_path: Path) -> None:
+    killed = opened(tmp_path / "b", space, params)
+    for _ in range(2):  # two are under way when nobody can say so any more
+        killed.ask()
+    trials = run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
+    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    assert trials[:2] == run(opened(tmp_path / "a", space, params), 2, tmp_path / "a" / "work")[:2]
 
 
 def test_several_at_a_time_try_as_many(params: Params, space: Space, tmp_path: Path) -> None:
@@ -162,22 +189,41 @@ def test_several_at_a_time_try_as_many(params: Params, space: Space, tmp_path: P
     assert all(len(trial.seed_scores) == 2 for trial in trials)
 
 
-def wait_if_bad(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
-    if agent.parent.name.startswith("trial-6-"):
-        begin_and_wait(weight, hidden, agent, advance)
-    earn(weight, hidden, agent, advance)
+def lag_at_seventh(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    write_curve(agent, 0.0, updates=7) if agent.parent.name.startswith("trial-6-") else earn(
+        weight, hidden, agent, advance
+    )
 
 
 def test_what_is_worse_than_the_median_ends_early_and_leaves_nothing(
     params: Params, space: Space, tmp_path: Path
 ) -> None:
-    begun = time.monotonic()
-    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", wait_if_bad, prune=True)
-    assert time.monotonic() - begun < 50, "nobody waited for it"
+    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", lag_at_seventh, prune=True)
     (bad,) = [trial for trial in trials if trial.number == 6]
     assert (bad.state, bad.score) == ("pruned", None)
     assert bad.reports == ((1, 0.0), (2, 0.0)), "what came after that does not count"
     assert all(trial.state == "complete" for trial in trials[:5]), "the first are what others are compared with"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def begin_and_wait(agent: Path, advance: Callable[[int], None]) -> None:
+    (agent / "half written").touch()
+    time.sleep(600)
+
+
+def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tmp_path: Path) -> None:
+    study = opened(tmp_path, space, params)
+    run(study, 6, tmp_path / "work")
+
+    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+        write_curve(folder / "seed-0", 0.0, updates=5)
+        return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}
+
+    options = {"total_steps": lambda values: STEPS, "workers": 1, "prune": True, "advance": lambda n: None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("laurel.tuning.search.Workers", Workers)
+        search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
+    assert study.trials()[-1].state == "pruned"
     assert list((tmp_path / "work").iterdir()) == []
 
 

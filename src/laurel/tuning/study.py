@@ -31,8 +31,8 @@ ABOUT, NUMBER, RESULT = "laurel", "number", "result"
 """Attributes of a study and of its trials."""
 STARTUP_TRIALS = 5
 """Complete trials before any is pruned."""
-WARMUP_REPORTS = 1
-"""Reports of a trial before it may be pruned."""
+FIRST_LOOK = 2
+"""Tenths of its training after which a trial may be pruned."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Study:
                 storage=f"sqlite:///{storage}",
                 direction="maximize",
                 load_if_exists=True,
-                pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, WARMUP_REPORTS),
+                pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, FIRST_LOOK),
             )
             self._check(storage, about)
             self.put_back()
