@@ -25,15 +25,12 @@ class SweepPlan:
     @property
     def written(self) -> str:
         """What all branches have in common, as the steps read it."""
-        return json.dumps(self.sweep.write(), sort_keys=True)
+        return json.dumps(self.sweep.write())
 
     @property
     def branches(self) -> list[str]:
         """Each candidate as its step reads it."""
-        return [
-            json.dumps({"number": number, "values": values}, sort_keys=True)
-            for number, values in enumerate(self.candidates)
-        ]
+        return [json.dumps({"number": number, "values": values}) for number, values in enumerate(self.candidates)]
 
 
 def plan_sweep(params: Params, search: Search) -> SweepPlan:

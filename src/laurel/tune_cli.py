@@ -51,7 +51,7 @@ def add_tune(
     tune.add_argument("--trials", type=_positive, default=30, metavar="N", help="of the study in all; default: 30")
     add_search(tune)
     tune.add_argument("--no-prune", action="store_true", help="train every candidate to the end")
-    tune.add_argument("--workers", type=_positive, metavar="N", help="training runs at a time; default: agent.workers")
+    tune.add_argument("--workers", type=_positive, metavar="N", help="candidates at a time; default: agent.workers")
     tune.add_argument("--study", metavar="NAME", help="the same name goes on where it was; default: the arm's")
     tune.add_argument("--storage", type=Path, default=STORAGE, metavar="FILE", help=f"SQLite; default: {STORAGE}")
     tune.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=f"default: {OUTPUT}")

@@ -141,6 +141,15 @@ def test_arms(rewarded: Project) -> None:
         sweep_of(params, Search(arm="random_policy"))
 
 
+def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
+    entries = ("agent.ppo.learning_rate=0.002,1.0e+300",)
+    said = searching(searched, output="diverged", study="d", trials=2, sampler="grid", entries=entries)
+    trials = read_trials(searched.path / "diverged" / TRIALS)
+    assert [trial.state for trial in trials] == ["complete", "failed"]
+    assert "training diverged after" in trials[1].note
+    assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
+
+
 def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 

@@ -65,9 +65,10 @@ def run(
     with output_directory(output, stage=STAGE, params=described, inputs=inputs, resumable=True) as out:
         agents = out.path / "agents"
         jobs = jobs_of(params, sweep, captions, preferences, reward)(values, agents)
+        job = next(iter(jobs.values()))  # of all seeds
         total = steps_of(params, sweep, values)
         with progress(total * len(jobs), STAGE, "steps") as advance:
-            run_jobs(list(jobs.values()), params.agent.workers, advance, ["laurel.agents.arms", *preload()])
+            run_jobs([job], params.agent.workers, advance, ["laurel.agents.arms", *preload()])
         trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents)
         write_trials(out.path / TRIALS, [trial])

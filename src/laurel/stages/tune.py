@@ -116,7 +116,7 @@ def run(
         output: directory to write best.yaml, trials.csv, figures/ and more into. A search that was stopped goes on.
         search: how to search.
         text: the params file, whose comments best.yaml keeps; None writes one without.
-        workers: training runs at a time; None takes agent.workers.
+        workers: candidates at a time; None takes agent.workers.
 
     Raises:
         ParamsError: what is to be searched is not allowed.
@@ -238,7 +238,7 @@ def used_by(params: Params, space: Space) -> dict[str, Any]:
 def jobs_of(
     params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path
 ) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
-    """Return what makes the jobs of a candidate: a training run for each seed."""
+    """Return what makes the job of a candidate: all of its seeds, trained in lockstep."""
     from laurel.agents.pool import Job
     from laurel.params.search import with_values
 
@@ -246,12 +246,10 @@ def jobs_of(
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
         candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
-        made = {}
-        for seed in sweep.seeds:
-            place = folder / f"seed-{seed}"
-            args = (candidate, sweep.arm, seed, captions, preferences, reward, utility, place)
-            made[place] = Job(f"{folder.name} {sweep.arm} seed {seed}", train_candidate, args)
-        return made
+        agents = [(sweep.arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
+        args = (candidate, agents, captions, preferences, reward, utility)
+        job = Job(f"{folder.name} {sweep.arm}", train_candidate, args)
+        return {place: job for _, _, place in agents}
 
     return jobs
 
@@ -277,26 +275,25 @@ def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> i
 
 def train_candidate(
     params: Params,
-    arm: str,
-    seed: int,
+    agents: Sequence[tuple[str, int, Path]],
     captions: Path,
     preferences: Path,
     reward: Path,
     utility: FloatArray | None,
-    directory: Path,
     advance: Callable[[int], None],
 ) -> None:
-    """Train an arm with a seed as `train_arm`; training that diverges is a result, and leaves a note of it."""
-    from laurel.agents.arms import train_arm
+    """Train agents as `train_arms`; training that diverges is a result, and leaves a note of it."""
+    from laurel.agents.arms import train_arms
     from laurel.data.directory import write_json
     from laurel.errors import TrainingError
     from laurel.tuning.objective import note_of
 
     try:
-        train_arm(params, arm, seed, captions, preferences, reward, utility, directory, advance)
+        train_arms(params, agents, captions, preferences, reward, utility, advance)
     except TrainingError as error:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        write_json(note_of(directory), str(error))
+        _, _, first = agents[0]
+        first.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note_of(first), str(error))
 
 
 def counts(trials: Sequence[Trial]) -> dict[str, int]:

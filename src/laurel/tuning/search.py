@@ -1,7 +1,7 @@
 """The search: candidates from a study, trained by several processes, pruned on the way.
 
-A process trains a candidate with one seed; a candidate's seeds share a folder, which is gone when its trial has
-ended. A search that was stopped finds the folder again by the candidate, and goes on from its checkpoints.
+A process trains a candidate, with all of its seeds; they share a folder, which is gone when the trial has ended. A
+search that was stopped finds the folder again by the candidate, and goes on from its checkpoints.
 """
 
 from __future__ import annotations
