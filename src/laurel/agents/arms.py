@@ -48,7 +48,7 @@ def task_of(params: Params, arm: str, seed: int) -> Task:
         seed=seed,
         run_seed=params.seed,
         env=params.env,
-        settings=params.agent.ppo,
+        settings=params.agent.settings,
         shaping=params.shaping.model_copy(update=weights),
         steps=params.agent.steps,
         checkpoint_steps=params.agent.checkpoint_steps,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from laurel.errors import closest
+from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
 
@@ -88,8 +89,11 @@ class PPOParams(Section):
     hidden: Widths = (64, 64)
 
 
-AlgorithmParams = PPOParams
-"""The settings of an algorithm: all of them have n_envs, n_steps and hidden."""
+AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams
+"""The settings of an algorithm: all of them have n_envs and n_steps."""
+Algorithm = Literal["ppo", "dqn", "reinforce", "a2c", "tabular"]
+ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
+"""Each has a section of its name."""
 
 
 class AgentParams(Section):
@@ -99,6 +103,8 @@ class AgentParams(Section):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
+    algorithm: Algorithm = "ppo"
+    """What all arms are trained with; the section of its name has its settings."""
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None
@@ -106,3 +112,13 @@ class AgentParams(Section):
     device: Device = "cpu"
     """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
     ppo: PPOParams = PPOParams()
+    dqn: DQNParams = DQNParams()
+    reinforce: ReinforceParams = ReinforceParams()
+    a2c: A2CParams = A2CParams()
+    tabular: TabularParams = TabularParams()
+
+    @property
+    def settings(self) -> AlgorithmParams:
+        """The settings of the algorithm that is used."""
+        found: AlgorithmParams = getattr(self, self.algorithm)
+        return found

@@ -70,9 +70,8 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    manifests = read_inputs(params.dump(), inputs)  # the report says that these were its parameters
-    used = params.dump("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
-    used["agent"].pop("workers")
+    manifests = read_inputs(params.used(), inputs)  # the report says that these were its parameters
+    used = params.used("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
     with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
         model = RewardModel.load(reward)
@@ -93,6 +92,9 @@ def run(
             metrics: dict[str, Any] = {
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
+                "algorithm": params.agent.tabular.method
+                if params.agent.algorithm == "tabular"
+                else params.agent.algorithm,
                 "arms": arms,
                 "annotation": {
                     **manifests["preferences"]["counts"],
@@ -221,7 +223,7 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
         return None
     arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
     episode = derive_seed(params.seed, "animation")
-    untrained = initial_policy(room, params.agent.ppo, params.seed, seed)
+    untrained = initial_policy(room, params.agent.settings, params.seed, seed)
     rng = generator(episode, "actions")
     captioner = Captioner(room)
     reward = learned(model, room, params.shaping.quantile) if arm == MAIN_ARM else None
