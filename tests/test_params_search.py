@@ -52,6 +52,17 @@ def test_the_default_is_allowed_and_fits_the_arm(params: Params) -> None:
     assert not any(name.startswith("shaping.") for name in read_space([], params, "extrinsic"))
 
 
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "reinforce", "a2c", "tabular"])
+def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
+    chosen = with_values(params, {"agent.algorithm": algorithm})
+    space = read_space([], chosen, "preference")
+    assert all(not name.startswith("agent.") or name.startswith(f"agent.{algorithm}.") for name in space)
+    assert "shaping.intrinsic" in space
+    for name, searched in space.items():
+        if searched.low is not None and searched.high is not None:
+            with_values(chosen, {name: searched.low})
+
+
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
@@ -75,6 +86,7 @@ def test_the_default_is_allowed_and_fits_the_arm(params: Params) -> None:
         ("agent.ppo.gamma.x=0:1", "agent.ppo.gamma is no section"),
         ("agent.steps=1:2", "agent.steps says how much is trained and where"),
         ("reward.learning_rate=0:1", "reward.learning_rate is read before agents are trained, and cannot be searched."),
+        ("agent.dqn.gamma=0:1", "agent.algorithm is ppo, which does not read agent.dqn.gamma."),
         ("nowhere.yaml", "nowhere.yaml: no such file. A space is a YAML file"),
     ],
 )
