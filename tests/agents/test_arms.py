@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from laurel.agents.arms import needs_training, reward_of, skipped_arms, task_of, train_arms
 from laurel.agents.checkpoint import load_policy
@@ -171,3 +172,19 @@ def test_captions_name_the_action_where_they_did_in_collection(
         params = changed(rewarded.params, caption={"with_action": with_action})
         train_arms(params, [("oracle", 0, tmp_path)], **inputs, utility=None, advance=print)
     assert rooms == [False, True]
+
+
+def test_sums_keep_their_order_whatever_the_number_of_cores(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrix products of several threads differ in the last bits from those of one."""
+    threads: list[int] = []
+
+    def noted(*_: Any) -> None:
+        threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    monkeypatch.setattr("laurel.agents.arms.train_together", noted)
+    with threadpool_limits(2, user_api="blas"):
+        agents = [("extrinsic", 0, tmp_path)]
+        train_arms(rewarded.params, agents, **rewarded.inputs("train-agents"), utility=None, advance=print)
+    assert set(threads) == {1}
