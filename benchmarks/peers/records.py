@@ -36,7 +36,7 @@ def write(name: str, command: str, record: Figures, packages: Sequence[str], **p
     """Write a record, with what all records say, and print it."""
     common = {
         "command": command,
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; NumPy and PyTorch on one thread; "
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; NumPy, PyTorch on one thread; "
         f"load average {round(os.getloadavg()[0], 1)} after the run",
         "versions": {"python": platform.python_version(), **{each: version(each) for each in packages}, **peers},
         "date": date.today().isoformat(),
