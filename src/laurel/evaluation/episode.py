@@ -42,6 +42,8 @@ class Moment:
     truncated: bool = False
     success: bool | None = None
     """None where success has no meaning, or the episode goes on."""
+    cut: bool = False
+    """Whether nothing more is shown of an episode that would go on."""
 
     @property
     def picture(self) -> Picture:
@@ -54,11 +56,16 @@ class Moment:
         return self.terminated or self.truncated
 
     @property
+    def last(self) -> bool:
+        """Whether nothing follows of this episode."""
+        return self.over or self.cut
+
+    @property
     def outcome(self) -> str:
         """How the episode stands, in a few words."""
         if self.success is not None:
             return "solved" if self.success else "not solved"
-        return "episode over" if self.over else "goes on"
+        return "episode over" if self.over else f"cut after {self.step} steps" if self.cut else "goes on"
 
 
 def moments(
@@ -120,5 +127,6 @@ def moments(
             terminated,
             truncated,
             None if success is None else bool(success[0]),
+            cut=step == max_steps and not over,
         )
         before = after

@@ -35,12 +35,12 @@ class NotRenderedError(Exception):
 
 
 @contextmanager
-def rendering(env: EnvParams, mode: Mode, *, headless: bool = True) -> Iterator[gym.Env[Any, Any]]:
+def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> Iterator[gym.Env[Any, Any]]:
     """Yield the reference environment, made to render in a mode.
 
     Args:
         env: the environment.
-        mode: rgb_array (pictures) or ansi (text).
+        mode: rgb_array (pictures), ansi (text) or None (nothing).
         headless: let pygame draw without a display meanwhile, whatever display there is.
 
     Raises:
@@ -50,9 +50,13 @@ def rendering(env: EnvParams, mode: Mode, *, headless: bool = True) -> Iterator[
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Gymnasium warns of what the error says
-                reference = make_reference(env, render_mode=mode)
+                reference = make_reference(env, **({} if mode is None else {"render_mode": mode}))
         except (EnvError, TypeError):  # its room was made from the same environment, so this is about `render_mode`
             raise NotRenderedError(f"{env.id} has no render_mode {mode}.") from None
+        declared = reference.metadata.get("render_modes")
+        if mode is not None and declared and mode not in declared:
+            reference.close()
+            raise NotRenderedError(f"{env.id} has no render_mode {mode}.")
         try:
             yield reference
         except (ImportError, gym.error.DependencyNotInstalled) as error:
@@ -61,21 +65,23 @@ def rendering(env: EnvParams, mode: Mode, *, headless: bool = True) -> Iterator[
             reference.close()
 
 
-def has_mode(env: EnvParams, mode: Mode) -> bool:
-    """Tell whether the environment says of itself that it renders in a mode."""
+def metadata(env: EnvParams) -> dict[str, Any]:
+    """Return what the environment says of itself: render_modes, render_fps and more."""
     reference = make_reference(env)
     try:
-        return mode in reference.metadata.get("render_modes", ())
+        return reference.metadata
     finally:
         reference.close()
 
 
 def view(reference: gym.Env[Any, Any]) -> Picture | str:
-    """Render: a picture, or text in the mode ansi.
+    """Render: a picture, or text in the mode ansi; empty text where no mode was asked for.
 
     Raises:
         NotRenderedError: what comes is neither.
     """
+    if reference.render_mode is None:
+        return ""
     rendered: Any = reference.render()
     if reference.render_mode == "ansi":
         if isinstance(rendered, str):
