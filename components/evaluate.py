@@ -62,7 +62,7 @@ def evaluate(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import step, unpacked, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
     from laurel.tracking_pipeline import adopt
@@ -70,9 +70,9 @@ def evaluate(
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
     sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
     given = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
-    given |= {"reward": model, "agents": agents}
-    inputs = {name: Path(artifact.path) for name, artifact in given.items()}
-    with step("evaluate", **sections) as params:
+    given |= {"reward": model}
+    with step("evaluate", **sections) as params, unpacked([agents]) as (trained,):
+        inputs = {name: Path(artifact.path) for name, artifact in given.items()} | {"agents": trained}
         with written(reports) as output:
             stage.run(params, **inputs, output=output)
         made = Path(reports.path)

@@ -40,22 +40,20 @@ def merge_agents(
         preferences: Output of annotate; the agents must come from it.
         model: Output of train-reward; the agents must come from it.
         shards: Outputs of train-agents, one a branch.
-        agents: A directory for each arm and seed. Metadata: arms and seeds (counts), steps_each (environment steps
-            of a training run).
+        agents: files.tar, with a directory for each arm and seed. Metadata: arms and seeds (counts), steps_each
+            (environment steps of a training run).
     """
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import step, unpacked, written
     from laurel.stages import merge_agents as stage
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
-    with step("merge-agents", **sections) as params, written(agents) as output:
-        stage.run(
-            params,
-            Path(captions.path),
-            Path(preferences.path),
-            Path(model.path),
-            [Path(shard.path) for shard in shards],
-            output=output,
-        )
+    given = Path(captions.path), Path(preferences.path), Path(model.path)
+    with (
+        step("merge-agents", **sections) as params,
+        unpacked(shards) as places,
+        written(agents, packed=True) as output,
+    ):
+        stage.run(params, *given, places, output=output)

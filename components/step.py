@@ -9,15 +9,16 @@ import json
 import os
 import shutil
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.data.directory import MANIFEST
-from laurel.errors import LaurelError
+from laurel.errors import DataError, LaurelError
 from laurel.params import Params, parse_params
 from laurel.secrets import load_secrets
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 RESPONSES = "LAUREL_RESPONSES"
 """Folder in which language models' answers outlive a step."""
+PACKED = "files.tar"
 BEGUN, DONE, FAILED = "begun", "done", "failed"
 NOT_USED: Mapping[str, Any] = {
     "collect": {"steps": 1},
@@ -63,12 +65,12 @@ def step(name: str, **sections: Any) -> Iterator[Params]:
 
 
 @contextmanager
-def written(artifact: dsl.Artifact) -> Iterator[Path]:
+def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
     """Yield where a stage writes its output, and hand that to KFP: files, and counts and digest of its manifest.
 
     An artifact's own place may be a bucket that is mounted as a folder, without locks and without a renaming
     that is all or nothing. So the stage writes to this machine's disk; its files are then copied, the manifest last:
-    without one, no stage reads them.
+    without one, no stage reads them. Many small files are slow there: `packed` makes them one, for `unpacked` to read.
     """
     place = Path(artifact.path)
     with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:
@@ -76,11 +78,48 @@ def written(artifact: dsl.Artifact) -> Iterator[Path]:
         yield output
         if place.exists():  # of an attempt that failed
             shutil.rmtree(place)
-        shutil.copytree(output, place, ignore=lambda folder, _: [MANIFEST] if Path(folder) == output else [])
+        if packed:
+            place.mkdir(parents=True)
+            _pack(output, place / PACKED)
+        else:
+            shutil.copytree(output, place, ignore=lambda folder, _: [MANIFEST] if Path(folder) == output else [])
         shutil.copyfile(output / MANIFEST, place / MANIFEST)
     manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
     artifact.metadata.update(manifest["counts"])
     artifact.metadata["digest"] = manifest["digest"]
+
+
+@contextmanager
+def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
+    """Yield folders of this machine with the files of artifacts that were `written` packed.
+
+    Raises:
+        DataError: one is missing or damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:
+        places = []
+        for number, artifact in enumerate(artifacts):
+            source = Path(artifact.path)
+            place = Path(scratch) / f"{number}-{source.name}"
+            try:
+                with tarfile.open(source / PACKED) as files:
+                    files.extractall(place, filter="data")
+                shutil.copyfile(source / MANIFEST, place / MANIFEST)
+            except (OSError, tarfile.TarError) as error:
+                reason = str(error).splitlines()[0]
+                raise DataError(f"{source}: cannot be read ({reason}). Run the step that writes it again.") from None
+            places.append(place)
+        yield places
+
+
+def _pack(folder: Path, file: Path) -> None:
+    """Write the files of a folder, its manifest aside, as one; the same files give the same bytes."""
+    with tarfile.open(file, "w") as packed:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST):
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
+            entry.size = path.stat().st_size
+            with path.open("rb") as content:
+                packed.addfile(entry, content)
 
 
 def _say(name: str, event: str, detail: str = "") -> None:

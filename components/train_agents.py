@@ -40,8 +40,8 @@ def train_agents(
         captions: Output of caption.
         preferences: Output of annotate.
         model: Output of train-reward.
-        agents: A directory for each seed: weights (safetensors), learning curve over environment steps. Metadata:
-            arms and seeds (counts), steps_each (environment steps of a training run).
+        agents: files.tar, with a directory for each seed: weights (safetensors), learning curve over environment
+            steps. Metadata: arms and seeds (counts), steps_each (environment steps of a training run).
     """
     from pathlib import Path
 
@@ -52,5 +52,5 @@ def train_agents(
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     mine = Branch.read(branch)
-    with step(f"train-agents {mine}", **sections) as params, written(agents) as output:
+    with step(f"train-agents {mine}", **sections) as params, written(agents, packed=True) as output:
         stage.run(mine.narrow(params), Path(captions.path), Path(preferences.path), Path(model.path), output=output)

@@ -22,7 +22,7 @@ from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
 from laurel.pipelines.machines import GPU_USERS, device_key
-from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, read_template, tasks
+from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, images, read_template, tasks
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches, check_parts
 
@@ -119,6 +119,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     planned = None
     if params and spec:
         found.remarks += _not_in_the_cloud(params)
+        if not options.vertex:
+            found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         variables.update(_chat_model(options, params, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, options, found)
@@ -194,8 +196,7 @@ def _pipeline(options: Options, params: Params) -> Spec:
         return compiled(params, options.image or "", cluster=not options.vertex)
     spec = read_template(options.template)
     check_arguments(spec, arguments(params), str(options.template))
-    images = {executor["container"]["image"] for executor in spec["deploymentSpec"]["executors"].values()}
-    for image in sorted(images):
+    for image in images(spec):
         if problem := forms.image(image, vertex=options.vertex):
             raise ParamsError(f"{options.template}: {problem}")
     return spec

@@ -126,6 +126,11 @@ def completed(spec: Spec, environment: Mapping[str, str], *, cache: bool) -> Spe
     return spec
 
 
+def images(spec: Spec) -> list[str]:
+    """Return the references of the images that the steps run in."""
+    return sorted({executor["container"]["image"] for executor in spec["deploymentSpec"]["executors"].values()})
+
+
 def constant(spec: Spec, step: str, parameter: str) -> Any:
     """Return what a step's parameter was compiled to."""
     dags = [

@@ -29,6 +29,7 @@ from requests import RequestException
 from laurel.errors import LaurelError
 from laurel.params.pipeline import STEPS
 from laurel.pipelines.follow import Progress, Step, UnreachableError
+from laurel.pipelines.registry import look_into
 from laurel.pipelines.request import CONSOLE, Place
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -86,6 +87,17 @@ class Vertex:
         if location and not pair_of_regions and not self.place.region.startswith(location):
             return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
         return None
+
+    def check_image(self, image: str) -> str | None:
+        """Look at what an image holds; return a remark if that cannot be seen.
+
+        Raises:
+            VertexError: it is not there, holds no Laurel, or is for other machines.
+        """
+        found = look_into(image, self._credentials)
+        if found.problem:
+            raise VertexError(found.problem)
+        return found.remark
 
     def submit(self, job: dict[str, Any], job_id: str) -> str:
         """Start a run; return its full name.

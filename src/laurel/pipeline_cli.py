@@ -178,9 +178,10 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
 
     backend = pipelines_module("vertex").Vertex(place)
-    remark = backend.check_bucket(options.bucket)
-    if remark:
-        tell(f"note: {remark}")
+    images = pipelines_module("template").images(submission.spec)
+    for remark in (backend.check_bucket(options.bucket), *map(backend.check_image, images)):
+        if remark:
+            tell(f"note: {remark}")
     if options.schedule:
         name = backend.schedule(body)
         page = f"{request.CONSOLE}/vertex-ai/pipelines/schedules?project={place.project}"

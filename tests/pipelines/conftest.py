@@ -66,4 +66,5 @@ def google(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.setattr("laurel.pipelines.registry.address", lambda host: server.url)
         yield server

@@ -16,8 +16,9 @@ from kfp import dsl
 from laurel.components.caption import caption
 from laurel.components.collect import collect
 from laurel.components.plan import plan
-from laurel.components.step import step
-from laurel.data.directory import digest_directory, read_manifest
+from laurel.components.step import step, unpacked, written
+from laurel.data.directory import digest_directory, output_directory, read_manifest
+from laurel.errors import DataError
 
 ENV = {"env": {"id": "FrozenLake-v1", "backend": "gymnasium"}, "tracking": {}}
 COLLECT: dict[str, Any] = {
@@ -52,6 +53,37 @@ def test_what_an_earlier_attempt_left_is_replaced(tmp_path: Path) -> None:
     (place / "shard-00099.parquet").write_text("half")
     collect.python_func(**COLLECT, trajectories=dsl.Dataset(uri=str(place)))
     assert digest_directory(place) == read_manifest(place)["digest"]
+
+
+def test_many_files_travel_as_one(tmp_path: Path) -> None:
+    def write(name: str) -> dsl.Model:
+        artifact = dsl.Model(uri=str(tmp_path / name / "agents"))
+        with written(artifact, packed=True) as output, output_directory(output, stage="train-agents", params={}) as out:
+            for seed in (1, 0):
+                (out.path / "oracle" / f"seed-{seed}").mkdir(parents=True)
+                (out.path / "oracle" / f"seed-{seed}" / "curve.parquet").write_text(f"curve {seed}")
+            (out.path / "top").write_text("")
+        return artifact
+
+    first, second = write("a"), write("b")
+    assert sorted(file.name for file in Path(first.path).iterdir()) == ["files.tar", "manifest.json"]
+    packed = [(Path(artifact.path) / "files.tar").read_bytes() for artifact in (first, second)]
+    assert packed[0] == packed[1], "same files, same bytes"
+    with unpacked([first, second]) as places:
+        for place in places:
+            assert read_manifest(place)["digest"] == digest_directory(place)
+            assert (place / "oracle" / "seed-1" / "curve.parquet").read_text() == "curve 1"
+    assert not places[0].exists()
+
+    (Path(second.path) / "files.tar").write_bytes(packed[0][:700])
+    with pytest.raises(DataError, match=r"agents: cannot be read \(.*\)\. Run the step"), unpacked([second]):
+        pass
+    (Path(second.path) / "files.tar").unlink()
+    with (
+        pytest.raises(DataError, match=r"agents: cannot be read \(.*No such file.*\)\. Run the step"),
+        unpacked([second]),
+    ):
+        pass
 
 
 def test_tracking_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
