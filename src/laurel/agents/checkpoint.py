@@ -13,12 +13,13 @@ from safetensors.torch import load, save
 
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
+from laurel.agents.sb3_policy import SB3Policy
 from laurel.data.directory import read_json, write_json
 from laurel.data.lineage import PRODUCERS
 from laurel.errors import DataError
 
 CONFIG, MODEL = "config.json", "model.safetensors"
-KINDS: dict[str, type[PolicyNetwork]] = {"actor_critic": ActorCritic}
+KINDS: dict[str, type[PolicyNetwork]] = {"actor_critic": ActorCritic, "sb3": SB3Policy}
 """Networks by the name that config.json has for them."""
 
 
@@ -46,8 +47,9 @@ def load_policy(path: Path | str) -> PolicyNetwork:
     config = read_json(path / CONFIG)
     network = config.get("network") if isinstance(config, dict) else None
     try:
-        policy = KINDS[config["kind"]](**{**network, "hidden": tuple(network["hidden"])})  # type: ignore[dict-item,index]
-    except (TypeError, KeyError, ValueError, RuntimeError):
+        settings = {key: tuple(value) if isinstance(value, list) else value for key, value in network.items()}  # type: ignore[union-attr]
+        policy = KINDS[config["kind"]](**settings)
+    except (AttributeError, TypeError, KeyError, ValueError, RuntimeError):
         raise DataError(f"{path / CONFIG}: describes no policy. Train this agent again.") from None
     try:
         policy.load_state_dict(load((path / MODEL).read_bytes()))

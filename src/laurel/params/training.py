@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from laurel.errors import closest
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
+from laurel.params.sb3 import SB3Params
 
 Arm = Literal[
     "extrinsic",
@@ -99,6 +100,8 @@ class AgentParams(Section):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
+    engine: Literal["laurel", "sb3"] = "laurel"
+    """Who trains: Laurel's own algorithms, or those of Stable-Baselines3, which are in the extra sb3."""
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None
@@ -106,3 +109,4 @@ class AgentParams(Section):
     device: Device = "cpu"
     """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
     ppo: PPOParams = PPOParams()
+    sb3: SB3Params = SB3Params()
