@@ -280,7 +280,6 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
         ("SAC", None, {"algorithm": "RecurrentPPO"}, r"RecurrentPPO cannot be trained here: agents here remember"),
         ("SAC", None, {"kwargs": {"gama": 0.9}}, r'SAC takes no gama, but .*Did you mean "gamma"\?'),
         ("SAC", None, {"kwargs": {"seed": 3}}, r"kwargs: seed is not set here; see agent\.seeds"),
-        ("SAC", None, {"kwargs": {"batch_size": "many"}}, None),
         ("SAC", None, {"kwargs": {"train_freq": "often"}}, r"SAC cannot be made with these arguments"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"activation_fn": "os.system"}}}, r"activation_fn is 'os\.system'"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"net_arhc": [3]}}}, r"SAC cannot be made with these arguments"),
@@ -288,10 +287,8 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_trained_says_why(
-    algorithm: str, env_id: str | None, sb3: dict[str, Any], sentence: str | None, tmp_path: Path
+    algorithm: str, env_id: str | None, sb3: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    if sentence is None:
-        pytest.skip("found when it is first used, by Stable-Baselines3 itself")
     with pytest.raises(ParamsError, match=sentence) as caught:
         run(make_task(algorithm, env_id, sb3=sb3), tmp_path / "agent")
     assert "\n" not in str(caught.value)
@@ -299,9 +296,11 @@ def test_what_cannot_be_trained_says_why(
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = room_for(EnvParams(id="Pendulum-v1")).action_space
+
     def gone(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr("importlib.import_module", gone)
     with pytest.raises(ParamsError, match=r"of the package sb3_contrib, which is not installed\. Run pip install"):
-        sb3_training.check_algorithm(SB3Params(algorithm="TQC"), room_for(EnvParams(id="Pendulum-v1")).action_space)
+        sb3_training.check_algorithm(SB3Params(algorithm="TQC"), space)

@@ -80,6 +80,11 @@ def sb3_task_of(params: Params, arm: str, seed: int) -> SB3Task:
     )
 
 
+def steps_of(params: Params, arm: str, seed: int) -> int:
+    """Return the environment steps that training an arm with a seed tells of."""
+    return params.agent.steps if params.agent.engine == "sb3" else task_of(params, arm, seed).total_steps
+
+
 def untrained(params: Params, room: Room, seed: int) -> Policy:
     """Return the policy that training with a seed begins with, the same for all arms."""
     if params.agent.engine == "sb3":

@@ -31,6 +31,8 @@ REPLAY = "replay.safetensors"
 PLACE = "(place)"
 """Name of what says where a replay buffer goes on."""
 NUMBERS = (bool, int, float)
+OF_A_CALL = ("start_time", "_num_timesteps_at_start")
+"""Numbers that are of a call of `learn`, and not of training."""
 
 
 def save_state(directory: Path, model: Any, actions: Sequence[Array], *, finished: bool) -> dict[str, Any]:
@@ -44,7 +46,9 @@ def save_state(directory: Path, model: Any, actions: Sequence[Array], *, finishe
         _write_arrays(directory / ACTIONS, {"actions": taken, **_random_arrays()})
         if getattr(model, "replay_buffer", None) is not None:
             _write_arrays(directory / REPLAY, _replay_arrays(model.replay_buffer))
-    numbers = {name: value for name, value in vars(model).items() if type(value) in NUMBERS and name != "start_time"}
+    numbers = {name: value for name, value in vars(model).items() if type(value) in NUMBERS and name not in OF_A_CALL}
+    if finished:
+        return {"numbers": numbers}
     random = {**np.random.get_state(legacy=False), "action_space": model.action_space.np_random.bit_generator.state}
     random.pop("state")  # an array among the arrays
     return {"numbers": numbers, "random": random}
@@ -65,8 +69,6 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
         for name, value in state["numbers"].items():
             if type(getattr(model, name)) in NUMBERS:
                 setattr(model, name, value)
-        if state["finished"]:
-            return np.zeros((0, model.n_envs))
         if getattr(model, "replay_buffer", None) is not None:
             _restore_replay(model.replay_buffer, load_arrays(directory / REPLAY))
         arrays = load_arrays(directory / ACTIONS)

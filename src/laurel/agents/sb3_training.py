@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from laurel.agents.checkpoint import save_policy
+from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.sb3_catalog import arguments, check_algorithm
 from laurel.agents.sb3_env import FeatureEnvs, LearnedRewardEnvs, PackedEnvs
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.sb3_state import restore_state, save_state
 from laurel.agents.signal import Signal
-from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE
-from laurel.data.directory import read_json, recover, replace_directory, write_json
+from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE, is_finished
+from laurel.data.directory import read_json, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Room
 from laurel.errors import DataError, ParamsError, TrainingError
@@ -60,16 +60,14 @@ class SB3Task:
     """Of the whole run."""
     env: EnvParams
     settings: SB3Params
+    """Which algorithm, and its arguments."""
     shaping: ShapingParams
     """With the arm's own weights."""
     steps: int
+    """At least; an algorithm that learns from whole rollouts may take a few more."""
     checkpoint_steps: int
     device: str = "cpu"
-
-    @property
-    def total_steps(self) -> int:
-        """Environment steps that are told of; an algorithm that learns from whole rollouts may take a few more."""
-        return self.steps
+    """cpu, cuda or auto."""
 
 
 def train_sb3(
@@ -89,7 +87,10 @@ def train_sb3(
         DataError: the checkpoint is damaged or of another agent.
         TrainingError: training diverged.
     """
-    recover(directory)
+    if is_finished(directory):
+        load_policy(directory)  # which says so if it is damaged
+        advance(task.steps)
+        return
     model, envs = make_model(task, room, reward)
     keeper = _Keeper(task, directory, envs, advance)
     if directory.exists():
@@ -231,9 +232,6 @@ class _Keeper(BaseCallback):
                 f"{self._directory}: not a whole checkpoint ({str(error).splitlines()[0]}). Delete it to train this "
                 "agent anew."
             ) from None
-        if state["finished"]:
-            self._saved = model.num_timesteps
-            return
         points = {point["env_steps"] for point in self._curve}
         env = model.get_env()
         observation, done = env.reset(), None
