@@ -10,7 +10,7 @@ import torch
 
 from laurel.agents.learner import Learner, PolicyNetwork
 from laurel.agents.policy import ActorCritic, make_network
-from laurel.agents.ppo import PPO
+from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs.base import Room
 from laurel.params.training import AlgorithmParams
 from laurel.seeding import derive_seed
@@ -31,4 +31,4 @@ def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: i
 def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.random.Generator) -> Learner:
     """Return the learner of an `initial_policy` with the same settings."""
     assert isinstance(policy, ActorCritic)
-    return PPO(policy, settings, rng)
+    return StackedPPO(policy, settings, rng)
