@@ -51,6 +51,15 @@ def test_greedy_actions_are_those_of_predict(name: str) -> None:
     assert log_prob.shape == value.shape == (40,)
 
 
+def test_squashed_actions_are_scaled_to_the_environments_bounds() -> None:
+    model, policy = made("PPO", "Pendulum-v1", use_sde=True, policy_kwargs={"squash_output": True})
+    seen = observations(model)
+    expected, _ = model.predict(seen, deterministic=True)
+    found, _, _ = policy.act(seen, np.random.default_rng(0), greedy=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(found).max() > 1, "the bounds are 2"
+
+
 @pytest.mark.parametrize("name", ["PPO", "A2C", "TRPO", "SAC", "TQC", "CrossQ", "DQN", "QRDQN"])
 def test_drawn_actions_have_the_distribution_of_predict(name: str) -> None:
     model, policy = made(name)
