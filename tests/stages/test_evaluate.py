@@ -40,8 +40,8 @@ def is_estimate(entry: Any, low: float = -math.inf, high: float = math.inf) -> b
 
 def test_metrics(finished: Project) -> None:
     metrics = read_json(finished.path / "reports/metrics.json")
-    assert set(metrics) == {"env", "annotator", "arms", "annotation", "reward", "seconds"}
-    assert (metrics["env"], metrics["annotator"]) == ("MiniGrid-Empty-5x5-v0", "embedding")
+    assert set(metrics) == {"env", "annotator", "algorithm", "arms", "annotation", "reward", "seconds"}
+    assert (metrics["env"], metrics["annotator"], metrics["algorithm"]) == ("MiniGrid-Empty-5x5-v0", "embedding", "ppo")
     assert set(metrics["arms"]) == {"extrinsic", "preference", "random_policy"}
     for arm, entry in metrics["arms"].items():
         assert set(entry) == {
@@ -120,7 +120,15 @@ def test_the_report_opens_from_disk(finished: Project) -> None:
     assert page.tags.count("svg") == len(FIGURES)
     assert page.tags.count("img") == 1
     said = " ".join(page.words)
-    for words in ("MiniGrid-Empty-5x5-v0", "extrinsic", "random_policy", "preference", "3 arms", "2 seeds"):
+    for words in (
+        "MiniGrid-Empty-5x5-v0",
+        "extrinsic",
+        "random_policy",
+        "preference",
+        "3 arms",
+        "2 seeds",
+        "trained by ppo",
+    ):
         assert words in said
     assert "episodes: 4" in said, "the parameters are there"
     assert "simulated teacher" not in said

@@ -8,11 +8,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from laurel.agents.a2c import A2C
+from laurel.agents.dqn import DQN
 from laurel.agents.learner import Learner, PolicyNetwork
 from laurel.agents.policy import ActorCritic, make_network
+from laurel.agents.q_network import QNetwork, make_q_network
+from laurel.agents.reinforce import Reinforce
 from laurel.agents.stacked_ppo import StackedPPO
+from laurel.agents.table import Table, Tabular, make_table
 from laurel.envs.base import Room
-from laurel.params.training import AlgorithmParams
+from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
+from laurel.params.training import AlgorithmParams, PPOParams
 from laurel.seeding import derive_seed
 
 
@@ -20,15 +26,32 @@ def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: i
     """Return the policy that training with a seed begins with, the same for all arms.
 
     Raises:
-        EnvError: the algorithm does not act in the environment's action space.
+        EnvError: the algorithm does not fit the environment's observations or actions.
     """
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
         n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
-        return make_network(n_features, room.action_space, settings.hidden)
+        match settings:
+            case TabularParams():
+                return make_table(room, settings)
+            case DQNParams():
+                return make_q_network(n_features, room.action_space, settings.hidden, settings.epsilon_end)
+            case _:
+                return make_network(n_features, room.action_space, settings.hidden)
 
 
 def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.random.Generator) -> Learner:
     """Return the learner of an `initial_policy` with the same settings."""
-    assert isinstance(policy, ActorCritic)
-    return StackedPPO(policy, settings, rng)
+    match policy, settings:
+        case Table(), TabularParams():
+            return Tabular(policy, settings, rng)
+        case QNetwork(), DQNParams():
+            return DQN(policy, settings, rng)
+        case ActorCritic(), PPOParams():
+            return StackedPPO(policy, settings, rng)
+        case ActorCritic(), A2CParams():
+            return A2C(policy, settings, rng)
+        case ActorCritic(), ReinforceParams():
+            return Reinforce(policy, settings, rng)
+        case _:
+            raise TypeError(f"{type(settings).__name__} does not go with {type(policy).__name__}")

@@ -54,7 +54,7 @@ def task_of(params: Params, arm: str, seed: int) -> Task:
         seed=seed,
         run_seed=params.seed,
         env=params.env,
-        settings=params.agent.ppo,
+        settings=params.agent.settings,
         shaping=params.shaping.model_copy(update=weights),
         steps=params.agent.steps,
         checkpoint_steps=params.agent.checkpoint_steps,
@@ -91,7 +91,7 @@ def untrained(params: Params, room: Room, seed: int) -> Policy:
         from laurel.agents import sb3_training
 
         return sb3_training.untrained(sb3_task_of(params, "extrinsic", seed), room)
-    return initial_policy(room, params.agent.ppo, params.seed, seed)
+    return initial_policy(room, params.agent.settings, params.seed, seed)
 
 
 def train_arms(

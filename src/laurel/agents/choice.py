@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from laurel.agents.agent import Floats, Ints
+from laurel.envs.base import FloatArray
 
 
 def argmax(values: Floats, rng: np.random.Generator) -> Ints:
@@ -36,3 +37,23 @@ def epsilon_greedy(values: Floats, epsilon: float) -> Floats:
     """
     best = values == values.max(axis=-1, keepdims=True)
     return (1 - epsilon) * best / best.sum(axis=-1, keepdims=True) + epsilon / values.shape[-1]
+
+
+def act_on_values(
+    values: FloatArray | Floats, epsilon: float, rng: np.random.Generator, *, greedy: bool = False
+) -> tuple[Ints, FloatArray, FloatArray]:
+    """Draw from the policy that explores with probability ε, any of the best where several are equal.
+
+    Args:
+        values: (N, A) action values.
+        epsilon: from 0 to 1.
+        rng: draws.
+        greedy: take the first of the best instead.
+
+    Returns:
+        Actions, their log-probabilities under the policy, and what it is worth on average (N,).
+    """
+    policy = epsilon_greedy(values.astype(np.float64), epsilon)
+    action = policy.argmax(axis=1) if greedy else sample(policy, rng)
+    chance = policy[np.arange(len(action)), action]
+    return action, np.log(chance).astype(np.float32), (policy * values).sum(axis=1).astype(np.float32)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
 from laurel.envs.vector import Step, VectorEnv
 
-METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance")
+METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
 """What algorithms may say of an update; a learning curve has a column for each."""
 
 
@@ -144,7 +144,7 @@ class Learner(ABC):
         What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
 
         Returns:
-            Means over the update of some of METRICS; NaN where there was nothing to learn from.
+            Means over the update of some of METRICS; NaN or left out where there was nothing to learn from.
         """
 
     def replayed(self, rollout: Any) -> None:  # noqa: B027 - most keep nothing of a rollout

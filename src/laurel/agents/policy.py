@@ -109,8 +109,8 @@ def make_network(n_features: int, action_space: gym.Space[Any], hidden: tuple[in
             return ActorCritic(n_features, action_space.shape[0], continuous=True, hidden=hidden)
         case _:
             raise EnvError(
-                f"Action space {action_space} is not supported: PPO acts in Discrete (from 0 on) and one-dimensional "
-                "Box spaces. Wrap the environment so that it has one of these."
+                f"Action space {action_space} is not supported: policies act in Discrete (from 0 on) and "
+                "one-dimensional Box spaces. Wrap the environment so that it has one of these."
             )
 
 

@@ -196,7 +196,7 @@ class _Run:
             TrainingError: it was no improvement but numbers that are none.
         """
         task, progress = self.task, self.progress
-        if self.rollout.valid.any() and not math.isfinite(metrics[self.learner.telling]):
+        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.telling, 0.0)):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
                 f"steps (its loss is no number). Lower agent.{self.learner.name}.learning_rate, or the reward's "

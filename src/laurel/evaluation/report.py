@@ -108,7 +108,7 @@ def render(content: ReportContent) -> str:
     return environment.get_template("report.html.j2").render(
         content=content,
         headline=headline(content.metrics),
-        facts=_facts(arms),
+        facts=_facts(arms, content.metrics.get("algorithm")),
         notes=[*content.notes, *_own_notes(content)],
         figures={name: _inline(name, figure) for name, figure in content.figures.items() if name in _FIGURES},
         heads=heads,
@@ -135,7 +135,7 @@ def render(content: ReportContent) -> str:
     )
 
 
-def _facts(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
     """Say what was run, in a few words each."""
     seeds = sorted({len(arm["seeds"]) for arm in arms.values()})
     trained = sorted({arm["env_steps"] for arm in arms.values() if arm["env_steps"]})
@@ -143,6 +143,7 @@ def _facts(arms: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [
         _counted(len(arms), "arm"),
         _counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds",
+        *([f"trained by {algorithm}"] if algorithm else []),
         *([" to ".join(steps(n) for n in {trained[0]: 0, trained[-1]: 0}) + " training steps each"] if trained else []),
         f"{episodes:,} evaluation episodes",
     ]

@@ -15,7 +15,7 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, sentence
 from laurel.params.pipeline import PipelineParams
-from laurel.params.training import AgentParams, RewardParams, ShapingParams
+from laurel.params.training import ALGORITHMS, AgentParams, RewardParams, ShapingParams
 
 
 class EnvParams(Section):
@@ -125,6 +125,18 @@ class Params(Section):
     def dump(self, *sections: str) -> dict[str, Any]:
         """Return the named sections (all if none is named) as plain JSON values."""
         return self.model_dump(mode="json", include=set(sections) or None)
+
+    def used(self, *sections: str) -> dict[str, Any]:
+        """Return what a `dump` has that can make a difference: no workers, no settings of algorithms not taken."""
+        content = self.dump(*sections)
+        if "agent" in content:
+            if self.agent.engine == "sb3":
+                unused = {"workers", "algorithm", *ALGORITHMS}
+            else:
+                unused = {"workers", "sb3", *ALGORITHMS} - {self.agent.algorithm}
+            for name in unused:
+                del content["agent"][name]
+        return content
 
 
 def load_params(path: Path) -> Params:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from laurel.errors import closest
+from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
 from laurel.params.sb3 import SB3Params
@@ -89,8 +90,11 @@ class PPOParams(Section):
     hidden: Widths = (64, 64)
 
 
-AlgorithmParams = PPOParams
-"""The settings of an algorithm: all of them have n_envs, n_steps and hidden."""
+AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams
+"""The settings of an algorithm: all of them have n_envs and n_steps."""
+Algorithm = Literal["ppo", "dqn", "reinforce", "a2c", "tabular"]
+ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
+"""Each has a section of its name."""
 
 
 class AgentParams(Section):
@@ -100,8 +104,10 @@ class AgentParams(Section):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
+    algorithm: Algorithm = "ppo"
+    """What all arms are trained with; the section of its name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
-    """Who trains: Laurel's own algorithms, or those of Stable-Baselines3, which are in the extra sb3."""
+    """Who trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None
@@ -109,4 +115,14 @@ class AgentParams(Section):
     device: Device = "cpu"
     """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
     ppo: PPOParams = PPOParams()
+    dqn: DQNParams = DQNParams()
+    reinforce: ReinforceParams = ReinforceParams()
+    a2c: A2CParams = A2CParams()
+    tabular: TabularParams = TabularParams()
     sb3: SB3Params = SB3Params()
+
+    @property
+    def settings(self) -> AlgorithmParams:
+        """The settings of the algorithm that is used."""
+        found: AlgorithmParams = getattr(self, self.algorithm)
+        return found

@@ -70,9 +70,8 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    manifests = read_inputs(params.dump(), inputs)  # the report says that these were its parameters
-    used = params.dump("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
-    used["agent"].pop("workers")
+    manifests = read_inputs(params.used(), inputs)  # the report says that these were its parameters
+    used = params.used("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
     with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
         model = RewardModel.load(reward)
@@ -93,6 +92,9 @@ def run(
             metrics: dict[str, Any] = {
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
+                "algorithm": params.agent.tabular.method
+                if params.agent.algorithm == "tabular"
+                else params.agent.algorithm,
                 "arms": arms,
                 "annotation": {
                     **manifests["preferences"]["counts"],

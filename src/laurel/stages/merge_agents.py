@@ -102,8 +102,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
     from laurel.stages.train_agents import notes_on_unseen, track_agents
     from laurel.tracking import Tracker
 
-    used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
-    used["agent"].pop("workers")
+    used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(used, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}

@@ -45,8 +45,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     from laurel.progress import progress
     from laurel.tracking import Tracker
 
-    used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
-    used["agent"].pop("workers")
+    used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(used, inputs)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:

@@ -5,6 +5,7 @@ Knows Gymnasium's spaces; knows nothing about what observations mean.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -36,13 +37,14 @@ class StateIndex:
             case _:
                 raise EnvError(
                     f"Observation space {space} is not finite: tables need Discrete, MultiDiscrete or a Tuple of "
-                    "Discrete spaces. Use a deep agent, or wrap the environment."
+                    "Discrete spaces. Use a deep agent (agent.algorithm ppo or dqn), or wrap the environment."
                 )
         self._single = isinstance(space, gym.spaces.Discrete)
         self._columns = isinstance(space, gym.spaces.MultiDiscrete)
-        self._shape = tuple(int(part.n) for part in parts)
+        self.shape = tuple(int(part.n) for part in parts)
+        """How many values each part of an observation has."""
         self._start = tuple(int(part.start) for part in parts)
-        self.n_states = int(np.prod(self._shape))
+        self.n_states = math.prod(self.shape)
 
     def __call__(self, observation: Any) -> Ints:
         """Return the numbers (N,) of a batch of observations, as a vector environment gives them."""
@@ -50,4 +52,4 @@ class StateIndex:
             return np.asarray(observation, dtype=np.int64) - self._start[0]
         parts = np.asarray(observation).T if self._columns else observation
         digits = tuple(np.asarray(part) - start for part, start in zip(parts, self._start, strict=True))
-        return np.ravel_multi_index(digits, self._shape).astype(np.int64)
+        return np.ravel_multi_index(digits, self.shape).astype(np.int64)

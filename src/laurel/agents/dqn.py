@@ -1,0 +1,119 @@
+"""Deep Q-learning (Mnih et al. 2015) with its best-known improvements, over vectorised environments.
+
+    y = R_1 + γ R_2 + … + γ^(m-1) R_m + γ^m Q'(S_m, a*);   Q(S_0, A_0) moves towards y, by Huber's loss
+
+Q' is the target network, a copy of Q that is renewed now and then; a* is the best action by Q (double DQN: van Hasselt
+et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are those of whoever acted then,
+uncorrected (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
+1511.05952). Truncation bootstraps, termination does not.
+
+The memory is not saved: a resumed run takes its steps again, which fills it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laurel.agents.collecting import Collecting, descend
+from laurel.agents.learner import Rollout, adam_state, restore_adam
+from laurel.agents.q_network import QNetwork
+from laurel.agents.replay import Minibatch, Replay
+from laurel.envs.base import Array, FloatArray
+from laurel.envs.vector import VectorEnv
+from laurel.params.algorithms import DQNParams
+
+STEPS, PRIORITIES, HIGHEST, TARGET = "gradient_steps", "priorities", "highest_priority", "target."
+
+
+class DQN(Collecting):
+    """A network of action values, its target network, its optimiser and its memory."""
+
+    name = "dqn"
+    telling = "value"
+    policy: QNetwork
+
+    def __init__(self, policy: QNetwork, params: DQNParams, rng: np.random.Generator) -> None:
+        super().__init__(policy, params.n_steps, rng)
+        self.params = params
+        self.target = copy.deepcopy(policy).requires_grad_(requires_grad=False)
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, fused=True)
+        self.gradient_steps = 0
+        alpha = params.priority_alpha if params.prioritized else None
+        self.replay = Replay(params.buffer_size, params.n_envs, params.n_steps, alpha=alpha)
+        self.schedule(0.0)
+
+    def schedule(self, done: float) -> None:
+        p = self.params
+        self.epsilon = p.epsilon_start + min(1.0, done / p.epsilon_decay) * (p.epsilon_end - p.epsilon_start)
+        self.beta = p.priority_beta + done * (1 - p.priority_beta)
+
+    def rollout(self, envs: VectorEnv) -> Rollout:
+        rollout = super().rollout(envs)
+        self.replay.reserve(rollout)
+        return rollout
+
+    def _act(self, features: FloatArray) -> Array:
+        return self.policy.explore(features, self.rng, self.epsilon)
+
+    def learn(self, rollout: Rollout) -> Mapping[str, float]:
+        self.replay.add(rollout)
+        p = self.params
+        if self.replay.size < p.learning_starts:
+            return {"epsilon": self.epsilon}
+        sums = torch.zeros(2, device=self.policy.device)
+        for _ in range(p.gradient_steps):
+            batch = self.replay.sample(p.batch_size, self.rng, steps=p.multi_step, gamma=p.gamma, beta=self.beta)
+            sums += self._step(batch)
+        loss, value = (sums / p.gradient_steps).tolist()
+        return {"value": loss, "q_value": value, "epsilon": self.epsilon}
+
+    def replayed(self, rollout: Rollout) -> None:
+        self.replay.add(rollout, anew=False)
+
+    def targets(self, batch: Minibatch) -> Tensor:
+        """Return y (B,)."""
+        device = self.policy.device
+        after = torch.from_numpy(self.features(batch.after)).to(device)
+        with torch.no_grad():
+            worth = self.target(after)
+            best = (self.policy(after) if self.params.double else worth).argmax(dim=1, keepdim=True)
+            following = worth.gather(1, best)[:, 0]
+            return torch.from_numpy(batch.reward).to(device) + torch.from_numpy(batch.discount).to(device) * following
+
+    def _step(self, batch: Minibatch) -> Tensor:
+        """Take a gradient step; return the mean loss and the mean value of the actions taken (2,)."""
+        device = self.policy.device
+        target = self.targets(batch)
+        values = self.policy(torch.from_numpy(self.features(batch.observation)).to(device))
+        value = values.gather(1, torch.from_numpy(batch.action).to(device)[:, None])[:, 0]
+        losses = nn.functional.smooth_l1_loss(value, target, reduction="none")
+        loss = (torch.from_numpy(batch.weight).to(device) * losses).mean()
+        descend(self.optimizer, self.policy, loss, self.params.max_grad_norm)
+        self.replay.set_priorities(batch.place, (target - value).detach().cpu().numpy())
+        self.gradient_steps += 1
+        if self.gradient_steps % self.params.target_every == 0:
+            self.target.load_state_dict(self.policy.state_dict())
+        return torch.stack([loss, value.mean()]).detach()
+
+    def state(self) -> dict[str, Tensor]:
+        target = {TARGET + name: tensor.cpu().contiguous() for name, tensor in self.target.state_dict().items()}
+        found = {STEPS: torch.tensor(self.gradient_steps), **target, **adam_state(self.optimizer, self.policy)}
+        if self.replay.tree is not None:
+            found[PRIORITIES] = torch.from_numpy(self.replay.tree.leaves)
+            found[HIGHEST] = torch.tensor(self.replay.highest, dtype=torch.float64)
+        return found
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.gradient_steps = int(state[STEPS])
+        self.target.load_state_dict({name: state[TARGET + name] for name in self.target.state_dict()})
+        if self.gradient_steps:  # Adam has no moments before
+            restore_adam(self.optimizer, self.policy, state)
+        if self.replay.tree is not None:
+            leaves = state[PRIORITIES].numpy()
+            self.replay.tree.set(np.arange(len(leaves)), leaves)
+            self.replay.highest = float(state[HIGHEST])

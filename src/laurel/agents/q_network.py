@@ -1,0 +1,90 @@
+"""The network of action values, and the policy that goes by it.
+
+Knows features and actions; knows nothing about how it is trained.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laurel.agents.choice import act_on_values, epsilon_greedy
+from laurel.agents.learner import PolicyNetwork
+from laurel.envs.base import Array, FloatArray
+from laurel.errors import EnvError
+
+
+class QNetwork(PolicyNetwork):
+    """Action values of a batch of features; acts ε-greedily on them.
+
+    Args:
+        n_features: F, width of a feature row.
+        n_actions: A.
+        hidden: widths of the hidden layers.
+        epsilon: probability of a random action once training is over; `greedy` leaves it out.
+    """
+
+    continuous = False
+
+    def __init__(self, n_features: int, n_actions: int, *, hidden: tuple[int, ...], epsilon: float) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.n_actions = n_actions
+        self.hidden = hidden
+        self.epsilon = epsilon
+        sizes = (n_features, *hidden, n_actions)
+        layers: list[nn.Module] = []
+        for n_in, n_out in pairwise(sizes):
+            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+        self.values = nn.Sequential(*layers[:-1])
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "n_features": self.n_features,
+            "n_actions": self.n_actions,
+            "hidden": self.hidden,
+            "epsilon": self.epsilon,
+        }
+
+    def act(
+        self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
+    ) -> tuple[Array, FloatArray, FloatArray]:
+        """Draw actions for features (N, F): actions, their log-probabilities and the policy's values (N,)."""
+        return act_on_values(self._values_of(features), self.epsilon, rng, greedy=greedy)
+
+    def explore(self, features: FloatArray, rng: np.random.Generator, epsilon: float) -> Array:
+        """Draw actions (N,) with another ε."""
+        return act_on_values(self._values_of(features), epsilon, rng)[0]
+
+    def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
+        policy = epsilon_greedy(self._values_of(features).astype(np.float64), self.epsilon)
+        with np.errstate(divide="ignore"):
+            return np.log(policy[np.arange(len(action)), action]).astype(np.float32)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return action values (B, A) of features (B, F)."""
+        return self.values(features)
+
+    @torch.inference_mode()
+    def _values_of(self, features: FloatArray) -> FloatArray:
+        found: FloatArray = self(torch.from_numpy(features).to(self.device)).cpu().numpy()
+        return found
+
+
+def make_q_network(n_features: int, action_space: gym.Space[Any], hidden: tuple[int, ...], epsilon: float) -> QNetwork:
+    """Make the network for an action space.
+
+    Raises:
+        EnvError: the space is not Discrete from 0 on.
+    """
+    if isinstance(action_space, gym.spaces.Discrete) and action_space.start == 0:
+        return QNetwork(n_features, int(action_space.n), hidden=hidden, epsilon=epsilon)
+    raise EnvError(
+        f"Action space {action_space} is not supported: DQN chooses among Discrete actions (from 0 on). "
+        "Set agent.algorithm to ppo, a2c or reinforce."
+    )

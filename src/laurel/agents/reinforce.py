@@ -1,0 +1,134 @@
+"""REINFORCE with a learned baseline (Williams 1992; Sutton & Barto 2018, section 13.4).
+
+    G_t = R_{t+1} + γ G_{t+1};   θ ← θ + α mean[(G_t - b(S_t)) ∇ log π(A_t|S_t)];   b(S_t) moves towards G_t
+
+Learns from whole episodes: after each rollout from those that ended in it, one step by Adam on all of their rows. The
+book's factor γ^t is left out, as it is nearly everywhere: late steps would teach nothing. An episode that began before
+the last update is learned from as if the present policy had acted from its start. One that was cut short goes on with
+the baseline of its last observation, for its rewards alone would say too little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laurel.agents.a2c import actor_critic_losses
+from laurel.agents.collecting import Collecting, descend
+from laurel.agents.learner import Rollout, adam_state, restore_adam
+from laurel.agents.policy import ActorCritic
+from laurel.envs.base import Array, FloatArray
+from laurel.params.algorithms import ReinforceParams
+
+UPDATES = "updates"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """K steps of one episode, in order."""
+
+    observation: Array
+    """(K, D) packed observations before the actions."""
+    action: Array
+    reward: FloatArray
+    """(K,) as it was mixed when the steps were taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode(Part):
+    """A whole one."""
+
+    last: Array
+    """(D,) what was observed in the end."""
+    truncated: bool
+
+
+class Reinforce(Collecting):
+    """A policy with a baseline, their optimiser, and the episodes that have not ended yet."""
+
+    name = "reinforce"
+    policy: ActorCritic
+
+    def __init__(self, policy: ActorCritic, params: ReinforceParams, rng: np.random.Generator) -> None:
+        super().__init__(policy, params.n_steps, rng)
+        self.params = params
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        self.updates = 0
+        self._running: list[list[Part]] = [[] for _ in range(params.n_envs)]
+
+    def learn(self, rollout: Rollout) -> Mapping[str, float]:
+        episodes = self._take_in(rollout)
+        if not episodes:
+            return {}
+        p, device = self.params, self.policy.device
+        after = self.policy.evaluate(self.features(np.stack([episode.last for episode in episodes])))
+        returns = np.concatenate(
+            [
+                discounted(episode.reward, after=float(worth) if episode.truncated else 0.0, gamma=p.gamma)
+                for episode, worth in zip(episodes, after, strict=True)
+            ]
+        )
+        features = self.features(np.concatenate([episode.observation for episode in episodes]))
+        action = np.concatenate([episode.action for episode in episodes])
+        policy_loss, value_loss, entropy = actor_critic_losses(
+            self.policy, *(torch.from_numpy(array).to(device) for array in (features, action, returns))
+        )
+        loss = policy_loss + p.value_coef * value_loss - p.entropy_coef * entropy
+        descend(self.optimizer, self.policy, loss, p.max_grad_norm)
+        self.updates += 1
+        losses = {"policy": policy_loss, "value": value_loss, "entropy": entropy}
+        return {name: float(loss.detach()) for name, loss in losses.items()}
+
+    def replayed(self, rollout: Rollout) -> None:
+        self._take_in(rollout)
+
+    def _take_in(self, rollout: Rollout) -> list[Episode]:
+        """Add a rollout to the running episodes; return those that ended in it."""
+        finished = []
+        ended = rollout.terminated | rollout.truncated
+        for n, running in enumerate(self._running):
+            start = 0
+            for end in (np.flatnonzero(ended[:, n]) + 1).tolist():
+                whole = _joined([*running, _part(rollout, start, end, n)])
+                last, truncated = rollout.observation[end, n].copy(), bool(rollout.truncated[end - 1, n])
+                finished.append(Episode(whole.observation, whole.action, whole.reward, last, truncated))
+                running.clear()
+                start = end
+            running.append(_part(rollout, start, len(ended), n))
+        return finished
+
+    def state(self) -> dict[str, Tensor]:
+        return {UPDATES: torch.tensor(self.updates), **adam_state(self.optimizer, self.policy)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.updates = int(state[UPDATES])
+        if self.updates:  # Adam has no moments before
+            restore_adam(self.optimizer, self.policy, state)
+
+
+def discounted(reward: FloatArray, *, after: float, gamma: float) -> FloatArray:
+    """Return the discounted returns (K,) of an episode's rewards (K,) and of what comes after its last step."""
+    returns = np.empty_like(reward)
+    following = after
+    for t in range(len(reward) - 1, -1, -1):
+        following = float(reward[t]) + gamma * following
+        returns[t] = following
+    return returns
+
+
+def _part(rollout: Rollout, start: int, end: int, n: int) -> Part:
+    """Copy what an environment did from one step of a rollout to another, resets left out."""
+    steps = np.flatnonzero(rollout.valid[start:end, n]) + start
+    return Part(rollout.observation[steps, n], rollout.action[steps, n], rollout.reward[steps, n])
+
+
+def _joined(parts: list[Part]) -> Part:
+    return Part(
+        np.concatenate([part.observation for part in parts]),
+        np.concatenate([part.action for part in parts]),
+        np.concatenate([part.reward for part in parts]),
+    )

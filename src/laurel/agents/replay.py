@@ -1,0 +1,155 @@
+"""The memory that DQN learns from: the last steps of N environments, and the targets of a few of them.
+
+Rewards are kept as they were mixed when the steps were taken: a caption's count in its episode, which shapes the
+reward, is that of then. Knows nothing about networks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from laurel.agents.learner import Rollout
+from laurel.agents.sum_tree import SumTree
+from laurel.envs.base import Array, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """B steps, and what each led to."""
+
+    place: IntArray
+    """(B,) where in the memory they are."""
+    observation: Array
+    """(B, D)."""
+    action: Array
+    """(B,)."""
+    reward: FloatArray
+    """(B,) discounted sum of the next rewards: m of them, or fewer where the episode or the memory ends before."""
+    after: Array
+    """(B, D) what was observed after these rewards."""
+    discount: FloatArray
+    """(B,) gamma to the power of their number; 0 where the episode terminated with them."""
+    weight: FloatArray
+    """(B,) by how much each counts."""
+
+
+class Replay:
+    """A ring of R rows, each a step of all N environments.
+
+    Args:
+        capacity: steps kept, at least.
+        n_envs: N.
+        n_steps: T of the rollouts that are added.
+        alpha: how far steps with a higher priority are drawn more often (Schaul et al. 2016, arXiv 1511.05952,
+            equation 1); None draws them uniformly.
+    """
+
+    def __init__(self, capacity: int, n_envs: int, n_steps: int, *, alpha: float | None) -> None:
+        self.n_envs = n_envs
+        self.rows = max(-(-capacity // n_envs), n_steps) + 1  # what the newest led to lies in a row of its own
+        self.head = 0
+        """Row of the newest observation, whose action is not known yet."""
+        self.filled = 0
+        """Rows before it that hold steps."""
+        self.alpha = alpha
+        self.tree = None if alpha is None else SumTree(self.rows * n_envs)
+        self.highest = 1.0
+        """Priority of steps that nothing is known of yet."""
+
+    def reserve(self, rollout: Rollout) -> None:
+        """Allocate the memory for such rollouts."""
+        shape = self.rows, self.n_envs
+        self.observation = np.zeros((*shape, rollout.observation.shape[2]), dtype=rollout.observation.dtype)
+        self.action = np.zeros(shape, dtype=rollout.action.dtype)
+        self.reward = np.zeros(shape, dtype=np.float32)
+        self.terminated, self.truncated, self.valid = (np.zeros(shape, dtype=np.bool_) for _ in range(3))
+
+    @property
+    def size(self) -> int:
+        """Steps in the memory; resets are none."""
+        return int(self.valid[self._filled_rows()].sum())
+
+    def add(self, rollout: Rollout, *, anew: bool = True) -> None:
+        """Take in a rollout; the oldest steps give way.
+
+        Args:
+            rollout: with its rewards mixed.
+            anew: False where the priorities were restored, those of these steps among them.
+        """
+        n_steps = len(rollout.valid)
+        at = (self.head + np.arange(n_steps)) % self.rows
+        for name in ("action", "reward", "terminated", "truncated", "valid"):
+            getattr(self, name)[at] = getattr(rollout, name)
+        self.observation[at] = rollout.observation[:-1]
+        self.head = int(at[-1] + 1) % self.rows
+        self.observation[self.head] = rollout.observation[-1]
+        self.valid[self.head] = False
+        self.filled = min(self.filled + n_steps, self.rows - 1)
+        if self.tree is not None and anew:
+            rows = np.append(at, self.head)
+            places = (rows[:, None] * self.n_envs + np.arange(self.n_envs)).reshape(-1)
+            self.tree.set(places, np.where(self.valid[rows].reshape(-1), self.highest, 0.0))
+
+    def sample(self, size: int, rng: np.random.Generator, *, steps: int, gamma: float, beta: float) -> Minibatch:
+        """Draw steps.
+
+        Args:
+            size: B.
+            rng: draws.
+            steps: m, rewards summed up.
+            gamma: γ.
+            beta: how far weights correct for priorities (equation 2 of Schaul et al.).
+        """
+        if self.tree is None:
+            place, weight = self._uniform(size, rng), np.ones(size, dtype=np.float32)
+        else:
+            place = self.tree.sample(size, rng)
+            chance = self.tree.values(place) / self.tree.total
+            weight = ((self.size * chance) ** -beta).astype(np.float32)
+            weight /= weight.max()
+        row, env = np.divmod(place, self.n_envs)
+        reward, after, discount = self._look_ahead(row, env, steps, gamma)
+        observation = self.observation[row, env]
+        return Minibatch(place, observation, self.action[row, env], reward, after, discount, weight)
+
+    def set_priorities(self, place: IntArray, error: FloatArray) -> None:
+        """Say how wrong the network was about steps; without priorities it makes no difference."""
+        if self.tree is not None and self.alpha is not None:
+            priority = (np.abs(error.astype(np.float64)) + 1e-6) ** self.alpha
+            self.tree.set(place, priority)
+            self.highest = max(self.highest, float(priority.max()))
+
+    def _filled_rows(self) -> IntArray:
+        """Return the rows that hold steps, the oldest first."""
+        return (self.head - self.filled + np.arange(self.filled)) % self.rows
+
+    def _uniform(self, size: int, rng: np.random.Generator) -> IntArray:
+        """Draw places of steps, each as likely: draw again what was a reset."""
+        place = np.empty(size, dtype=np.int64)
+        missing = np.arange(size)
+        while len(missing):
+            drawn = rng.integers(self.filled * self.n_envs, size=len(missing))
+            row = (self.head - 1 - drawn // self.n_envs) % self.rows
+            place[missing] = row * self.n_envs + drawn % self.n_envs
+            missing = missing[~self.valid[row, drawn % self.n_envs]]
+        return place
+
+    def _look_ahead(
+        self, row: IntArray, env: IntArray, steps: int, gamma: float
+    ) -> tuple[FloatArray, Array, FloatArray]:
+        """Return the discounted sum of each step's next rewards, what was observed then, and that one's discount."""
+        known = (self.head - row) % self.rows  # steps from this one to the newest
+        total = np.zeros(len(row), dtype=np.float32)
+        discount = np.ones(len(row), dtype=np.float32)
+        going = np.ones(len(row), dtype=np.bool_)
+        last = row
+        for k in range(steps):
+            going = going & (k < known)
+            at = (row + k) % self.rows
+            total += np.where(going, discount * self.reward[at, env], 0)
+            discount = np.where(going, discount * np.float32(gamma) * ~self.terminated[at, env], discount)
+            last = np.where(going, (at + 1) % self.rows, last)
+            going &= ~(self.terminated[at, env] | self.truncated[at, env])
+        return total, self.observation[last, env], discount

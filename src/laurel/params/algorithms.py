@@ -1,0 +1,91 @@
+"""The sections of `agent` that belong to one algorithm each, PPO's aside: how it collects and how it learns."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
+
+
+class DQNParams(Section):
+    n_envs: Count = 16
+    n_steps: Count = 8
+    """Steps of each environment between two rounds of learning."""
+    gradient_steps: Count = 16
+    """Minibatches of a round."""
+    batch_size: Count = 128
+    learning_rate: Positive = 1e-3
+    gamma: Probability = 0.99
+    buffer_size: Count = 50_000
+    """Steps remembered."""
+    learning_starts: Count = 1_000
+    """Steps before the first round."""
+    target_every: Count = 200
+    """Gradient steps between two copies of the network into the target network."""
+    double: bool = True
+    """Choose the next action by the network and value it by the target network (double DQN)."""
+    multi_step: Count = 3
+    """Rewards summed up before a target bootstraps."""
+    prioritized: bool = False
+    """Draw steps by how wrong the network was about them, instead of uniformly."""
+    priority_alpha: Probability = 0.6
+    """prioritized only: 0 is uniform, 1 in proportion to the error."""
+    priority_beta: Probability = 0.4
+    """prioritized only: how far the weights of a minibatch correct for that at first; in the end wholly."""
+    epsilon_start: Probability = 1.0
+    """Share of random actions at first."""
+    epsilon_end: Probability = 0.04
+    """Share of random actions in the end, and in evaluation unless evaluate.greedy."""
+    epsilon_decay: Positive = 0.15
+    """Share of the run over which the first becomes the second."""
+    max_grad_norm: Positive = 10.0
+    hidden: Widths = (128, 128)
+
+
+class ReinforceParams(Section):
+    n_envs: Count = 16
+    n_steps: Count = 64
+    """Steps of each environment between two updates, which learn from the episodes that ended in them."""
+    learning_rate: Positive = 5e-3
+    gamma: Probability = 0.99
+    entropy_coef: NonNegative = 0.01
+    value_coef: NonNegative = 0.5
+    """Weight of the baseline's error."""
+    max_grad_norm: Positive = 1.0
+    hidden: Widths = (64, 64)
+
+
+class A2CParams(Section):
+    n_envs: Count = 32
+    n_steps: Count = 32
+    """Steps of each environment between two updates."""
+    learning_rate: Positive = 4e-3
+    gamma: Probability = 0.99
+    gae_lambda: Probability = 1.0
+    """1: returns over all that is left of the rollout, as in the paper; lower: generalised advantage estimates."""
+    entropy_coef: NonNegative = 0.01
+    value_coef: NonNegative = 0.5
+    max_grad_norm: Positive = 0.5
+    hidden: Widths = (64, 64)
+
+
+class TabularParams(Section):
+    method: Literal["q_learning", "sarsa", "expected_sarsa", "monte_carlo", "n_step_sarsa", "tree_backup"] = (
+        "q_learning"
+    )
+    """Which of the agents with a table of action values."""
+    n_envs: Count = 8
+    """All of them learn one table."""
+    n_steps: Count = 16
+    """Steps of each environment between two rounds of learning."""
+    gamma: Probability = 0.99
+    epsilon: Probability = 0.1
+    """Share of random actions, also in evaluation unless evaluate.greedy."""
+    step_size: Probability = 0.1
+    """How far an entry moves towards its target; 0: the average of all its targets."""
+    initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """First value of every entry; a high one makes the agent try everything."""
+    backup_steps: Count = 4
+    """n_step_sarsa and tree_backup only: steps of a target."""

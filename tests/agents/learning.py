@@ -1,0 +1,93 @@
+"""Learners as training makes them, and what tests ask of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from probe_environments import Probe, probe_id
+
+from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.learner import Learner
+from laurel.envs import room_for
+from laurel.envs.vector import VectorEnv, make_vector
+from laurel.params import EnvParams
+from laurel.params.training import AlgorithmParams
+from laurel.seeding import derive_seed, generator
+
+GAMMA = 0.9
+
+
+def probe(kind: type[Probe], *, limit: int | None = None) -> EnvParams:
+    return EnvParams(id=probe_id(kind), backend="gymnasium", max_episode_steps=limit)
+
+
+def make(env: EnvParams, settings: AlgorithmParams, seed: int = 0) -> tuple[Any, VectorEnv]:
+    """Make a learner and its environments."""
+    torch.set_num_threads(1)
+    room = room_for(env)
+    learner = make_learner(initial_policy(room, settings, 0, seed), settings, generator(seed, "actions"))
+    return learner, make_vector(env, room, settings.n_envs, derive_seed(seed, "envs"))
+
+
+def collected(env: EnvParams, settings: AlgorithmParams, seed: int = 0) -> tuple[Any, Any, VectorEnv]:
+    """Return a learner, its first rollout and the environments."""
+    learner, envs = make(env, settings, seed)
+    rollout = learner.rollout(envs)
+    learner.collect(envs, envs.reset(), rollout)
+    return learner, rollout, envs
+
+
+def learned(env: EnvParams, settings: AlgorithmParams, updates: int, seed: int = 0) -> Any:
+    """Return a learner that has learned for some updates."""
+    learner, envs = make(env, settings, seed)
+    observation, rollout = envs.reset(), learner.rollout(envs)
+    for update in range(updates):
+        learner.schedule(update / updates)
+        observation = learner.collect(envs, observation, rollout)
+        learner.learn(rollout)
+    envs.close()
+    return learner
+
+
+def weights(learner: Learner) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in learner.policy.state_dict().items()}
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def poisoned(rollout: Any) -> Any:
+    """Return a copy of a rollout that holds nonsense where nothing was a step."""
+    other = copy.deepcopy(rollout)
+    resets = ~rollout.valid
+    assert resets.any()
+    other.reward[resets] = 1e6
+    other.extrinsic[resets] = 1e6
+    other.action[resets] = 0
+    return other
+
+
+def best_return(env: EnvParams, settings: AlgorithmParams, steps: int, goal: float, seed: int) -> float:
+    """Train until the mean return of the last 100 episodes reaches a goal, or for `steps`; return the best mean."""
+    learner, envs = make(env, settings, seed)
+    observation, rollout = envs.reset(), learner.rollout(envs)
+    running, finished, best = np.zeros(settings.n_envs), list[float](), 0.0
+    updates = steps // (settings.n_envs * settings.n_steps)
+    for update in range(updates):
+        learner.schedule(update / updates)
+        observation = learner.collect(envs, observation, rollout)
+        learner.learn(rollout)
+        for reward, ended in zip(rollout.extrinsic, rollout.terminated | rollout.truncated, strict=True):
+            running += reward
+            finished += running[ended].tolist()
+            running[ended] = 0
+        if len(finished) >= 100:
+            best = max(best, float(np.mean(finished[-100:])))
+        if best >= goal:
+            break
+    envs.close()
+    return best

@@ -1,0 +1,158 @@
+"""Every algorithm is an arm: it resumes to the bit, is steered by the learned reward, and can be loaded and played."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from probe_environments import RewardByAction, probe_id
+
+from laurel.agents.algorithms import make_learner
+from laurel.agents.arms import task_of, train_arms
+from laurel.agents.checkpoint import load_policy
+from laurel.agents.training import Task, train
+from laurel.data.directory import read_json
+from laurel.envs import room_for
+from laurel.evaluation.play import play_agent
+from laurel.params import EnvParams
+from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
+from laurel.params.training import ALGORITHMS, AlgorithmParams, PPOParams, ShapingParams
+from laurel.rewards.functions import CaptionReward
+from tiny_project import Project, changed
+
+torch.set_num_threads(1)
+
+SMALL: dict[str, AlgorithmParams] = {
+    "ppo": PPOParams(n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, hidden=(8,)),
+    "a2c": A2CParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
+    "reinforce": ReinforceParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
+    "dqn": DQNParams(n_envs=4, n_steps=16, batch_size=16, gradient_steps=8, learning_starts=80, buffer_size=300,
+                     learning_rate=0.01, target_every=5, hidden=(8,)),
+    "dqn prioritized": DQNParams(n_envs=4, n_steps=16, batch_size=16, gradient_steps=4, learning_starts=80,
+                                 buffer_size=300, prioritized=True, hidden=(8,)),
+    "q_learning": TabularParams(n_envs=4),
+    "sarsa": TabularParams(n_envs=4, method="sarsa"),
+    "expected_sarsa": TabularParams(n_envs=4, method="expected_sarsa"),
+    "monte_carlo": TabularParams(n_envs=4, method="monte_carlo", step_size=0.0),
+    "n_step_sarsa": TabularParams(n_envs=4, method="n_step_sarsa"),
+    "tree_backup": TabularParams(n_envs=4, method="tree_backup"),
+}  # fmt: skip
+
+
+def task_for(name: str, env: str, updates: int = 8) -> Task:
+    return Task(
+        arm="preference",
+        seed=1,
+        run_seed=5,
+        env=EnvParams(id=env, backend="gymnasium"),
+        settings=SMALL[name],
+        shaping=ShapingParams(beta=1.0, quantile=0.0),
+        steps=updates * 64,
+        checkpoint_steps=2 * 64,
+    )
+
+
+class StoppedError(Exception):
+    """As if the process had been killed."""
+
+
+def run(task: Task, directory: Path, *, updates: int | None = None, **options: Any) -> None:
+    """Train for some updates more, or to the end, paid for captions by their length."""
+    told: list[int] = []
+
+    def advance(n: int) -> None:
+        told.append(n)
+        if updates is not None and len(told) > updates:
+            raise StoppedError
+
+    def score(texts: list[str]) -> np.ndarray:
+        return np.array([len(text) % 7 - 2 for text in texts], dtype=np.float32)
+
+    try:
+        train(task, room_for(task.env), CaptionReward({"You turn.": 1.0}, 0.0, score), directory, advance)
+    except StoppedError:
+        assert updates is not None
+
+
+def content(directory: Path) -> dict[str, Any]:
+    """What two equal runs have in common: everything but seconds."""
+    state = read_json(directory / "state.json")
+    state.pop("seconds")
+    return {
+        "state": state,
+        "curve": json.dumps(pq.read_table(directory / "curve.parquet").drop_columns("seconds").to_pylist()),
+        "model": (directory / "model.safetensors").read_bytes(),
+        "optimizer": (directory / "optimizer.safetensors").read_bytes(),
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo"])
+def test_a_resumed_run_is_the_run_that_it_would_have_been(name: str, tmp_path: Path) -> None:
+    """To the bit: memories, episodes and windows are filled again; the first stop comes before anything is learned."""
+    deep = name in ("a2c", "reinforce") or name.startswith("dqn")
+    task = task_for(name, "CartPole-v1" if deep else "FrozenLake-v1")
+    run(task, tmp_path / "whole")
+    expected = content(tmp_path / "whole")
+    for number, stops in enumerate([[5], [2, 3], [0, 7, 0]]):
+        place = tmp_path / str(number)
+        for updates in stops:
+            run(task, place, updates=updates)
+        run(task, place)
+        assert content(place) == expected, stops
+
+
+def test_a_run_that_stopped_before_it_learned_anything_goes_on(tmp_path: Path) -> None:
+    """No optimiser has moved yet, so that there is no state of it."""
+    for name in ("dqn", "reinforce"):
+        settings = SMALL[name].model_copy(update={"n_steps": 1})
+        task = replace(task_for(name, "CartPole-v1"), settings=settings, steps=40 * 4, checkpoint_steps=4)
+        run(task, tmp_path / name, updates=1)
+        run(task, tmp_path / name)
+        run(task, tmp_path / f"{name} whole")
+        assert content(tmp_path / name) == content(tmp_path / f"{name} whole")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_learned_reward_steers_what_is_learned(name: str, tmp_path: Path) -> None:
+    """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
+    env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
+    shaping = ShapingParams(beta=3.0, intrinsic=1.0, extrinsic=0.0)
+    task = replace(task_for(name, env.id, updates=60), shaping=shaping, checkpoint_steps=10**6)
+
+    def score(texts: list[str]) -> np.ndarray:
+        return np.array([1.0 if "negative" in text else -1.0 for text in texts], dtype=np.float32)
+
+    room = room_for(env, with_action=True)
+    returns = []
+    for mixed in (task, replace(task, shaping=ShapingParams(intrinsic=0.0))):
+        place = tmp_path / str(len(returns))
+        train(mixed, room, CaptionReward({"": 0.0}, 0.0, score), place, lambda _: None)
+        returns.append(pq.read_table(place / "curve.parquet").to_pylist()[-1]["return_mean"])
+    assert returns[0] < -0.7
+    assert returns[1] > 0.7
+
+
+@pytest.mark.usefixtures("own_process")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algorithm: str, tmp_path: Path) -> None:
+    params = changed(
+        rewarded.params,
+        agent={"algorithm": algorithm, "steps": 512, "dqn": DQNParams(learning_starts=100, hidden=(8,))},
+    )
+    task = task_of(params, "preference", 0)
+    assert task.settings is getattr(params.agent, algorithm)
+    place = tmp_path / "preference" / "seed-0"
+    inputs = rewarded.inputs("train-agents")
+    train_arms(params, [("preference", 0, place)], **inputs, utility=None, advance=lambda _: None)
+    rows = pq.read_table(place / "curve.parquet").to_pylist()
+    assert all(row["shaped_reward"] is not None for row in rows)
+    assert make_learner(load_policy(place), task.settings, np.random.default_rng(0)).name == algorithm
+    table = tmp_path / "episodes.parquet"
+    play_agent(params, "preference", 0, place, inputs["reward"], table, lambda _: None)
+    assert len(pq.read_table(table)) == params.evaluate.episodes

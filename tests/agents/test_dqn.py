@@ -1,0 +1,230 @@
+"""DQN: its targets and its update against the formulas, probe environments with known values, CartPole."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from learning import GAMMA, collected, learned, make, poisoned, probe, same, weights
+from probe_environments import (
+    Countdown,
+    OneStep,
+    Probe,
+    RewardAtEnd,
+    RewardByAction,
+    RewardByBoth,
+    RewardByObservation,
+    Steady,
+)
+
+from laurel.agents.dqn import DQN
+from laurel.agents.q_network import QNetwork, make_q_network
+from laurel.agents.replay import Minibatch
+from laurel.envs import room_for
+from laurel.envs.vector import make_vector
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+from laurel.params.algorithms import DQNParams
+
+SMALL = DQNParams(
+    n_envs=8,
+    n_steps=4,
+    gradient_steps=4,
+    batch_size=32,
+    learning_rate=1e-2,
+    gamma=GAMMA,
+    buffer_size=500,
+    learning_starts=32,
+    target_every=4,
+    multi_step=1,
+    epsilon_end=0.1,
+    hidden=(16,),
+)
+VARIANTS = {
+    "plain": {"double": False},
+    "double": {},
+    "three steps": {"multi_step": 3},
+    "prioritized": {"prioritized": True},
+}
+
+
+def values(learner: Any) -> np.ndarray:
+    with torch.inference_mode():
+        return learner.policy(torch.eye(learner.policy.n_features)).numpy()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("kind", "limit", "expected"),
+    [
+        (OneStep, None, [[1.0]]),
+        (RewardByObservation, None, [[-1.0], [1.0]]),
+        (RewardAtEnd, None, [[GAMMA], [1.0]]),
+        (Steady, 3, [[1 / (1 - GAMMA)]]),
+        (Countdown, None, [[1 + GAMMA + GAMMA**2], [1 + GAMMA], [1.0]]),
+        (RewardByAction, None, [[-1.0, 1.0]]),
+        (RewardByBoth, None, [[1.0, -1.0], [-1.0, 1.0]]),
+    ],
+)
+def test_action_values_are_those_that_are_known(
+    kind: type[Probe], limit: int | None, expected: list[list[float]], variant: str
+) -> None:
+    """Truncation bootstraps, termination does not, what comes later is discounted."""
+    params = SMALL.model_copy(update=VARIANTS[variant])
+    found = values(learned(probe(kind, limit=limit), params, 220 if kind is Steady else 80))[: len(expected)]
+    np.testing.assert_allclose(found, expected, atol=0.05, rtol=0.03)
+
+
+def batch_of(rng: np.random.Generator, learner: DQN) -> Minibatch:
+    rows = len(learner.replay.observation) * 8
+    return Minibatch(
+        place=rng.integers(rows, size=6),
+        observation=rng.integers(0, 2, (6, 1)),
+        action=rng.integers(2, size=6),
+        reward=rng.normal(size=6).astype(np.float32),
+        after=rng.integers(0, 2, (6, 1)),
+        discount=np.float32([0.81, 0.9, 0.0, 0.81, 0.9, 0.0]),
+        weight=rng.random(6, dtype=np.float32),
+    )
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_targets_and_step_agree_with_the_formula(double: bool) -> None:
+    learner, _, _ = collected(probe(RewardByBoth), SMALL.model_copy(update={"double": double, "max_grad_norm": 0.05}))
+    rng = np.random.default_rng(0)
+    for weight in learner.target.parameters():
+        weight.data += torch.from_numpy(rng.normal(0, 1, weight.shape)).float()
+    batch = batch_of(rng, learner)
+    q, q_target = copy.deepcopy(learner.policy), copy.deepcopy(learner.target)
+
+    losses, expected = [], []
+    for i in range(6):
+        x, after = torch.zeros(2), torch.zeros(2)
+        x[int(batch.observation[i, 0])], after[int(batch.after[i, 0])] = 1.0, 1.0
+        chooser = q if double else q_target
+        best = int(chooser(after).argmax())
+        y = float(batch.reward[i]) + float(batch.discount[i]) * float(q_target(after)[best].detach())
+        expected.append(y)
+        error = q(x)[int(batch.action[i])] - y
+        huber = 0.5 * error**2 if abs(float(error.detach())) < 1 else error.abs() - 0.5
+        losses.append(float(batch.weight[i]) * huber)
+    np.testing.assert_allclose(learner.targets(batch).numpy(), expected, atol=1e-5)
+    optimizer = torch.optim.Adam(q.parameters(), lr=SMALL.learning_rate)
+    torch.stack(losses).mean().backward()
+    torch.nn.utils.clip_grad_norm_(q.parameters(), 0.05)
+    optimizer.step()
+    loss, _ = learner._step(batch).tolist()
+    assert loss == pytest.approx(float(torch.stack(losses).mean().detach()), rel=1e-4)
+    for name, weight in weights(learner).items():
+        torch.testing.assert_close(weight, q.state_dict()[name], atol=1e-5, rtol=0)
+    assert same(learner.target.state_dict(), q_target.state_dict()), "the target network stays"
+    assert any(int(q(torch.eye(2))[i].argmax()) != int(q_target(torch.eye(2))[i].argmax()) for i in (0, 1)), (
+        "the two networks must disagree"
+    )
+
+
+def test_the_target_network_is_renewed_now_and_then() -> None:
+    learner, rollout, envs = collected(
+        probe(RewardByBoth), SMALL.model_copy(update={"target_every": 6, "learning_starts": 1})
+    )
+    first = copy.deepcopy(learner.target.state_dict())
+    learner.learn(rollout)
+    assert same(learner.target.state_dict(), first)
+    learner.collect(envs, rollout.observation[-1].copy(), rollout)
+    learner.learn(rollout)
+    assert learner.gradient_steps == 8
+    assert not same(learner.target.state_dict(), first)
+    assert not same(learner.target.state_dict(), weights(learner)), "of two steps ago"
+
+
+def test_priorities_are_errors() -> None:
+    learner, rollout, _ = collected(probe(RewardByBoth), SMALL.model_copy(update={"prioritized": True}))
+    learner.replay.add(rollout)
+    batch = learner.replay.sample(16, np.random.default_rng(0), steps=1, gamma=0.9, beta=0.4)
+    features = torch.from_numpy(learner.features(batch.observation))
+    with torch.no_grad():
+        value = learner.policy(features).gather(1, torch.from_numpy(batch.action)[:, None])[:, 0]
+    error = (learner.targets(batch) - value).abs().numpy()
+    learner._step(batch)
+    np.testing.assert_allclose(learner.replay.tree.values(batch.place), (error + 1e-6) ** 0.6, rtol=1e-3)
+
+
+def test_nothing_is_learned_before_there_is_enough() -> None:
+    learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"learning_starts": 33}))
+    before = weights(learner)
+    assert learner.learn(rollout) == {"epsilon": 1.0}
+    assert same(weights(learner), before)
+
+
+def test_resets_teach_nothing() -> None:
+    learner, rollout, _ = collected(probe(OneStep), SMALL.model_copy(update={"learning_starts": 1}))
+    other = copy.deepcopy(learner)
+    assert learner.learn(rollout) == other.learn(poisoned(rollout))
+    assert same(weights(learner), weights(other))
+
+
+def test_exploration_falls_and_corrections_grow() -> None:
+    learner, _ = make(probe(OneStep), DQNParams(epsilon_start=0.9, epsilon_end=0.1, epsilon_decay=0.5))
+    found = []
+    for done in (0.0, 0.25, 0.5, 1.0):
+        learner.schedule(done)
+        found.append((learner.epsilon, learner.beta))
+    np.testing.assert_allclose(found, [(0.9, 0.4), (0.5, 0.55), (0.1, 0.7), (0.1, 1.0)])
+
+
+# -- the policy -------------------------------------------------------------------------------------------------
+def test_the_policy_explores_as_much_as_it_says() -> None:
+    torch.manual_seed(0)
+    network = QNetwork(2, 3, hidden=(8,), epsilon=0.3)
+    features = np.repeat(np.float32([[1, 2]]), 6000, axis=0)
+    q = network(torch.from_numpy(features[:1]))[0].detach().numpy()
+    action, log_prob, value = network.act(features, np.random.default_rng(0))
+    chances = np.full(3, 0.1)
+    chances[q.argmax()] += 0.7
+    np.testing.assert_allclose(np.bincount(action, minlength=3) / 6000, chances, atol=0.02)
+    np.testing.assert_allclose(np.exp(log_prob), chances[action], rtol=1e-5)
+    np.testing.assert_allclose(network.log_prob(features, action), log_prob, rtol=1e-5)
+    np.testing.assert_allclose(value, chances @ q, rtol=1e-5)
+    assert set(network.act(features, np.random.default_rng(0), greedy=True)[0]) == {q.argmax()}
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3, start=1)])
+def test_it_chooses_among_discrete_actions_alone(space: gym.Space[Any]) -> None:
+    with pytest.raises(EnvError, match=r"DQN chooses among Discrete actions .*Set agent\.algorithm to ppo"):
+        make_q_network(4, space, (8,), 0.1)
+
+
+# -- a task that everybody knows ----------------------------------------------------------------------------------
+def best_greedy_return(params: DQNParams, steps: int, goal: float, seed: int) -> float:
+    """Train on CartPole-v1, playing 20 greedy episodes now and then, until their mean return reaches a goal."""
+    env = EnvParams(id="CartPole-v1")
+    learner, envs = make(env, params, seed)
+    test = make_vector(env, room_for(env), 20, 1000 + seed)
+    observation, rollout, best = envs.reset(), learner.rollout(envs), 0.0
+    updates = steps // (params.n_envs * params.n_steps)
+    for update in range(updates):
+        learner.schedule(update / updates)
+        observation = learner.collect(envs, observation, rollout)
+        learner.learn(rollout)
+        if (update + 1) % (updates // 25) == 0:
+            seen, running, returns = test.reset(), np.ones(20, dtype=np.bool_), np.zeros(20)
+            while running.any():
+                action = learner.policy.act(test.room.features(seen), learner.rng, greedy=True)[0]
+                step = test.step(action)
+                returns += running
+                running &= ~(step.terminated | step.truncated)
+                seen = step.observation
+            best = max(best, float(returns.mean()))
+        if best >= goal:
+            break
+    return best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_cartpole_is_solved(seed: int) -> None:
+    assert best_greedy_return(DQNParams(), 60_000, 475.0, seed) >= 475.0

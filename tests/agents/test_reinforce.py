@@ -1,0 +1,157 @@
+"""REINFORCE: returns and the gradient by hand, probe environments with known values, CartPole."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from learning import GAMMA, best_return, collected, learned, make, poisoned, probe, same, weights
+from probe_environments import (
+    Countdown,
+    OneStep,
+    Probe,
+    RewardAtEnd,
+    RewardByAction,
+    RewardByBoth,
+    RewardByObservation,
+    Steady,
+    Targets,
+)
+
+from laurel.agents.reinforce import discounted
+from laurel.params import EnvParams
+from laurel.params.algorithms import ReinforceParams
+
+SMALL = ReinforceParams(n_envs=8, n_steps=8, learning_rate=2e-2, gamma=GAMMA, entropy_coef=0.0, hidden=(16,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "expected"),
+    [
+        (OneStep, None, [1.0]),
+        (RewardByObservation, None, [-1.0, 1.0]),
+        (RewardAtEnd, None, [GAMMA, 1.0]),
+        (Steady, 3, [1 / (1 - GAMMA)]),
+        (Countdown, None, [1 + GAMMA + GAMMA**2, 1 + GAMMA, 1.0]),
+    ],
+)
+def test_the_baseline_is_what_is_known(kind: type[Probe], limit: int | None, expected: list[float]) -> None:
+    policy = learned(probe(kind, limit=limit), SMALL, 250).policy
+    found = policy.evaluate(np.eye(policy.n_features, dtype=np.float32))[: len(expected)]
+    assert found.tolist() == pytest.approx(expected, abs=0.05, rel=0.01)
+
+
+@pytest.mark.parametrize(("kind", "best"), [(RewardByAction, [1]), (RewardByBoth, [0, 1])])
+def test_the_policy_finds_what_is_paid(kind: type[Probe], best: list[int]) -> None:
+    policy = learned(probe(kind), SMALL, 150).policy
+    with torch.inference_mode():
+        chances = torch.softmax(policy.actor(torch.eye(policy.n_features)), dim=1)
+    assert chances[range(len(best)), best].min() > 0.9
+
+
+def test_a_gaussian_policy_finds_the_targets() -> None:
+    policy = learned(probe(Targets), SMALL, 400).policy
+    with torch.inference_mode():
+        assert policy.actor(torch.eye(2))[:, 0].tolist() == pytest.approx([-0.5, 0.5], abs=0.1)
+
+
+def slow_discounted(reward: list[float], after: float, gamma: float, t: int) -> float:
+    """Sum up what comes from a step on, each with its power of gamma."""
+    following = [*reward[t:], after]
+    return sum(gamma**k * value for k, value in enumerate(following))
+
+
+@given(st.lists(st.floats(-3, 3, width=32), min_size=1, max_size=20), st.floats(-3, 3), st.floats(0, 1))
+def test_returns_agree_with_the_sum(reward: list[float], after: float, gamma: float) -> None:
+    found = discounted(np.array(reward, dtype=np.float32), after=after, gamma=gamma)
+    expected = [slow_discounted(reward, after, gamma, t) for t in range(len(reward))]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Targets])
+@pytest.mark.parametrize("norm", [100.0, 0.05])
+def test_the_gradient_is_that_of_log_probabilities_times_what_they_led_to(kind: type[Probe], norm: float) -> None:
+    """Over three rollouts, so that episodes begin in one and end in another; some are cut short."""
+    params = SMALL.model_copy(update={"n_steps": 3, "max_grad_norm": norm, "entropy_coef": 0.1})
+    learner, envs = make(probe(kind, limit=2), params)
+    rng, observation, steps = np.random.default_rng(0), envs.reset(), []
+    for _ in range(3):
+        rollout = learner.rollout(envs)
+        observation = learner.collect(envs, observation, rollout)
+        rollout.reward[rollout.valid] += rng.normal(0, 1, rollout.valid.sum())
+        before, updates = copy.deepcopy(learner.policy), learner.updates
+        steps.append(rollout)
+        learner.learn(rollout)
+    assert learner.updates == updates + 1
+
+    whole = {
+        name: np.concatenate([getattr(part, name) for part in steps])
+        for name in ("action", "reward", "valid", "terminated", "truncated")
+    }
+    seen = learner.features(np.concatenate([part.observation[:-1] for part in steps] + [observation[None]]))
+    losses = []
+    for n in range(params.n_envs):
+        for end in np.flatnonzero(whole["terminated"][:, n] | whole["truncated"][:, n]):
+            if end < 2 * params.n_steps:
+                continue  # it was learned from before
+            start = end
+            while start > 0 and whole["valid"][start - 1, n] and not whole["terminated"][start - 1, n]:
+                if whole["truncated"][start - 1, n]:
+                    break
+                start -= 1
+            start += not whole["valid"][start, n]
+            after = 0.0 if whole["terminated"][end, n] else float(before.evaluate(seen[end + 1, n][None])[0])
+            reward = whole["reward"][start : end + 1, n].tolist()
+            for t in range(start, end + 1):
+                g = slow_discounted(reward, after, GAMMA, t - start)
+                x = torch.from_numpy(seen[t, n])
+                output, b = before.actor(x), before.critic(x)[0]
+                if before.log_std is None:
+                    chances: Any = torch.distributions.Categorical(logits=output)
+                else:
+                    normal = torch.distributions.Normal(output, before.log_std.exp())
+                    chances = torch.distributions.Independent(normal, 1)
+                log_prob = chances.log_prob(torch.as_tensor(whole["action"][t, n]))
+                gain = log_prob * (g - float(b.detach())) + params.entropy_coef * chances.entropy()
+                losses.append(-gain + params.value_coef * 0.5 * (b - g) ** 2)
+    assert losses
+    torch.stack(losses).mean().backward()
+    torch.nn.utils.clip_grad_norm_(before.parameters(), norm)
+    for (name, ours), theirs in zip(learner.policy.named_parameters(), before.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-3, msg=name)
+
+
+def test_resets_teach_nothing() -> None:
+    learner, rollout, _ = collected(probe(OneStep), SMALL)
+    other = copy.deepcopy(learner)
+    assert learner.learn(rollout) == other.learn(poisoned(rollout))
+    assert same(weights(learner), weights(other))
+
+
+def test_without_an_episodes_end_nothing_is_learned() -> None:
+    learner, rollout, _ = collected(probe(Steady), SMALL)
+    before = weights(learner)
+    assert learner.learn(rollout) == {}
+    assert same(weights(learner), before)
+
+
+def test_rewards_are_those_of_the_time_they_were_paid() -> None:
+    """A rollout's arrays are filled again; what is remembered of an episode is not."""
+    learner, rollout, envs = collected(probe(Steady), SMALL)
+    rollout.reward[:] = 7.0
+    learner.learn(rollout)
+    learner.collect(envs, rollout.observation[-1].copy(), rollout)
+    rollout.truncated[-1] = True
+    episodes = learner._take_in(rollout)
+    assert [episode.reward.tolist() for episode in episodes] == [[7.0] * 8 + [1.0] * 8] * SMALL.n_envs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_cartpole_is_solved(seed: int) -> None:
+    assert best_return(EnvParams(id="CartPole-v1"), ReinforceParams(), 300_000, 475.0, seed) >= 475.0
