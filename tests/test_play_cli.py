@@ -165,13 +165,14 @@ def test_an_environment_without_pictures(stage: Path, play: Play, monkeypatch: p
     assert not (stage / "x.gif").exists()
 
 
-def test_in_a_terminal(stage: Path) -> None:
+def in_terminal(folder: Path, **changes: str) -> str:
+    """Run the command in a terminal of its own; return all that it wrote there."""
     leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "90", "LINES": "30"}
-    environment.pop("NO_COLOR", None)
+    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLORTERM")}
     process = subprocess.Popen(
         [sys.executable, "-m", "laurel", "play", "--steps", "3", "--fps", "100"],
-        cwd=stage, env=environment, stdin=follower, stdout=follower, stderr=follower,
+        cwd=folder, stdin=follower, stdout=follower, stderr=follower,
+        env={**kept, "TERM": "xterm-256color", "COLUMNS": "90", "LINES": "30", **changes},
     )  # fmt: skip
     os.close(follower)
     written = b""
@@ -183,9 +184,28 @@ def test_in_a_terminal(stage: Path) -> None:
         written += piece
     os.close(leader)
     assert process.wait() == 0, written.decode()
-    text = written.decode()
+    return written.decode()
+
+
+def test_in_a_terminal(stage: Path) -> None:
+    text = in_terminal(stage)
     assert text.startswith("\x1b[?25l")
     assert text.endswith("\x1b[?25h"), "the cursor is given back"
     assert "\x1b[41m" in text, "the lake in its own letters and colours"
     assert text.count("FrozenLake-v1") >= 2
     assert re.search(r"\x1b\[\d+A\r\x1b\[J", text), "drawn over the last one"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"NO_COLOR": "1"}, "NO_COLOR is set"),
+        ({"TERM": "dumb"}, r"the terminal is a dumb one \(TERM\)"),
+        ({"COLUMNS": "30"}, "the terminal is smaller than 40 columns and 10 lines"),
+    ],
+)
+def test_a_terminal_that_cannot_draw_is_told_in_words_and_why(stage: Path, changes: dict[str, str], why: str) -> None:
+    text = in_terminal(stage, **changes)
+    assert re.search(rf"laurel: there are words alone, as {why}\.", text)
+    assert "step 1: " in text
+    assert "\x1b" not in text
