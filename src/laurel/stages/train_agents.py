@@ -74,7 +74,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         ]
         total = sum(steps_of(params, arm, seed) for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
-            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *_preload(params)])
+            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         out.notes += notes_on_unseen(places)
@@ -125,7 +125,7 @@ def _notes_on_sb3(params: Params, room: Room) -> list[str]:
     return notes
 
 
-def _preload(params: Params) -> list[str]:
+def preload(params: Params) -> list[str]:
     """Modules that every training process would import for itself, at seconds each."""
     import importlib.util
 
