@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -141,7 +142,7 @@ class _Member:
 
             self._network = load_policy(policy.path)
             self.digest = hashlib.sha256((policy.path / MODEL).read_bytes()).hexdigest()
-            _check_fit(policy, self._network, room)
+            check_fit(policy.path, self._network, room)
 
     def act(self, observation: Array) -> tuple[Array, FloatArray, FloatArray]:
         n = len(observation)
@@ -229,7 +230,12 @@ def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
     return np.repeat(np.arange(len(shares), dtype=np.int8), counts)
 
 
-def _check_fit(policy: PolicyShare, network: Policy, room: Room) -> None:
+def check_fit(place: Path, network: Policy, room: Room) -> None:
+    """Refuse an agent that was trained on an environment of other observations or actions.
+
+    Raises:
+        DataError: it was.
+    """
     blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
     n_features = room.features(blank).shape[1]
     uniform = UniformPolicy(room.action_space)
@@ -240,6 +246,6 @@ def _check_fit(policy: PolicyShare, network: Policy, room: Room) -> None:
         *actions,
     ):
         raise DataError(
-            f"{policy.path}: an agent with {network.n_features} features and {network.n_actions} actions, but "
+            f"{place}: an agent with {network.n_features} features and {network.n_actions} actions, but "
             f"{room.env_id} has {n_features} and {actions[0]}. Name an agent that was trained on {room.env_id}."
         )

@@ -14,6 +14,7 @@ from safetensors.torch import load, save
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
 from laurel.agents.q_network import QNetwork
+from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.table import Table
 from laurel.data.directory import read_json, write_json
 from laurel.data.lineage import PRODUCERS
@@ -23,6 +24,7 @@ CONFIG, MODEL = "config.json", "model.safetensors"
 KINDS: dict[str, type[PolicyNetwork]] = {
     "actor_critic": ActorCritic,
     "q_network": QNetwork,
+    "sb3": SB3Policy,
     "table": Table,
 }
 """Networks by the name that config.json has for them."""

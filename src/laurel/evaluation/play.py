@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from laurel.agents.behaviour import UniformPolicy
+from laurel.agents.behaviour import UniformPolicy, check_fit
 from laurel.agents.checkpoint import load_policy
 from laurel.envs import room_for
 from laurel.envs.base import Room
@@ -27,13 +27,14 @@ def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act
     """Return the policy of a trained agent, or uniform actions where there is none.
 
     Raises:
-        DataError: the agent is missing or damaged.
+        DataError: the agent is missing, damaged, or of another environment.
     """
     rng = generator(seed, "actions")
     if agent is None:
         uniform = UniformPolicy(room.action_space)
         return lambda features: uniform.act(len(features), rng)[0]
     network = load_policy(agent)
+    check_fit(agent, network, room)
     return lambda features: network.act(features, rng, greedy=greedy)[0]
 
 
