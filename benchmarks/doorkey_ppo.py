@@ -80,14 +80,15 @@ def ours(seed: int, what: str) -> None:
     torch.set_num_threads(1)
     room = room_for(ENV)
 
-    def run(rewarded: bool, intrinsic: float) -> Clock:
+    def run(rewarded: bool, intrinsic: float, steps: int = STEPS) -> Clock:
         shaping = ShapingParams(intrinsic=intrinsic)
-        task = Task("preference", seed, 0, ENV, PPOParams(), shaping, STEPS, STEPS)
+        task = Task("preference", seed, 0, ENV, PPOParams(), shaping, steps, steps)
         clock = Clock()
         with tempfile.TemporaryDirectory() as place:
             train(task, room, reward_of(room) if rewarded else None, Path(place) / "agent", lambda _: None)
         return clock
 
+    run(True, 0.0, steps=1)  # imports what is imported when it is needed
     if what == "paid":
         run(True, 0.1).tell(STEPS)
         return

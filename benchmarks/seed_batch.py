@@ -29,6 +29,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], int]] = {
         80 * 256,
     ),
 }
+PRELOAD = ["laurel.agents.training", "threadpoolctl", "torch._dynamo", "envpool", "minigrid"]
 TIMES = 2.0
 COMMAND = "python benchmarks/seed_batch.py"
 Way = tuple[int, bool]
@@ -82,7 +83,7 @@ def _run(way: Way, env_id: str, settings: dict[str, Any], steps: int) -> float:
             Job(f"part {i}", work, (env_id, settings, steps, place, seeds, together)) for i, seeds in enumerate(parts)
         ]
         started = time.perf_counter()
-        run_jobs(jobs, n_processes, lambda _: None, ["laurel.agents.training", "threadpoolctl"])
+        run_jobs(jobs, n_processes, lambda _: None, PRELOAD)
         return time.perf_counter() - started
 
 
