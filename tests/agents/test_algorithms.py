@@ -30,6 +30,9 @@ torch.set_num_threads(1)
 
 SMALL: dict[str, AlgorithmParams] = {
     "ppo": PPOParams(n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, hidden=(8,)),
+    "ppo recurrent": PPOParams(
+        n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, recurrent=True, hidden=(8,)
+    ),
     "a2c": A2CParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
     "reinforce": ReinforceParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
     "dqn": DQNParams(n_envs=4, n_steps=16, batch_size=16, gradient_steps=8, learning_starts=80, buffer_size=300,
@@ -95,7 +98,7 @@ def content(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo"])
 def test_a_resumed_run_is_the_run_that_it_would_have_been(name: str, tmp_path: Path) -> None:
     """To the bit: memories, episodes and windows are filled again; the first stop comes before anything is learned."""
-    deep = name in ("a2c", "reinforce") or name.startswith("dqn")
+    deep = name in ("a2c", "reinforce") or name.startswith(("dqn", "ppo"))
     task = task_for(name, "CartPole-v1" if deep else "FrozenLake-v1")
     run(task, tmp_path / "whole")
     expected = content(tmp_path / "whole")

@@ -11,9 +11,11 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from laurel.agents.images import ImageActorCritic
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
 from laurel.agents.q_network import QNetwork
+from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.table import Table
 from laurel.data.directory import read_json, write_json
 from laurel.data.lineage import PRODUCERS
@@ -24,6 +26,8 @@ KINDS: dict[str, type[PolicyNetwork]] = {
     "actor_critic": ActorCritic,
     "q_network": QNetwork,
     "table": Table,
+    "image_actor_critic": ImageActorCritic,
+    "recurrent_actor_critic": RecurrentActorCritic,
 }
 """Networks by the name that config.json has for them."""
 

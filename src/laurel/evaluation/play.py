@@ -14,6 +14,7 @@ import torch
 
 from laurel.agents.behaviour import UniformPolicy
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.player import Player
 from laurel.envs import room_for
 from laurel.envs.base import Room
 from laurel.evaluation.rollout import Act, LearnedReward, roll_out
@@ -33,8 +34,7 @@ def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act
     if agent is None:
         uniform = UniformPolicy(room.action_space)
         return lambda features: uniform.act(len(features), rng)[0]
-    network = load_policy(agent)
-    return lambda features: network.act(features, rng, greedy=greedy)[0]
+    return Player(load_policy(agent), rng, greedy=greedy)
 
 
 def play_agent(
