@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +20,13 @@ from hypothesis import strategies as st
 from probe_environments import RewardByAction, probe_id
 from safetensors.numpy import load_file, save_file
 
-from laurel.agents import training
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.ppo import PPO, OnPolicyRollout
-from laurel.agents.training import CURVE_SCHEMA, Task, is_finished, train
+from laurel.agents.episodes import Episodes
+from laurel.agents.ppo import OnPolicyRollout
+from laurel.agents.signal import Signal
+from laurel.agents.stacked_ppo import PPOGroup
+from laurel.agents.training import CURVE_SCHEMA, Assignment, Task, is_finished, train, train_together
 from laurel.data.directory import read_json
 from laurel.envs import room_for
 from laurel.envs.base import IntArray, Room, Transitions
@@ -148,20 +150,62 @@ def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
     tmp_path: Path, frozen_lake: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learned = 0
-    original = PPO.learn
+    original = PPOGroup.learn
 
-    def counted(self: PPO, rollout: OnPolicyRollout) -> Any:
+    def counted(self: PPOGroup, rollouts: Sequence[OnPolicyRollout]) -> Any:
         nonlocal learned
         learned += 1
-        return original(self, rollout)
+        return original(self, rollouts)
 
-    monkeypatch.setattr(PPO, "learn", counted)
+    monkeypatch.setattr(PPOGroup, "learn", counted)
     task = make_task()
     run(task, frozen_lake, tmp_path / "agent", updates=5)
     assert learned == 5
     assert read_json(tmp_path / "agent" / "state.json")["update"] == 4, "the last checkpoint"
     run(task, frozen_lake, tmp_path / "agent")
     assert learned == 5 + 4
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1"])
+def test_agents_in_lockstep_become_what_they_become_alone(env: str, tmp_path: Path) -> None:
+    """To the bit: also those that go on from different checkpoints, with and without a learned reward."""
+    tasks = {name: make_task(env, seed=seed) for seed, name in enumerate("abcd")}
+    rewards = {"a": caption_reward, "b": lambda: None, "c": caption_reward, "d": lambda: None}
+    room = room_for(tasks["a"].env)
+    for name, task in tasks.items():
+        run(task, room, tmp_path / "alone" / name, rewards[name]())
+    for name in "cd":
+        run(tasks[name], room, tmp_path / "together" / name, rewards[name](), updates=3)
+    told: list[int] = []
+    agents = [Assignment(task, rewards[name](), tmp_path / "together" / name) for name, task in tasks.items()]
+    train_together(agents, room, told.append)
+    assert told[:2] == [2 * 2 * 48, 2 * 48], "two had two updates behind them"
+    assert sum(told) == sum(task.total_steps for task in tasks.values())
+    for name in tasks:
+        assert content(tmp_path / "together" / name) == content(tmp_path / "alone" / name), name
+
+
+def test_a_stop_amid_lockstep_leaves_every_checkpoint_whole(tmp_path: Path, frozen_lake: Room) -> None:
+    tasks = [make_task(seed=seed) for seed in range(3)]
+    for task in tasks:
+        run(task, frozen_lake, tmp_path / "alone" / str(task.seed), caption_reward())
+
+    def agents() -> list[Assignment]:
+        return [Assignment(task, caption_reward(), tmp_path / "together" / str(task.seed)) for task in tasks]
+
+    told: list[int] = []
+
+    def stop(n: int) -> None:
+        told.append(n)
+        if len(told) == 6:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        train_together(agents(), frozen_lake, stop)
+    assert [read_json(tmp_path / "together" / str(seed) / "state.json")["update"] for seed in range(3)] == [4, 4, 4]
+    train_together(agents(), frozen_lake, lambda n: None)
+    for seed in "012":
+        assert content(tmp_path / "together" / seed) == content(tmp_path / "alone" / seed)
 
 
 def test_all_steps_are_told_those_of_the_checkpoint_included(tmp_path: Path, frozen_lake: Room) -> None:
@@ -312,7 +356,7 @@ SHAPING = ShapingParams(beta=1.0, intrinsic=0.1, extrinsic=10.0)
 
 
 def test_the_mixed_reward_by_hand() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 2)
+    signal = Signal(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of(
         [[1, 1], [1, 3], [0, 1], [1, 2]],
         extrinsic=[[1, 0], [0, 0], [0, 2], [0, 0]],
@@ -339,21 +383,21 @@ def test_the_mixed_reward_by_hand() -> None:
 
 
 def test_truncation_ends_an_episodes_counts_too() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 1)
+    signal = Signal(SHAPING, Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [1], [1]], truncated=[[0], [1], [0]])
     signal.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.2, 0.1, 0.2], rtol=1e-6)
 
 
 def test_the_learned_reward_alone() -> None:
-    signal = training._Signal(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
+    signal = Signal(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
     signal.mix_into(rollout)
     np.testing.assert_allclose(rollout.reward[:, 0], [0.2, 0], rtol=1e-6)
 
 
 def test_the_environments_reward_alone() -> None:
-    signal = training._Signal(SHAPING, Sayings(), None, 1)
+    signal = Signal(SHAPING, Sayings(), None, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
     assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert rollout.reward.tolist() == [[50], [70]]
@@ -361,14 +405,14 @@ def test_the_environments_reward_alone() -> None:
 
 
 def test_a_rollout_of_nothing_but_resets_has_no_figures() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 2)
+    signal = Signal(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[1, 1]], valid=[[0, 0]])
     assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": None, "share_paid": None}
     assert not rollout.reward.any()
 
 
 def test_a_rollout_about_which_there_is_nothing_to_say() -> None:
-    signal = training._Signal(SHAPING, Sayings(), TABLE, 2)
+    signal = Signal(SHAPING, Sayings(), TABLE, 2)
     rollout = rollout_of([[0, 0]], extrinsic=[[1, 0]])
     assert signal.mix_into(rollout) == {"raw_reward": None, "shaped_reward": 0.0, "share_paid": 0.0}
     assert rollout.reward.tolist() == [[10, 0]], "and not minus infinity"
@@ -385,7 +429,7 @@ def test_episodes_agree_with_a_slow_count(n_envs: int, lengths: list[int], seed:
         def succeeded(self, returns: Any, terminated: Any) -> Any:
             return terminated & (returns > 0)
 
-    episodes = training._Episodes(Half(), n_envs)
+    episodes = Episodes(Half(), n_envs)
     running: list[list[float]] = [[] for _ in range(n_envs)]
     for length in lengths:
         shape = (length, n_envs)
@@ -420,7 +464,7 @@ def test_episodes_agree_with_a_slow_count(n_envs: int, lengths: list[int], seed:
 
 
 def test_without_a_notion_of_success_there_is_no_rate() -> None:
-    found = training._Episodes(Sayings(), 1).finished(rollout_of([[1]], terminated=[[1]], extrinsic=[[3]]))
+    found = Episodes(Sayings(), 1).finished(rollout_of([[1]], terminated=[[1]], extrinsic=[[3]]))
     assert found == {"episodes": 1, "return_mean": 3.0, "success_rate": None, "length_mean": 1.0}
 
 
@@ -469,13 +513,13 @@ def test_the_learning_rate_falls_to_zero_also_across_a_stop(
     tmp_path: Path, frozen_lake: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates: list[float] = []
-    original = PPO.learn
+    original = PPOGroup.learn
 
-    def noted(self: PPO, rollout: OnPolicyRollout) -> Any:
-        rates.append(self.optimizer.param_groups[0]["lr"])
-        return original(self, rollout)
+    def noted(self: PPOGroup, rollouts: Sequence[OnPolicyRollout]) -> Any:
+        rates.append(self.learners[0].learning_rate)
+        return original(self, rollouts)
 
-    monkeypatch.setattr(PPO, "learn", noted)
+    monkeypatch.setattr(PPOGroup, "learn", noted)
     task = make_task(ppo={"anneal": True, "learning_rate": 0.8}, steps=4 * 48, checkpoint_steps=48)
     run(task, frozen_lake, tmp_path / "agent", updates=2)
     run(task, frozen_lake, tmp_path / "agent")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from laurel.agents.arms import needs_training, reward_of, skipped_arms, task_of, train_arm
+from laurel.agents.arms import needs_training, reward_of, skipped_arms, task_of, train_arms
 from laurel.agents.checkpoint import load_policy
 from laurel.data.directory import read_json
 from laurel.envs import room_for
@@ -148,7 +148,7 @@ def test_an_arm_is_trained_into_its_directory(rewarded: Project, tmp_path: Path,
     params = changed(rewarded.params, agent={"steps": 256})
     told: list[int] = []
     place = tmp_path / arm / "seed-3"
-    train_arm(params, arm, 3, **rewarded.inputs("train-agents"), utility=None, directory=place, advance=told.append)
+    train_arms(params, [(arm, 3, place)], **rewarded.inputs("train-agents"), utility=None, advance=told.append)
     assert sum(told) == 256
     config, state = read_json(place / "config.json"), read_json(place / "state.json")
     assert (config["arm"], config["seed"], state["finished"]) == (arm, 3, True)
@@ -162,12 +162,12 @@ def test_captions_name_the_action_where_they_did_in_collection(
 ) -> None:
     rooms: list[bool] = []
 
-    def noted(task: Any, room: Room, *_: Any) -> None:
+    def noted(agents: Any, room: Room, *_: Any) -> None:
         rooms.append(room.with_action)
 
-    monkeypatch.setattr("laurel.agents.arms.train", noted)
+    monkeypatch.setattr("laurel.agents.arms.train_together", noted)
     inputs = rewarded.inputs("train-agents")
     for with_action in (False, True):
         params = changed(rewarded.params, caption={"with_action": with_action})
-        train_arm(params, "oracle", 0, **inputs, utility=None, directory=tmp_path, advance=print)
+        train_arms(params, [("oracle", 0, tmp_path)], **inputs, utility=None, advance=print)
     assert rooms == [False, True]

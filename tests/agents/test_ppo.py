@@ -28,6 +28,7 @@ from torch import nn
 
 from laurel.agents.policy import make_network
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae
+from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs import room_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
@@ -53,13 +54,17 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def make(env: EnvParams, params: PPOParams, seed: int = 0) -> tuple[PPO, VectorEnv]:
+KINDS = pytest.mark.parametrize("learner", [PPO, StackedPPO])
+
+
+def make(env: EnvParams, params: PPOParams, seed: int = 0, learner: type[PPO] = StackedPPO) -> tuple[PPO, VectorEnv]:
     """Make an agent and its environments as a stage would."""
     room = room_for(env)
     envs = make_vector(env, room, params.n_envs, derive_seed(seed, "envs"))
     torch.manual_seed(derive_seed(seed, "network"))
     n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
-    return PPO(make_network(n_features, room.action_space, params.hidden), params, generator(seed, "ppo")), envs
+    network = make_network(n_features, room.action_space, params.hidden)
+    return learner(network, params, generator(seed, "ppo")), envs
 
 
 def train(env: EnvParams, params: PPOParams, updates: int, seed: int = 0) -> PPO:
@@ -218,10 +223,11 @@ def test_gae_by_hand() -> None:
 
 # -- reset rows ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", [RewardAtEnd, Steady])
-def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe]) -> None:
+@KINDS
+def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe], learner: type[PPO]) -> None:
     trained = []
     for poison in (0.0, 1e6, math.nan):
-        ppo, envs = make(probe(kind, limit=3), SMALL)
+        ppo, envs = make(probe(kind, limit=3), SMALL, learner=learner)
         observation, rollout = envs.reset(), ppo.rollout(envs)
         for _ in range(3):
             observation = ppo.collect(envs, observation, rollout)
@@ -235,8 +241,9 @@ def test_rewards_of_reset_steps_never_reach_training(kind: type[Probe]) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_learning_ignores_what_stands_in_reset_rows(seed: int) -> None:
-    ppo, envs = make(probe(Countdown), SMALL)
+@KINDS
+def test_learning_ignores_what_stands_in_reset_rows(learner: type[PPO], seed: int) -> None:
+    ppo, envs = make(probe(Countdown), SMALL, learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     resets = ~rollout.valid
@@ -257,9 +264,10 @@ def test_learning_ignores_what_stands_in_reset_rows(seed: int) -> None:
     assert not same(weights(ppo), before)
 
 
-def test_a_rollout_of_resets_alone_teaches_nothing() -> None:
+@KINDS
+def test_a_rollout_of_resets_alone_teaches_nothing(learner: type[PPO]) -> None:
     params = SMALL.model_copy(update={"n_envs": 2, "n_steps": 1})
-    ppo, envs = make(probe(OneStep), params)
+    ppo, envs = make(probe(OneStep), params, learner=learner)
     rollout = ppo.rollout(envs)
     observation = ppo.collect(envs, envs.reset(), rollout)
     ppo.learn(rollout)
@@ -298,8 +306,9 @@ def test_transitions_are_rows_of_one_episode() -> None:
 
 
 @pytest.mark.parametrize("kind", [RewardByBoth, Targets])
-def test_a_rollout_holds_what_the_network_saw_and_said(kind: type[Probe]) -> None:
-    ppo, envs = make(probe(kind), SMALL)
+@KINDS
+def test_a_rollout_holds_what_the_network_saw_and_said(kind: type[Probe], learner: type[PPO]) -> None:
+    ppo, envs = make(probe(kind), SMALL, learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     for t in range(SMALL.n_steps + 1):
@@ -321,8 +330,9 @@ def slow_learn(ppo: PPO, rollout: OnPolicyRollout) -> dict[str, float]:
     places = sorted(estimates)  # (t, n) in order of rows
     optimizer = torch.optim.Adam(network.parameters(), lr=p.learning_rate, eps=1e-5)
     seen: dict[str, list[float]] = {name: [] for name in ("policy", "value", "entropy", "approx_kl", "clip_fraction")}
+    n_batches = min(max(1, round(rollout.valid.size / p.batch_size)), len(places))
     for _ in range(p.n_epochs):
-        for batch in np.array_split(ppo.rng.permutation(len(places)), max(1, round(len(places) / p.batch_size))):
+        for batch in np.array_split(ppo.rng.permutation(len(places)), n_batches):
             rows = [places[i] for i in batch]
             features = torch.stack([torch.from_numpy(rollout.features[place]) for place in rows])
             output, value = network.actor(features), network.critic(features)[:, 0]
@@ -367,9 +377,10 @@ def slow_learn(ppo: PPO, rollout: OnPolicyRollout) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Targets])
 @pytest.mark.parametrize("max_grad_norm", [0.05, 100.0])
-def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: float) -> None:
+@KINDS
+def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: float, learner: type[PPO]) -> None:
     params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": max_grad_norm})
-    ppo, envs = make(probe(kind, limit=7), params)
+    ppo, envs = make(probe(kind, limit=7), params, learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     rng = np.random.default_rng(0)
@@ -389,8 +400,9 @@ def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: flo
 
 
 @pytest.mark.parametrize("anneal", [True, False])
-def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool) -> None:
-    ppo, envs = make(probe(RewardByAction), SMALL.model_copy(update={"anneal": anneal}))
+@KINDS
+def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool, learner: type[PPO]) -> None:
+    ppo, envs = make(probe(RewardByAction), SMALL.model_copy(update={"anneal": anneal}), learner=learner)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     ppo.schedule(1.0)

@@ -180,6 +180,9 @@ def test_minigrid_pays_the_same_on_both_backends_whatever_the_limit(limit):
 @needs_envpool
 def test_auto_takes_envpool_where_it_is_the_same_task():
     assert make("FrozenLake-v1").backend == "envpool"
+    assert make("CartPole-v1").backend == "gymnasium", "its own vector form is quicker"
+    assert make("CartPole-v1", max_episode_steps=5).backend == "envpool"
+    assert make("CartPole-v1", "envpool").backend == "envpool"
     assert make("Taxi-v3").backend == "envpool"
     assert make("Taxi-v4").backend == "envpool"
     assert make("FrozenLake-v1", reference=True).backend == "gymnasium"

@@ -12,7 +12,7 @@ import torch
 
 from laurel.agents import training
 from laurel.agents.algorithms import initial_policy
-from laurel.agents.arms import train_arm
+from laurel.agents.arms import train_arms
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.envs import room_for
 from laurel.envs.base import FloatArray, Room
@@ -132,7 +132,7 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
 
     def trained(params: Params, seed: int) -> int:
         with pytest.raises(StoppedError):
-            train_arm(params, "extrinsic", seed, **inputs, utility=None, directory=tmp_path / "agent", advance=print)
+            train_arms(params, [("extrinsic", seed, tmp_path / "agent")], **inputs, utility=None, advance=print)
         return found.pop()
 
     params = rewarded.params

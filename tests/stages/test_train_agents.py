@@ -4,9 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from laurel.agents.checkpoint import load_policy
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
+from laurel.stages.train_agents import divide
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 ONE = {**UNTRACKED, "agent.arms": ["preference"], "agent.seeds": [0], "agent.steps": 512}
@@ -81,8 +84,19 @@ def test_finished_agents_are_not_trained_again(project: Project, finished: Proje
     assert sorted(path.name for path in done.iterdir()) == ["extrinsic", "manifest.json", "preference"]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
+def test_agents_are_divided_evenly(n: int, workers: int, largest: int) -> None:
+    agents = [("extrinsic", seed, Path(str(seed))) for seed in range(n)]
+    groups = divide(agents, workers, largest)
+    assert [agent for group in groups for agent in group] == agents
+    assert all(0 < len(group) <= largest for group in groups)
+    assert len(groups) <= workers * -(-n // (workers * largest)), "no more turns than need be"
+    assert len({len(group) for group in groups[:-1]}) <= 1
+
+
 def test_a_worker_that_dies_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.agents.arms.train_arm", _die)
+    monkeypatch.setattr("laurel.agents.arms.train_arms", _die)
     with pytest.raises(WorkerError, match=r"preference seed 0: its process died \(killed by signal 9 .*run the same"):
         project.run("train-agents")
     assert not project.output("train-agents").exists()
@@ -93,7 +107,7 @@ def _die(*_: Any) -> None:
 
 
 def test_what_a_worker_refuses_is_passed_on(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.agents.arms.train_arm", _refuse)
+    monkeypatch.setattr("laurel.agents.arms.train_arms", _refuse)
     with pytest.raises(LaurelError, match=r"^this and that$"):
         project.run("train-agents")
 

@@ -20,6 +20,7 @@ from laurel.agents.q_network import QNetwork, make_q_network
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.recurrent_ppo import RecurrentPPO
 from laurel.agents.reinforce import Reinforce
+from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.table import Table, Tabular, make_table
 from laurel.envs.base import Room
 from laurel.errors import EnvError
@@ -75,8 +76,10 @@ def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.rando
             return DQN(policy, settings, rng)
         case RecurrentActorCritic(), PPOParams():
             return RecurrentPPO(policy, settings, rng)
-        case ActorCritic(), PPOParams():
+        case ImageActorCritic(), PPOParams():
             return PPO(policy, settings, rng)
+        case ActorCritic(), PPOParams():
+            return StackedPPO(policy, settings, rng)
         case ActorCritic(), A2CParams():
             return A2C(policy, settings, rng)
         case ActorCritic(), ReinforceParams():

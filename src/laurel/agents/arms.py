@@ -13,10 +13,10 @@ random_policy    lower bound: uniform actions, no training
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from laurel.agents.training import Task, train
+from laurel.agents.training import Assignment, Task, train_together
 from laurel.envs import room_for
 from laurel.envs.base import FloatArray, Room
 from laurel.params import Params
@@ -56,25 +56,32 @@ def task_of(params: Params, arm: str, seed: int) -> Task:
     )
 
 
-def train_arm(
+def train_arms(
     params: Params,
-    arm: str,
-    seed: int,
+    agents: Sequence[tuple[str, int, Path]],
     captions: Path,
     preferences: Path,
     reward: Path,
     utility: FloatArray | None,
-    directory: Path,
     advance: Callable[[int], None],
 ) -> None:
-    """Train one arm with one seed; runs in a process of its own."""
+    """Train agents, each an arm with a seed and its directory, in lockstep; runs in a process of its own."""
     import torch
+    from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # runs share the cores already, and sums keep their order
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
     room = room_for(params.env, with_action=params.caption.with_action)
-    task = task_of(params, arm, seed)
-    train(task, room, reward_of(params, arm, seed, room, captions, preferences, reward, utility), directory, advance)
+    assigned = [
+        Assignment(
+            task_of(params, arm, seed),
+            reward_of(params, arm, seed, room, captions, preferences, reward, utility),
+            directory,
+        )
+        for arm, seed, directory in agents
+    ]
+    with threadpool_limits(1, user_api="blas"):
+        train_together(assigned, room, advance)
 
 
 def reward_of(

@@ -6,7 +6,7 @@ Knows nothing about how an algorithm learns, where rewards come from, or files.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -153,6 +153,10 @@ class Learner(ABC):
     def schedule(self, done: float) -> None:  # noqa: B027 - most change nothing on the way
         """Follow the run: `done` is the share of its updates that were made."""
 
+    def grouped(self, others: Sequence[Any]) -> LearnerGroup:
+        """Return a group of this learner and others of its kind and settings, which go on as they would alone."""
+        return LearnerGroup([self, *others])
+
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint must hold beside the policy's weights and the random generator."""
@@ -164,6 +168,24 @@ class Learner(ABC):
         Raises:
             KeyError: something is missing.
         """
+
+
+class LearnerGroup:
+    """Learners in lockstep, one after another; an algorithm that can do more at once has a group of its own."""
+
+    def __init__(self, learners: Sequence[Any]) -> None:
+        self.learners = list(learners)
+
+    def collect(self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[Any]) -> list[Array]:
+        """Fill each learner's rollout as it would; return where the next ones begin."""
+        return [
+            learner.collect(its, observation, rollout)
+            for learner, its, observation, rollout in zip(self.learners, envs, observations, rollouts, strict=True)
+        ]
+
+    def learn(self, rollouts: Sequence[Any]) -> Sequence[Mapping[str, float]]:
+        """Have each learner learn from its rollout."""
+        return [learner.learn(rollout) for learner, rollout in zip(self.learners, rollouts, strict=True)]
 
 
 def adam_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:

@@ -110,7 +110,7 @@ class PPO(Learner):
         returns = advantages + batch_of(rollout.value[:-1])
 
         sums = torch.zeros(5, device=device)
-        n_batches = max(1, round(len(rows) / p.batch_size))
+        n_batches = min(minibatches(p, rollout.valid.size), len(rows))
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(len(rows)), n_batches):
                 index = torch.from_numpy(batch).to(device)
@@ -159,19 +159,24 @@ class PPO(Learner):
 def gae(
     reward: FloatArray, value: FloatArray, terminated: BoolArray, truncated: BoolArray, *, gamma: float, lam: float
 ) -> FloatArray:
-    """Generalised advantage estimates (T, N) (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+    """Generalised advantage estimates (..., T, N) (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
 
     Args:
-        reward: (T, N).
-        value: (T + 1, N) values of the observations before each step and after the last.
-        terminated: (T, N) what follows is worth nothing.
-        truncated: (T, N) what follows is worth its value, but belongs to no episode of ours.
+        reward: (..., T, N), as all that follows but
+        value: (..., T + 1, N) values of the observations before each step and after the last.
+        terminated: what follows is worth nothing.
+        truncated: what follows is worth its value, but belongs to no episode of ours.
     """
     advantage = np.zeros_like(reward)
-    delta = reward + gamma * value[1:] * ~terminated - value[:-1]
+    delta = reward + gamma * value[..., 1:, :] * ~terminated - value[..., :-1, :]
     carry = gamma * lam * ~(terminated | truncated)
-    following = np.zeros_like(reward[0])
-    for t in reversed(range(len(reward))):
-        following = delta[t] + carry[t] * following
-        advantage[t] = following
+    following = np.zeros_like(reward[..., 0, :])
+    for t in reversed(range(reward.shape[-2])):
+        following = delta[..., t, :] + carry[..., t, :] * following
+        advantage[..., t, :] = following
     return advantage
+
+
+def minibatches(params: PPOParams, n_steps: int) -> int:
+    """Return how many minibatches an epoch has: as many as make up so many steps, be some of them resets."""
+    return max(1, round(n_steps / params.batch_size))

@@ -1,9 +1,9 @@
-"""Training of one agent: an arm with a seed, from the first step to the last, resumable anywhere.
+"""Training of agents, each an arm with a seed, from the first step to the last, resumable anywhere.
 
-The agent's directory is always a whole checkpoint: policy, optimiser, random state, learning curve, and the
-actions taken so far. Environments cannot be saved, but they are deterministic: a resumed run plays its
-actions again, without learning, and is then the run that it was. Knows how to mix rewards; knows nothing
-about where they come from.
+Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
+checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
+saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
+it was. Knows nothing about how rewards are mixed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,17 +27,17 @@ from safetensors.torch import save as as_bytes
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.learner import METRICS, Learner, Rollout
+from laurel.agents.episodes import Episodes
+from laurel.agents.learner import METRICS, Learner, LearnerGroup, Rollout
+from laurel.agents.signal import Signal
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
-from laurel.envs.base import Array, FloatArray, Room
-from laurel.envs.captioner import Captioner
+from laurel.envs.base import Array, Room
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.training import AlgorithmParams, ShapingParams
 from laurel.rewards.functions import RewardFunction
-from laurel.rewards.shaping import EpisodeCounts, shape
 from laurel.seeding import derive_seed, generator
 
 OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
@@ -102,60 +102,113 @@ class Progress:
 
     update: int = 0
     seconds: float = 0.0
+    """The agent's share of them, where several are trained at once."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update."""
 
 
+@dataclass(frozen=True)
+class Assignment:
+    """An agent to train: the task, the learned part of its reward, and where it is kept."""
+
+    task: Task
+    reward: RewardFunction | None
+    """None trains on the environment's reward alone."""
+    directory: Path
+    """Where checkpoints and, in the end, the agent are."""
+
+
 def train(
     task: Task, room: Room, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
 ) -> None:
-    """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
+    """Train one agent, as `train_together` trains many."""
+    train_together([Assignment(task, reward, directory)], room, advance)
+
+
+def train_together(agents: Sequence[Assignment], room: Room, advance: Callable[[int], None]) -> None:
+    """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
+
+    Each becomes what it would have become alone. Those whose checkpoints are of different updates go apart.
 
     Args:
-        task: what to train.
+        agents: whom; their tasks differ in arm, seed and shaping alone.
         room: the environment's room.
-        reward: the learned part of the reward; None trains on the environment's alone.
-        directory: where checkpoints and, in the end, the agent are.
-        advance: told how many environment steps are done, those of the checkpoint included.
+        advance: told how many environment steps are done, those of the checkpoints included.
     """
-    recover(directory)
-    policy = initial_policy(room, task.settings, task.run_seed, task.seed)
-    policy.to(torch_device(task.device, "agent.device"))
-    learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
-    progress = _restore(directory, learner) if directory.exists() else Progress()
-    envs = make_vector(task.env, room, task.settings.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
-    signal = _Signal(task.shaping, room, reward, task.settings.n_envs)
-    episodes = _Episodes(room, task.settings.n_envs)
-    rollout = learner.rollout(envs)
-    observation = envs.reset()
-    for actions in progress.actions:
-        observation = _replay(envs, observation, rollout, actions)
-        signal.mix_into(rollout)
-        learner.replayed(rollout)
-        episodes.finished(rollout)
-    advance(progress.update * task.steps_per_update)
-    while progress.update < task.updates:
-        started = time.perf_counter()
-        learner.schedule(progress.update / task.updates)
-        observation = learner.collect(envs, observation, rollout)
-        rewarded = signal.mix_into(rollout)
-        metrics = learner.learn(rollout)
-        if rollout.valid.any() and not math.isfinite(metrics.get(learner.telling, 0.0)):
+    runs = [_Run(agent, room) for agent in agents]
+    advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
+    for update in sorted({run.progress.update for run in runs}):
+        together = [run for run in runs if run.progress.update == update]
+        learners = [run.learner for run in together]
+        group = learners[0].grouped(learners[1:])
+        while together[0].progress.update < together[0].task.updates:
+            _update(together, group)
+            advance(sum(run.task.steps_per_update for run in together))
+    for run in runs:
+        run.envs.close()
+
+
+def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
+    """Collect a rollout each and learn from them."""
+    started = time.perf_counter()
+    for run in runs:
+        run.learner.schedule(run.progress.update / run.task.updates)
+    rollouts = [run.rollout for run in runs]
+    observations = group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts)
+    for run, observation in zip(runs, observations, strict=True):
+        run.observation = observation
+    rewarded = [run.signal.mix_into(run.rollout) for run in runs]
+    learned = group.learn(rollouts)
+    seconds = (time.perf_counter() - started) / len(runs)
+    for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
+        run.account(its_reward, metrics, seconds)
+
+
+class _Run:
+    """The training of one agent: what it goes on with, and what is kept of it."""
+
+    def __init__(self, agent: Assignment, room: Room) -> None:
+        """Begin anew, or from the checkpoint: its actions are taken again."""
+        self.task, self.directory = agent.task, agent.directory
+        task = agent.task
+        recover(agent.directory)
+        policy = initial_policy(room, task.settings, task.run_seed, task.seed)
+        policy.to(torch_device(task.device, "agent.device"))
+        self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
+        self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
+        seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
+        self.envs = make_vector(task.env, room, task.settings.n_envs, seed)
+        self.signal = Signal(task.shaping, room, agent.reward, task.settings.n_envs)
+        self.episodes = Episodes(room, task.settings.n_envs)
+        self.rollout = self.learner.rollout(self.envs)
+        self.observation = self.envs.reset()
+        for actions in self.progress.actions:
+            self.observation = _replay(self.envs, self.observation, self.rollout, actions)
+            self.signal.mix_into(self.rollout)
+            self.learner.replayed(self.rollout)
+            self.episodes.finished(self.rollout)
+
+    def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
+        """Note an update that was made, and save where it is time.
+
+        Raises:
+            TrainingError: it was no improvement but numbers that are none.
+        """
+        task, progress = self.task, self.progress
+        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.telling, 0.0)):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                f"steps (its loss is no number). Lower agent.{learner.name}.learning_rate, or the reward's weights "
-                "(shaping)."
+                f"steps (its loss is no number). Lower agent.{self.learner.name}.learning_rate, or the reward's "
+                "weights (shaping)."
             )
         progress.update += 1
-        progress.seconds += time.perf_counter() - started
-        progress.actions.append(_compact(rollout.action))
+        progress.seconds += seconds
+        progress.actions.append(_compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
-        progress.curve.append({**row, **episodes.finished(rollout), **rewarded, **metrics})
+        progress.curve.append({**row, **self.episodes.finished(self.rollout), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            _save(directory, task, learner, progress, signal.unseen)
-        advance(task.steps_per_update)
-    envs.close()
+            _save(self.directory, task, self.learner, progress, self.signal.unseen)
 
 
 def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
@@ -170,74 +223,6 @@ def _compact(actions: Array) -> Array:
     """Copy actions, in a byte each where they are few."""
     small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
     return actions.astype(np.uint8) if small else actions.copy()
-
-
-class _Signal:
-    """The reward that is learned from: the environment's and the shaped learned one, weighed."""
-
-    def __init__(self, shaping: ShapingParams, room: Room, reward: RewardFunction | None, n_envs: int) -> None:
-        self._shaping = shaping
-        self._captioner = Captioner(room)
-        self._counts = EpisodeCounts(n_envs)
-        self._reward = reward
-
-    @property
-    def unseen(self) -> int:
-        """Captions met that the reward's table did not hold."""
-        return self._reward.unseen if self._reward else 0
-
-    def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
-        """Write `rollout.reward`; return what the curve keeps of its learned part."""
-        if self._reward is None:
-            rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
-            return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
-        transitions = rollout.transitions
-        flat_ids = self._captioner.ids_of(transitions, rollout.valid.reshape(-1))
-        ids = flat_ids.reshape(rollout.valid.shape)
-        counts = self._counts.update(ids, rollout.valid, rollout.terminated | rollout.truncated)
-        raw = self._reward(transitions, flat_ids, self._captioner.texts).reshape(ids.shape)
-        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
-        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
-        said = rollout.valid & (ids >= 0)
-        steps = int(rollout.valid.sum())  # none where all environments only reset
-        return {
-            "raw_reward": float(raw[said].mean()) if said.any() else None,
-            "shaped_reward": float(shaped.sum()) / steps if steps else None,
-            "share_paid": float((shaped != 0).sum()) / steps if steps else None,
-        }
-
-
-class _Episodes:
-    """Returns, lengths and successes of the episodes that end in each rollout."""
-
-    def __init__(self, room: Room, n_envs: int) -> None:
-        self._room = room
-        self._returns = np.zeros(n_envs, dtype=np.float32)
-        self._lengths = np.zeros(n_envs, dtype=np.int64)
-
-    def finished(self, rollout: Rollout) -> dict[str, float | None]:
-        returns: list[FloatArray] = []
-        lengths, terminated = [], []
-        for t in range(len(rollout.valid)):
-            self._returns += rollout.extrinsic[t] * rollout.valid[t]
-            self._lengths += rollout.valid[t]
-            ended = rollout.terminated[t] | rollout.truncated[t]
-            if ended.any():
-                returns.append(self._returns[ended])
-                lengths.append(self._lengths[ended])
-                terminated.append(rollout.terminated[t][ended])
-                self._returns[ended] = 0
-                self._lengths[ended] = 0
-        if not returns:
-            return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
-        all_returns = np.concatenate(returns)
-        success = self._room.succeeded(all_returns, np.concatenate(terminated))
-        return {
-            "episodes": len(all_returns),
-            "return_mean": float(all_returns.mean()),
-            "success_rate": None if success is None else float(success.mean()),
-            "length_mean": float(np.concatenate(lengths).mean()),
-        }
 
 
 def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int) -> None:

@@ -84,8 +84,9 @@ class MiniGridRoom(Room):
         action = transitions.action
         front, carried = _cell(before, FRONT), _cell(before, CARRIED)
         front_after, carried_after = _cell(after, FRONT), _cell(after, CARRIED)
-        thing, state, state_after = front[:, 0], front[:, 2], front_after[:, 2]
-        door = (thing == DOOR) & (front_after[:, 0] == DOOR) & (action == TOGGLE)
+        thing, state, thing_after, state_after = front[:, 0], front[:, 2], front_after[:, 0], front_after[:, 2]
+        carries, carries_after = carried[:, 0] != EMPTY, carried_after[:, 0] != EMPTY
+        door = (thing == DOOR) & (thing_after == DOOR) & (action == TOGGLE)
         passable = _OVERLAPPED[thing] | ((thing == DOOR) & (state == OPEN))
         forward = action == FORWARD
         moved = forward & passable
@@ -94,30 +95,32 @@ class MiniGridRoom(Room):
         seen = _first_sight(before, after)
 
         # (condition, event, what it is about); the first that holds is said
-        nobody = np.zeros_like(front)
-        cases: list[tuple[BoolArray, int, Array]] = [
-            (rewarded & forward & (thing == GOAL), REACH_GOAL, nobody),
-            (rewarded, SUCCEED, nobody),
-            (ended & forward & (thing == LAVA), FALL_IN_LAVA, nobody),
-            (ended, FAIL, nobody),
-            ((action == PICKUP) & (carried[:, 0] == EMPTY) & (carried_after[:, 0] != EMPTY), PICK_UP, carried_after),
-            ((action == DROP) & (carried[:, 0] != EMPTY) & (carried_after[:, 0] == EMPTY), PUT_DOWN, carried),
+        front, carried, carried_after, seen = (_kind(cells) for cells in (front, carried, carried_after, seen))
+        cases: list[tuple[BoolArray, int, Array | None]] = [
+            (rewarded & forward & (thing == GOAL), REACH_GOAL, None),
+            (rewarded, SUCCEED, None),
+            (ended & forward & (thing == LAVA), FALL_IN_LAVA, None),
+            (ended, FAIL, None),
+            ((action == PICKUP) & ~carries & carries_after, PICK_UP, carried_after),
+            ((action == DROP) & carries & ~carries_after, PUT_DOWN, carried),
             (door & (state == LOCKED) & (state_after == OPEN), UNLOCK, front),
             (door & (state == CLOSED) & (state_after == OPEN), OPEN_DOOR, front),
             (door & (state == OPEN) & (state_after == CLOSED), CLOSE_DOOR, front),
             (door & (state == LOCKED), TRY_LOCKED, front),
-            ((action == TOGGLE) & (thing == BOX) & (front_after[:, 0] != BOX), OPEN_BOX, front),
+            ((action == TOGGLE) & (thing == BOX) & (thing_after != BOX), OPEN_BOX, front),
             (forward & ~passable, BUMP, front),
-            ((moved | (action <= RIGHT)) & (seen[:, 0] > 0), SEE, seen),
+            ((moved | (action <= RIGHT)) & (seen > 0), SEE, seen),
             (moved & (thing == DOOR), PASS_DOOR, front),
-            (moved, MOVE, nobody),
-            (action <= RIGHT, TURN, nobody),
+            (moved, MOVE, None),
+            (action <= RIGHT, TURN, None),
         ]
-        conditions = [condition for condition, _, _ in cases]
-        event = np.select(conditions, [np.int64(code) for _, code, _ in cases], NOTHING)
-        what = np.select([c[:, None] for c in conditions], [about[:, :2] for _, _, about in cases], np.uint8(0))
+        event, kind = np.full(len(action), NOTHING), np.zeros(len(action), dtype=np.int64)
+        for condition, code, about in reversed(cases):
+            np.copyto(event, code, where=condition)
+            np.copyto(kind, 0 if about is None else about, where=condition)
         named_action = action + 1 if self.with_action else np.zeros_like(action)
-        return np.ravel_multi_index((event, what[:, 0], what[:, 1], named_action), SHAPE).astype(np.int64)
+        events: IntArray = (event * (SHAPE[1] * SHAPE[2]) + kind) * SHAPE[3] + named_action
+        return events
 
     def describe(self, event: int) -> str:
         verb, thing, color, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
@@ -216,6 +219,11 @@ def _cell(observation: Array, cell: tuple[int, int]) -> Array:
     """Return object, colour and state (N, 3) of a cell of the view, from packed observations (N, 148)."""
     start = 3 * (VIEW * cell[0] + cell[1])
     return observation[:, start : start + 3]
+
+
+def _kind(cells: Array) -> IntArray:
+    """Return object and colour of cells (N, 2 or more) as one number."""
+    return cells[:, 0].astype(np.int64) * len(COLORS) + cells[:, 1]
 
 
 def _first_sight(before: Array, after: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Many environments stepped at once, through EnvPool where it has the id and Gymnasium elsewhere.
+"""Many environments stepped at once: by their own vector form, through EnvPool, or through Gymnasium.
 
 One seam hides which. Both autoreset on the step *after* an episode's end: that step ignores its action,
 returns the first observation of a new episode, and is marked invalid here so that it reaches neither
@@ -12,6 +12,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable
 from fnmatch import fnmatch
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -132,7 +133,8 @@ def make_vector(env: EnvParams, room: Room, n_envs: int, seed: int, *, reference
     Raises:
         EnvError: EnvPool was asked for and is not installed, or does not have the environment.
     """
-    envpool_id = None if reference else _choose_envpool(env, room.env_id)
+    quicker = env.backend == "auto" and _own_vector(env, room) is not None
+    envpool_id = None if reference or quicker else _choose_envpool(env, room.env_id)
     if envpool_id is not None:
         return _envpool(env, envpool_id, room, n_envs, seed)
     return _gymnasium(env, room, n_envs, seed)
@@ -182,7 +184,8 @@ def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int) ->
 def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    envs = _own_vector(env, room, n_envs)
+    own = _own_vector(env, room)
+    envs: Any = own(num_envs=n_envs, **env.kwargs) if own else None
     pack: Callable[[Any], Array] = room.pack
     singles: list[Any] | None = None
     if envs is None:
@@ -205,20 +208,24 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
     )
 
 
-def _own_vector(env: EnvParams, room: Room, n_envs: int) -> Any | None:
-    """Return the environment's own vector form where it has one that resets on the next step."""
+def _own_vector(env: EnvParams, room: Room) -> Callable[..., Any] | None:
+    """Return how to make the environment's own vector form where it has one that resets on the next step.
+
+    It steps all environments by a few operations on arrays, which no pool of single ones is as quick as.
+    """
     import gymnasium as gym
+    from gymnasium.envs.registration import load_env_creator
     from gymnasium.vector import AutoresetMode
 
-    env_id = reference_id(env)
-    if gym.spec(env_id).vector_entry_point is None or room.generic or step_limit(env) is not None:
+    spec = gym.spec(reference_id(env))
+    entry = spec.vector_entry_point
+    if entry is None or room.generic or step_limit(env) is not None:
         return None
-    options: dict[str, Any] = dict(env.kwargs)
-    envs = gym.make_vec(env_id, n_envs, vectorization_mode="vector_entry_point", **options)
-    if envs.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP:
-        return envs
-    envs.close()
-    return None
+    creator: Callable[..., Any] = load_env_creator(entry) if isinstance(entry, str) else entry
+    metadata = getattr(creator, "metadata", {})
+    if metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+        return None
+    return partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
 
 
 def _packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:

@@ -8,8 +8,9 @@ Knows which question an answer belongs to; knows nothing about how a model is re
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import count, islice
@@ -132,6 +133,7 @@ class LanguageModelAnnotator:
         orders = (False, True) if params.both_orders else (False,)
         self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
         self._price = price
+        self._tie_band = params.tie_band
         self.at_once: int = getattr(model, "at_once", 0)
         self._block = max(BLOCK, self.at_once)
 
@@ -165,21 +167,23 @@ class LanguageModelAnnotator:
             for first, second in questions
             for swapped, vote in self._ways
         ]
-        stored = self._store.get(keys)
+        stored = self._store.said(keys)
+        self._usage.cached += sum(map(stored.__contains__, keys))
         asks = []
         each_key = iter(keys)
         for number, (first, second) in enumerate(questions, len(pending)):
             said: list[Said] = []
             for (swapped, vote), key in zip(self._ways, each_key, strict=False):
-                reply = stored.get(key)
-                if reply is None:
+                found = stored.get(key)
+                if found is None:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
-                self._usage.cached += 1
-                said.append(self._read(swapped, vote, key, reply))
-                if said[-1].verdict == UNREAD:
-                    said.pop()
-                    asks.append(_Ask(number, swapped, vote, key, (first, second)).after(reply.text, self._keys))
+                text, logprobs = found
+                one = self._meaning(swapped, vote, key, text, None if logprobs is None else json.loads(logprobs))
+                if one.verdict == UNREAD:
+                    asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
+                else:
+                    said.append(one)
             pending.append(_Pending(len(self._ways) - len(said), said))
         return asks
 
@@ -284,15 +288,18 @@ class LanguageModelAnnotator:
         self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest))
 
     def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
-        """Say what an answer means for the question as it is, whichever order it was shown in."""
         if isinstance(answer, Failure):
             return Said(swapped, vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
-        if answer.logprobs is not None and self._choices:
-            p = exp(answer.logprobs[self._choices[0]])
+        return self._meaning(swapped, vote, key, answer.text, answer.logprobs)
+
+    def _meaning(self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None) -> Said:
+        """Say what an answer means for the question as it is, whichever order it was shown in."""
+        if logprobs is not None and self._choices:
+            p = exp(logprobs[self._choices[0]])
             verdict: Answer | None = "first" if p > 0.5 else "second" if p < 0.5 else "tie"
             shown: float | None = p
         else:
-            verdict = self._parse(answer.text)
+            verdict = self._parse(text)
             shown = None if verdict is None else P_FIRST[verdict]
         if verdict is None:
             return Said(swapped, vote, UNREAD, None, key)
@@ -301,13 +308,13 @@ class LanguageModelAnnotator:
         return Said(swapped, vote, verdict, shown, key)
 
     def _judgement(self, said: list[Said]) -> Judgement:
-        answers = tuple(sorted(one for one in said if one.verdict != UNASKED))  # by order, and by vote
+        answers = tuple(sorted([one for one in said if one.verdict != UNASKED]))  # by order, and by vote
         sums, numbers = [0.0, 0.0], [0, 0]
         for one in answers:
             if one.p_first is not None:
                 sums[one.swapped] += one.p_first
                 numbers[one.swapped] += 1
-        labels = sum(numbers)
+        labels = numbers[0] + numbers[1]
         if not labels:
             verdicts = {one.verdict for one in answers}
             if len(answers) < len(said):
@@ -315,8 +322,12 @@ class LanguageModelAnnotator:
             if "abstain" in verdicts:
                 return Judgement("abstain", None, len(answers), None, answers)
             return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
-        p = sum(sums) / labels
-        tie = abs(p - 0.5) <= self._params.tie_band
-        sides = [(2 * total > number) - (2 * total < number) for total, number in zip(sums, numbers, strict=True)]
-        consistent = sides[0] == sides[1] if all(numbers) else None
+        p = (sums[0] + sums[1]) / labels
+        tie = abs(p - 0.5) <= self._tie_band
+        consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if numbers[0] and numbers[1] else None
         return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)
+
+
+def _side(total: float, number: int) -> int:
+    """Return which text the answers in one order are for on the whole: 1 the first, -1 the second, 0 neither."""
+    return (2 * total > number) - (2 * total < number)

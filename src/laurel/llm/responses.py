@@ -47,7 +47,7 @@ CREATE TABLE responses (
     cached_tokens INTEGER,
     asked_at REAL NOT NULL,
     messages BLOB NOT NULL
-) WITHOUT ROWID;
+);
 CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
 
@@ -130,18 +130,25 @@ class ResponseStore:
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the answers that are there, by key."""
-        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, key"
-        found: dict[str, Reply] = {}
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
+        found = {}
+        for key, *row in self._rows_of(keys, columns):
+            reply = Reply._make(row)
+            found[key] = reply if reply.logprobs is None else reply._replace(logprobs=json.loads(row[1]))
+        return found
+
+    def said(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+        """Return what the answers that are there say, by key: text, and log-probabilities as JSON, if any."""
+        return {key: (text, logprobs) for key, text, logprobs in self._rows_of(keys, "text, logprobs")}
+
+    def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the key and these columns of the answers that are there."""
         with self._explained():
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
-                query = f"SELECT {columns} FROM responses WHERE key IN ({marks})"  # noqa: S608  marks alone
-                for row in self._connection.execute(query, some):
-                    reply = Reply._make(row[:-1])
-                    told = row[1]
-                    found[row[-1]] = reply if told is None else reply._replace(logprobs=json.loads(told))
-        return found
+                query = f"SELECT key, {columns} FROM responses WHERE key IN ({marks})"  # noqa: S608  names and marks
+                yield from self._connection.execute(query, some).fetchall()
 
     def claim(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that this process is to ask: neither answered nor being asked by another."""

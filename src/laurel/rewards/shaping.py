@@ -47,13 +47,17 @@ class EpisodeCounts:
             grown[:, : self._counts.shape[1]] = self._counts
             self._counts = grown
         counted = valid & (ids >= 0)
-        seen = np.ones_like(ids)
-        envs = np.arange(n_envs)
+        flat = self._counts.reshape(-1)  # a view
+        places = np.where(counted, ids, 0) + self._counts.shape[1] * np.arange(n_envs)
+        added, ends = counted.astype(np.int64), set(np.nonzero(ended)[0].tolist())
+        seen = np.empty_like(ids)
         for t in range(len(ids)):
-            caption = np.where(counted[t], ids[t], 0)
-            self._counts[envs, caption] += counted[t]
-            seen[t] = np.where(counted[t], self._counts[envs, caption], 1)
-            self._counts[ended[t]] = 0
+            place = places[t]
+            count = np.add(flat[place], added[t], out=seen[t])
+            flat[place] = count
+            if t in ends:
+                self._counts[ended[t]] = 0
+        seen[~counted] = 1
         return seen
 
     def reset(self) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Agents = Sequence[tuple[str, int, Path]]
 """Arm, seed and directory of each."""
+MAX_GROUP = 8
+"""Agents that a process trains at once: more gain little, and end no sooner than the last of them."""
 TRACKED_POINTS = 50
 """Points of a learning curve that MLflow gets; the files have them all."""
 
@@ -33,11 +35,12 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         ParamsError: an arm cannot be trained with these params.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.agents.arms import needs_training, skipped_arms, task_of, train_arm
-    from laurel.agents.pool import Job, run_jobs
+    from laurel.agents.arms import needs_training, skipped_arms, task_of, train_arms
+    from laurel.agents.pool import Job, run_jobs, usable_cpus
     from laurel.agents.training import is_finished
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
+    from laurel.device import torch_device
     from laurel.envs import room_for
     from laurel.progress import progress
     from laurel.tracking import Tracker
@@ -53,13 +56,17 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
         unfinished = [agent for agent in places if not is_finished(agent[2])]
+        if torch_device(params.agent.device, "agent.device").type == "cpu":
+            groups = divide(unfinished, params.agent.workers or usable_cpus(), MAX_GROUP)
+        else:  # a GPU is the quicker the more it has to do
+            groups = divide(unfinished, params.agent.workers or 1, len(unfinished))
         jobs = [
             Job(
-                f"{arm} seed {seed}",
-                train_arm,
-                (params, arm, seed, captions, preferences, reward, utility, place),
+                ", ".join(f"{arm} seed {seed}" for arm, seed, _ in some),
+                train_arms,
+                (params, some, captions, preferences, reward, utility),
             )
-            for arm, seed, place in unfinished
+            for some in groups
         ]
         total = sum(task_of(params, arm, seed).total_steps for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
@@ -71,6 +78,17 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         with tracker.stage_run() as tracked:
             if tracked:
                 track_agents(tracker, tracked, params, places)
+
+
+def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
+    """Divide agents into groups that are trained in lockstep: as many for each worker, of `largest` at most.
+
+    What an agent becomes does not depend on its group.
+    """
+    if not agents:
+        return []
+    size = -(-len(agents) // (workers * -(-len(agents) // (workers * largest))))
+    return [agents[start : start + size] for start in range(0, len(agents), size)]
 
 
 def _utility(params: Params, reward: Path, room: Room) -> FloatArray:

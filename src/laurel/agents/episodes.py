@@ -1,0 +1,44 @@
+"""Returns, lengths and successes of the episodes that end while an agent trains.
+
+Works on rollouts of any length, whoever collected them. Knows nothing about algorithms or learned rewards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from laurel.agents.learner import Rollout
+from laurel.envs.base import FloatArray, Room
+
+
+class Episodes:
+    """Follows N environments through rollouts; episodes may cross from one into the next."""
+
+    def __init__(self, room: Room, n_envs: int) -> None:
+        self._room = room
+        self._returns = np.zeros(n_envs, dtype=np.float32)
+        self._lengths = np.zeros(n_envs, dtype=np.int64)
+
+    def finished(self, rollout: Rollout) -> dict[str, float | None]:
+        returns: list[FloatArray] = []
+        lengths, terminated = [], []
+        for t in range(len(rollout.valid)):
+            self._returns += rollout.extrinsic[t] * rollout.valid[t]
+            self._lengths += rollout.valid[t]
+            ended = rollout.terminated[t] | rollout.truncated[t]
+            if ended.any():
+                returns.append(self._returns[ended])
+                lengths.append(self._lengths[ended])
+                terminated.append(rollout.terminated[t][ended])
+                self._returns[ended] = 0
+                self._lengths[ended] = 0
+        if not returns:
+            return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
+        all_returns = np.concatenate(returns)
+        success = self._room.succeeded(all_returns, np.concatenate(terminated))
+        return {
+            "episodes": len(all_returns),
+            "return_mean": float(all_returns.mean()),
+            "success_rate": None if success is None else float(success.mean()),
+            "length_mean": float(np.concatenate(lengths).mean()),
+        }

@@ -1,0 +1,391 @@
+"""PPO for many agents at once: the algorithm of `laurel.agents.ppo`, one row an agent, without autograd.
+
+Agents of a group share nothing but the calls that compute them: each has its environments, random numbers, order of
+minibatches, and state of Adam (Kingma & Ba 2015, arXiv 1412.6980). What one learns is the same to the bit whoever
+else is in the group, because rows never meet in a sum and minibatches are padded to one size, by rows that weigh
+nothing. Knows nothing about how long training goes on.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laurel.agents.learner import METRICS, LearnerGroup
+from laurel.agents.policy import ActorCritic
+from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
+from laurel.agents.stacked import ACTOR, BOTH, CRITIC, Pass, Stack
+from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.vector import VectorEnv
+from laurel.params.training import PPOParams
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
+CACHED_BYTES = 4 << 20
+"""What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
+
+
+class StackedPPO(PPO):
+    """PPO of one ActorCritic: a group of its own until it is put into another."""
+
+    def __init__(self, policy: ActorCritic, params: PPOParams, rng: np.random.Generator, arrays: Any = None) -> None:
+        self.policy = policy
+        self.params = params
+        self.rng = rng
+        self.learning_rate = params.learning_rate
+        self.place: tuple[PPOGroup, int] | None = None
+        self._alone = PPOGroup([self], arrays)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StackedPPO:
+        """Copy the learner alone; copied tensors would be views of nobody's rows."""
+        arrays = self._group().stack.arrays
+        other = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
+        other.learning_rate = self.learning_rate
+        other.restore(self.state())
+        return other
+
+    def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
+        """Fill the rollout, starting from `observation` (N, D); return where the next one begins."""
+        return self._group().collect([envs], [observation], [rollout])[0]
+
+    def learn(self, rollout: OnPolicyRollout) -> dict[str, float]:
+        """Improve the policy on `rollout.reward`; leaves the rollout as it was."""
+        return self._group().learn([rollout])[0]
+
+    def grouped(self, others: Sequence[PPO]) -> LearnerGroup:
+        """Return a group of this learner and others of the same settings."""
+        return PPOGroup([self, *others])  # type: ignore[list-item]
+
+    def schedule(self, done: float) -> None:
+        """Lower the learning rate where it is to be annealed."""
+        if self.params.anneal:
+            self.learning_rate = self.params.learning_rate * (1 - done)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return Adam's moments and step counts under the names of the weights."""
+        assert self.place is not None
+        group, row = self.place
+        steps = torch.tensor(float(group.steps[row, 0]))
+        state = {f"{name}.step": steps.clone() for name, _ in self.policy.named_parameters()}
+        for key, moments in (("exp_avg", group.mean), ("exp_avg_sq", group.square)):
+            state |= {
+                f"{name}.{key}": view.cpu().contiguous() for name, view in group.stack.named(moments, row).items()
+            }
+        return state
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a `state`."""
+        assert self.place is not None
+        group, row = self.place
+        for key, moments in (("exp_avg", group.mean), ("exp_avg_sq", group.square)):
+            for name, view in group.stack.named(moments, row).items():
+                view.copy_(state[f"{name}.{key}"])
+        group.steps[row] = float(state["critic.0.bias.step"])
+
+    def _group(self) -> PPOGroup:
+        """Return the group of this agent alone."""
+        if self.place is None or self.place[0] is not self._alone:
+            self._alone = PPOGroup([self])
+        return self._alone
+
+
+class PPOGroup(LearnerGroup):
+    """S learners in lockstep; their weights and moments are rows of this group's arrays from now on."""
+
+    learners: list[StackedPPO]
+
+    def __init__(self, learners: Sequence[StackedPPO], arrays: Any = None) -> None:
+        super().__init__(learners)
+        self.params = learners[0].params
+        self.stack = Stack([learner.policy for learner in learners], arrays)
+        n, width = len(learners), self.stack.n_weights
+        self.mean, self.square = self.stack.zeros(n, width), self.stack.zeros(n, width)
+        self.steps = np.zeros((n, 1))
+        for row, learner in enumerate(learners):
+            if learner.place is not None:
+                group, old = learner.place
+                self.mean[row], self.square[row] = group.mean[old], group.square[old]
+                self.steps[row] = group.steps[old]
+            learner.place = (self, row)
+        self._passes: dict[tuple[int, ...], Pass] = {}
+
+    # -- acting -------------------------------------------------------------------------------------------------
+    def collect(
+        self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[OnPolicyRollout]
+    ) -> list[Array]:
+        """Fill the rollouts, each from its observation (N, D); return where the next ones begin."""
+        n_steps, n_envs = self.params.n_steps, envs[0].n_envs
+        features = np.zeros((len(envs), n_envs, self.stack.n_features), dtype=np.float32)
+        outputs = np.zeros((n_steps, len(envs), self.stack.n_actions, n_envs), dtype=np.float32)
+        noise = np.stack([self._noise(learner.rng, n_steps, n_envs) for learner in self.learners], axis=1)
+        for rollout, observation in zip(rollouts, observations, strict=True):
+            rollout.observation[0] = observation
+        work = self._pass(slice(0, len(envs)), n_envs, ACTOR)
+        for t in range(n_steps):
+            for s, rollout in enumerate(rollouts):
+                features[s] = rollout.features[t] = envs[s].room.features(rollout.observation[t])
+            work.forward(self.stack.put(features))
+            outputs[t] = _host(work.output)
+            actions = self._draw(outputs[t], noise[t])
+            for s, rollout in enumerate(rollouts):
+                rollout.record(t, actions[s], envs[s].step(actions[s]))
+        for s, rollout in enumerate(rollouts):
+            rollout.features[-1] = envs[s].room.features(rollout.observation[-1])
+            rollout.reward[:] = rollout.extrinsic
+            rows = rollout.features.reshape(1, -1, self.stack.n_features)
+            critic = self._pass(slice(s, s + 1), rows.shape[1], CRITIC)
+            critic.forward(self.stack.put(rows))
+            rollout.value[:] = _host(critic.value).reshape(n_steps + 1, n_envs)
+            rollout.log_prob[:] = self._log_probs(outputs[:, s], rollout.action, s)
+        return [rollout.observation[-1].copy() for rollout in rollouts]
+
+    def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
+        """Draw what T steps of N environments need of chance."""
+        if self.stack.continuous:
+            return rng.standard_normal((n_steps, n_envs, self.stack.n_actions), np.float32)
+        return rng.random((n_steps, n_envs), np.float32)
+
+    def _draw(self, output: Array, noise: Array) -> Array:
+        """Draw actions (S, N) or (S, N, A) for outputs (S, A, N)."""
+        if self.stack.continuous:
+            deviation = np.exp(_host(self.stack.parts[-1])).swapaxes(-1, -2)
+            drawn: Array = output.swapaxes(-1, -2) + noise * deviation
+            return drawn
+        cumulative = np.exp(output - output.max(axis=-2, keepdims=True)).cumsum(axis=-2)
+        below = cumulative <= noise[:, None] * cumulative[:, -1:]  # inverts the cumulative distribution
+        choice: Array = below.sum(axis=-2).clip(max=self.stack.n_actions - 1)
+        return choice
+
+    def _log_probs(self, output: Array, action: Array, row: int) -> Array:
+        """Return log-probabilities (T, N) of actions (T, N, ...) for outputs (T, A, N) of one agent."""
+        if self.stack.continuous:
+            log_std = _host(self.stack.parts[-1][row])
+            z = (action.swapaxes(-1, -2) - output) * np.exp(-log_std)
+            return _gaussian(z, log_std, np)
+        shifted = output - output.max(axis=-2, keepdims=True)
+        chosen: Array = np.take_along_axis(shifted, action[:, None], axis=-2)[:, 0]
+        return chosen - np.log(np.exp(shifted).sum(axis=-2))
+
+    # -- learning -----------------------------------------------------------------------------------------------
+    def learn(self, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
+        """Improve each policy on its `rollout.reward`; leaves the rollouts as they were."""
+        size = -(-rollouts[0].valid.size // minibatches(self.params, rollouts[0].valid.size))
+        taken = 16 * size * sum(self.stack.hidden) or 1  # activations and their gradients, of both bodies
+        at_once = max(1, CACHED_BYTES // taken) if self.stack.arrays is np else len(rollouts)
+        found: list[dict[str, float]] = []
+        with torch.no_grad(), np.errstate(all="ignore"):  # who diverges is told by the figures
+            for start in range(0, len(rollouts), at_once):
+                found += self._learn(slice(start, start + at_once), rollouts[start : start + at_once])
+        return found
+
+    def _learn(self, policies: slice, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
+        """Do an update of some of the agents."""
+        p, stack = self.params, self.stack
+        learners = self.learners[policies]
+        valid = np.stack([rollout.valid for rollout in rollouts])
+        value = np.stack([rollout.value for rollout in rollouts])
+        reward = np.where(valid, np.stack([rollout.reward for rollout in rollouts]), 0)
+        terminated, truncated = (
+            np.stack([getattr(rollout, name) for rollout in rollouts]) for name in ("terminated", "truncated")
+        )
+        advantage = gae(reward, value, terminated, truncated, gamma=p.gamma, lam=p.gae_lambda)
+        returns = advantage + value[:, :-1]
+
+        n, total = len(rollouts), valid[0].size
+        old = np.stack([rollout.log_prob for rollout in rollouts])
+        action = np.stack([rollout.action.reshape(total, -1).T for rollout in rollouts], axis=1).astype(np.float32)
+        facts = stack.put(
+            np.concatenate([np.stack([old, advantage, returns]).reshape(3, n * total), action.reshape(-1, n * total)])
+        )
+        features = [stack.put(rollout.features.reshape(-1, stack.n_features)) for rollout in rollouts]
+        rows = [np.flatnonzero(some) for some in valid]
+        n_batches = minibatches(p, total)
+        size = -(-total // n_batches)
+        update = _Update(self, policies, size)
+        for _ in range(p.n_epochs):
+            shuffled = [some[learner.rng.permutation(len(some))] for some, learner in zip(rows, learners, strict=True)]
+            index, counts = _epoch(shuffled, n_batches, size)
+            for batch in range(n_batches):
+                update.step(features, facts, index[batch], counts[batch])
+        return [
+            dict(zip(METRICS, [*mean, _explained(advantage[s][valid[s]], returns[s][valid[s]])], strict=True))
+            for s, mean in enumerate(update.means().tolist())
+        ]
+
+    def _pass(self, policies: slice, batch: int, bodies: slice) -> Pass:
+        """Return room for a batch; it is made once for each size."""
+        key = (policies.start, policies.stop, batch, bodies.start, bodies.stop)
+        if key not in self._passes:
+            self._passes[key] = Pass(self.stack, policies, batch, bodies)
+        return self._passes[key]
+
+
+class _Update:
+    """The steps of gradient descent of one update, and the means of what they meet."""
+
+    def __init__(self, group: PPOGroup, policies: slice, size: int) -> None:
+        self.group, self.policies = group, policies
+        stack, self.xp = group.stack, group.stack.arrays
+        self.work = group._pass(policies, size, BOTH)
+        self.weights, self.mean, self.square = (array[policies] for array in (stack.weights, group.mean, group.square))
+        n = len(self.weights)
+        self.gradient = stack.zeros(n, stack.n_weights)
+        self.parts = stack.split(self.gradient)
+        self.features = stack.zeros(n, size, stack.n_features)
+        self.choices = stack.put(np.arange(stack.n_actions, dtype=np.float32)[:, None])
+        self.sums = stack.zeros(n, 5)
+        self.made = np.zeros((n, 1), dtype=np.float32)
+        """Minibatches of each agent so far."""
+
+    def step(self, features: Sequence[Any], facts: Any, index: IntArray, counts: IntArray) -> None:
+        """Descend by a minibatch each: `counts` (S,) rows of `index` (S, B), then rows that weigh nothing."""
+        n, size = index.shape
+        total = facts.shape[1] // n
+        for s in range(n):
+            _take(features[s], index[s], self.features[s])
+        old, advantage, returns, *action = _columns(facts, index + total * np.arange(n)[:, None])
+        weight = (np.arange(size) < counts[:, None]) / np.maximum(counts, 1).astype(np.float32)[:, None]
+        self.work.forward(self.features)
+        self._differentiate(old, advantage, returns, action, self.group.stack.put(weight))
+        self._descend(counts > 0)
+
+    def _differentiate(self, old: Any, advantage: Any, returns: Any, action: Sequence[Any], weight: Any) -> None:
+        """Write the loss's gradient, and add up what is told of the minibatch; all arrays (S, B)."""
+        xp, p, work = self.xp, self.group.params, self.work
+        advantage = advantage - _total(advantage * weight)
+        advantage = advantage / (xp.sqrt(_total(advantage * advantage * weight)) + 1e-8)
+        if self.group.stack.continuous:
+            log_std = self.group.stack.parts[-1][self.policies]
+            deviation = xp.exp(log_std)
+            z = (xp.stack(list(action), 1) - work.output) / deviation
+            log_prob = _gaussian(z, log_std, xp)
+            entropy = xp.zeros_like(log_prob) + (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-2)
+        else:
+            chosen = (action[0][:, None] == self.choices) * xp.ones_like(old[:1, None])
+            shifted = work.output - _largest(work.output)
+            exponentials = xp.exp(shifted)
+            totals = exponentials.sum(-2)[:, None]
+            probability = exponentials / totals
+            log_probs = shifted - xp.log(totals)
+            log_prob = (log_probs * chosen).sum(-2)
+            entropy = -(probability * log_probs).sum(-2)
+
+        # the pessimistic of the plain and the clipped surrogate (eq. 7), and where the plain one is the lower
+        log_ratio = log_prob - old
+        ratio = xp.exp(log_ratio)
+        plain, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
+        surrogate = xp.minimum(plain, clipped)
+        d_log_prob = (plain <= clipped) * plain * -weight
+        error = work.value[:, 0] - returns
+        d_value = (p.value_coef * error * weight)[:, None]
+        if self.group.stack.continuous:
+            d_output = d_log_prob[:, None] * z / deviation
+            some = (weight.sum(-1) > 0)[:, None]
+            self.parts[-1][:] = ((d_log_prob[:, None] * (z * z - 1)).sum(-1) - p.entropy_coef * some)[..., None]
+        else:
+            d_entropy = probability * (log_probs + entropy[:, None])
+            d_output = (chosen - probability) * d_log_prob[:, None] + p.entropy_coef * weight[:, None] * d_entropy
+        work.backward(d_output, d_value, self.parts)
+
+        kl, outside = ratio - 1 - log_ratio, 1.0 * (abs(ratio - 1) > p.clip_range)
+        told = (-surrogate, 0.5 * error * error, entropy, kl, outside)
+        for i, figure in enumerate(told):
+            self.sums[:, i] += (figure * weight).sum(-1)
+
+    def _descend(self, active: BoolArray) -> None:
+        """Take Adam's step along the gradient, which is clipped for each agent; those not active stay as they are."""
+        xp, group, gradient = self.xp, self.group, self.gradient
+        group.steps[self.policies] += active[:, None]
+        self.made += active[:, None]
+        kept = None if active.all() else [array.copy() if xp is np else array.clone() for array in self._state]
+        norm = xp.sqrt((gradient * gradient).sum(-1)[:, None])
+        gradient *= xp.clip(group.params.max_grad_norm / (norm + 1e-6), None, 1.0)
+        steps = group.steps[self.policies]
+        rates = np.array([[learner.learning_rate] for learner in group.learners[self.policies]])
+        rate = group.stack.put((rates / (1 - BETA1**steps)).astype(np.float32))
+        root = group.stack.put(np.sqrt(1 - BETA2**steps).astype(np.float32))
+        self.mean *= BETA1
+        self.mean += (1 - BETA1) * gradient
+        self.square *= BETA2
+        gradient *= gradient
+        gradient *= 1 - BETA2
+        self.square += gradient
+        xp.sqrt(self.square, out=gradient)
+        gradient /= root
+        gradient += EPSILON
+        xp.divide(self.mean, gradient, out=gradient)
+        gradient *= rate
+        self.weights -= gradient
+        if kept is not None:
+            for array, before in zip(self._state, kept, strict=True):
+                array[~active] = before[~active]
+
+    @property
+    def _state(self) -> tuple[Any, Any, Any]:
+        return self.weights, self.mean, self.square
+
+    def means(self) -> Array:
+        """Return means over minibatches (S, 5), NaN where there were none."""
+        with np.errstate(invalid="ignore"):
+            mean: Array = _host(self.sums) / np.where(self.made > 0, self.made, np.nan)
+        return mean
+
+
+def _epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray, IntArray]:
+    """Divide the rows of each agent into minibatches: (n_batches, S, size) of them, and how many count (n_batches, S).
+
+    Agents with fewer rows than minibatches have none in the last ones.
+    """
+    index = np.zeros((n_batches, len(rows), size), dtype=np.int64)
+    counts = np.zeros((n_batches, len(rows)), dtype=np.int64)
+    for s, some in enumerate(rows):
+        for batch, part in enumerate(np.array_split(some, min(n_batches, len(some))) if len(some) else ()):
+            index[batch, s, : len(part)] = part
+            index[batch, s, len(part) :] = part[0]
+            counts[batch, s] = len(part)
+    return index, counts
+
+
+def _explained(advantage: FloatArray, returns: FloatArray) -> float:
+    """Return what share of the returns' variance the critic foresaw."""
+    variance = float(returns.var()) if len(returns) else 0.0
+    return 1 - float(advantage.var()) / variance if variance > 0 else math.nan
+
+
+def _gaussian(z: Any, log_std: Any, arrays: Any) -> Any:
+    """Return log-probabilities (S, B) of deviations z (S, A, B) in units of the standard one."""
+    return -(0.5 * z * z + log_std + 0.5 * math.log(2 * math.pi)).sum(-2)
+
+
+def _host(array: Any) -> Array:
+    """Bring an array to NumPy."""
+    host: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return host
+
+
+def _take(array: Any, rows: IntArray, out: Any) -> None:
+    """Write rows of an array into another."""
+    if isinstance(array, np.ndarray):
+        array.take(rows, axis=0, out=out, mode="clip")  # which is quicker than checking
+    else:
+        torch.index_select(array, 0, torch.from_numpy(rows).to(array.device), out=out)
+
+
+def _columns(array: Any, columns: IntArray) -> Any:
+    """Return columns (K, *columns.shape) of an array (K, M)."""
+    return array.take(columns, axis=1) if isinstance(array, np.ndarray) else array[:, columns]
+
+
+def _total(array: Any) -> Any:
+    """Sum an array (S, B) to (S, 1)."""
+    return array.sum(-1)[:, None]
+
+
+def _largest(array: Any) -> Any:
+    """Return the largest (S, 1, B) over actions (S, A, B)."""
+    return array.max(-2, keepdims=True) if isinstance(array, np.ndarray) else array.amax(-2, keepdim=True)
