@@ -14,7 +14,7 @@ import torch
 from probe_environments import RewardByAction, probe_id
 
 from laurel.agents.algorithms import make_learner
-from laurel.agents.arms import task_of, train_arm
+from laurel.agents.arms import task_of, train_arms
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.training import Task, train
 from laurel.data.directory import read_json
@@ -150,9 +150,12 @@ def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algor
     )
     task = task_of(params, "preference", 0)
     assert task.settings is getattr(params.agent, algorithm)
-    place = tmp_path / "preference" / "seed-0"
+    place, other, alone = (tmp_path / name for name in ("seed-0", "seed-1", "alone"))
     inputs = rewarded.inputs("train-agents")
-    train_arm(params, "preference", 0, **inputs, utility=None, directory=place, advance=lambda _: None)
+    together = [("preference", 0, place), ("extrinsic", 1, other)]
+    for agents in (together, [("preference", 0, alone)]):
+        train_arms(params, agents, **inputs, utility=None, advance=lambda _: None)
+    assert content(place) == content(alone), "each becomes what it would have become alone"
     rows = pq.read_table(place / "curve.parquet").to_pylist()
     assert all(row["shaped_reward"] is not None for row in rows)
     assert make_learner(load_policy(place), task.settings, np.random.default_rng(0)).name == algorithm

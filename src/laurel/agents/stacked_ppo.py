@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.learner import METRICS, LearnerGroup
+from laurel.agents.learner import LearnerGroup
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
+from laurel.agents.ppo import LOSSES, PPO, OnPolicyRollout, gae, minibatches
 from laurel.agents.stacked import ACTOR, BOTH, CRITIC, Pass, Stack
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.vector import VectorEnv
@@ -213,7 +213,7 @@ class PPOGroup(LearnerGroup):
             for batch in range(n_batches):
                 update.step(features, facts, index[batch], counts[batch])
         return [
-            dict(zip(METRICS, [*mean, _explained(advantage[s][valid[s]], returns[s][valid[s]])], strict=True))
+            dict(zip(LOSSES, [*mean, _explained(advantage[s][valid[s]], returns[s][valid[s]])], strict=True))
             for s, mean in enumerate(update.means().tolist())
         ]
 

@@ -17,6 +17,8 @@ class DQNParams(Section):
     """Minibatches of a round."""
     batch_size: Count = 128
     learning_rate: Positive = 1e-3
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     buffer_size: Count = 50_000
     """Steps remembered."""
