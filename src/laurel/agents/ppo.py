@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -50,9 +50,6 @@ class Losses:
     explained_variance: float
     """1 - Var[return - value] / Var[return]; 1 is a perfect critic, below 0 worse than a constant; NaN if
     all returns are alike."""
-
-
-LOSSES = tuple(field.name for field in fields(Losses))
 
 
 class PPO(Learner):

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from laurel.agents.learner import LearnerGroup
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import LOSSES, PPO, OnPolicyRollout, gae, minibatches
+from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
 from laurel.agents.stacked import ACTOR, BOTH, CRITIC, Pass, Stack
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
 from laurel.envs.vector import VectorEnv
 from laurel.params.training import PPOParams
 
+TOLD = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 CACHED_BYTES = 4 << 20
 """What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
@@ -213,8 +214,8 @@ class PPOGroup(LearnerGroup):
             for batch in range(n_batches):
                 update.step(features, facts, index[batch], counts[batch])
         return [
-            dict(zip(LOSSES, [*mean, _explained(advantage[s][valid[s]], returns[s][valid[s]])], strict=True))
-            for s, mean in enumerate(update.means().tolist())
+            {**mean, "explained_variance": _explained(advantage[s][valid[s]], returns[s][valid[s]])}
+            for s, mean in enumerate(update.means())
         ]
 
     def _pass(self, policies: slice, batch: int, bodies: slice) -> Pass:
@@ -238,7 +239,7 @@ class _Update:
         self.parts = stack.split(self.gradient)
         self.features = stack.zeros(n, size, stack.n_features)
         self.choices = stack.put(np.arange(stack.n_actions, dtype=np.float32)[:, None])
-        self.sums = stack.zeros(n, 5)
+        self.sums = stack.zeros(n, len(TOLD))
         self.made = np.zeros((n, 1), dtype=np.float32)
         """Minibatches of each agent so far."""
 
@@ -329,11 +330,10 @@ class _Update:
     def _state(self) -> tuple[Any, Any, Any]:
         return self.weights, self.mean, self.square
 
-    def means(self) -> Array:
-        """Return means over minibatches (S, 5), NaN where there were none."""
-        with np.errstate(invalid="ignore"):
-            mean: Array = _host(self.sums) / np.where(self.made > 0, self.made, np.nan)
-        return mean
+    def means(self) -> list[dict[str, float]]:
+        """Return each agent's means over minibatches, NaN where there were none."""
+        means = _host(self.sums) / np.where(self.made > 0, self.made, np.nan)
+        return [dict(zip(TOLD, mean, strict=True)) for mean in means.tolist()]
 
 
 def _epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray, IntArray]:
