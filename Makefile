@@ -40,7 +40,7 @@ test: $(READY)  ## run the tests
 test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 -m slow
 
-BENCHMARKS = annotate_cached annotate_throughput kfp_overhead labels_needed score_vs_generate
+BENCHMARKS = annotate_cached annotate_throughput collect_caption kfp_overhead labels_needed reward_training score_vs_generate
 bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
 	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
 	@python benchmarks/table.py

@@ -3,6 +3,7 @@
     plan ─────────────────────────────┐ branches
     collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
+A sweep has instead of what follows train-reward: [try-candidate, one each] → pick-best.
 With several collect.parts or pipeline.annotate_shards, collect and annotate are loops with a merger, too.
 Whatever happens, `finish` closes the run in MLflow. Knows which stage reads what; knows nothing about where it
 runs. The sections of params.yaml are arguments of a run, each step takes those that its stage reads, as in
@@ -28,17 +29,23 @@ from laurel.components.finish import finish as finish_step
 from laurel.components.merge_agents import merge_agents as merge_agents_step
 from laurel.components.merge_preferences import merge_preferences as merge_preferences_step
 from laurel.components.merge_trajectories import merge_trajectories as merge_trajectories_step
+from laurel.components.pick_best import pick_best as pick_best_step
 from laurel.components.plan import plan as plan_step
 from laurel.components.train_agents import train_agents as train_agents_step
 from laurel.components.train_reward import train_reward as train_reward_step
+from laurel.components.try_candidate import try_candidate as try_candidate_step
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER
 from laurel.pipelines.machines import check_accelerators, resources
+from laurel.pipelines.sweep import SweepPlan
 
 NAME = "laurel"
 BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
+
+Place = Callable[[dsl.PipelineTask, str], dsl.PipelineTask]
+"""Says on what machine, by the name of a step, a task runs."""
 
 
 def arguments(params: Params, code_version: str = __version__) -> dict[str, Any]:
@@ -88,6 +95,7 @@ def make_pipeline(
     cluster: bool = False,
     on_this_machine: bool = False,
     retries: int | None = None,
+    sweep: SweepPlan | None = None,
 ) -> Callable[..., Any]:
     """Return the pipeline; its parameters are the sections of params.yaml, and `code_version`.
 
@@ -100,6 +108,7 @@ def make_pipeline(
         cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
         on_this_machine: for KFP's local runners, which know no resources and need no rest between attempts.
         retries: further attempts at a step that failed; None takes pipeline.retries.
+        sweep: candidates to try, each in a branch of its own, instead of training and evaluating all arms.
 
     Raises:
         ParamsError: an argument of the environment is null, or an accelerator would stand idle.
@@ -202,6 +211,9 @@ def make_pipeline(
             model = place(fitting, "train-reward").outputs["model"]
 
             training = {**feedback, "annotate": annotate, "shaping": shaping, "agent": agent, "model": model}
+            if sweep is not None:
+                _fan_out(sweep, training, place)
+                return
             with dsl.ParallelFor(items=branches, name="branches") as branch:
                 trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
             merging = merge_agents_step(**training, shards=dsl.Collected(trained))
@@ -218,6 +230,17 @@ def make_pipeline(
             place(evaluating, "evaluate").set_caching_options(enable_caching=False)
 
     return laurel
+
+
+def _fan_out(sweep: SweepPlan, training: Mapping[str, Any], place: Place) -> None:
+    """Try every candidate in a branch of its own, on a machine for training; then pick the best."""
+    with dsl.ParallelFor(items=sweep.branches, name="candidates") as candidate:
+        trying = try_candidate_step(**training, sweep=sweep.written, candidate=candidate)
+        tried = place(trying, "train-agents").outputs["trial"]
+    picking = pick_best_step(
+        **training, sweep=sweep.written, shards=dsl.Collected(tried), run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER
+    )
+    place(picking, "merge-agents").set_caching_options(enable_caching=False)
 
 
 def compile_pipeline(output: Path, params: Params, **form: Any) -> None:

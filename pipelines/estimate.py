@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS
+from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
 from laurel.stages.merge_agents import UNTRAINED
 
@@ -68,7 +69,7 @@ def read_price(region: str, file: Path = PRICES) -> Price | None:
     return max((price for price in prices if price.region == region), key=lambda price: price.date, default=None)
 
 
-def estimate(spec: Spec, params: Params, branches: int, *, region: str | None) -> str:
+def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, sweep: SweepPlan | None = None) -> str:
     """Say what will run, as lines of text.
 
     Args:
@@ -76,16 +77,22 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None) -
         params: of the run.
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
+        sweep: what is tried instead of training all arms.
     """
     steps = list(tasks(spec))
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    trained = len([arm for arm in params.agent.arms if arm != UNTRAINED]) * len(params.agent.seeds)
+    trained, each = (
+        len([arm for arm in params.agent.arms if arm != UNTRAINED]) * len(params.agent.seeds),
+        params.agent.steps,
+    )
+    if sweep is not None:
+        trained, each = len(sweep.candidates) * len(sweep.sweep.seeds), sweep.sweep.steps
     work = [
         f"{params.collect.steps} environment steps to collect, {params.annotate.n_pairs} questions to annotate at most",
-        f"{trained * params.agent.steps} environment steps to train: {trained} agents of {params.agent.steps} each",
+        f"{trained * each} environment steps to train: {trained} agents of {each} each",
     ]
     return "\n".join([*table, "", *work, *([_cost(steps, counts, region)] if region else [])])
 

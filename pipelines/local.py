@@ -27,8 +27,11 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
+from laurel.pipelines.sweep import SweepPlan
 
-REPORTS, STEPS, LOG, CACHE = "reports", "steps", "pipeline.log", ".kfp_cache"
+REPORTS, STUDY, STEPS, LOG, CACHE = "reports", "study", "steps", "pipeline.log", ".kfp_cache"
+MADE = {REPORTS: "*/evaluate/reports", STUDY: "*/pick-best/study"}
+"""What a run is for -> where its last step writes it."""
 
 
 class PipelineError(LaurelError):
@@ -44,21 +47,23 @@ def run_locally(
     resume: bool = False,
     retries: int = 0,
     debug: bool = False,
+    sweep: SweepPlan | None = None,
 ) -> Path:
-    """Run the pipeline; return the directory of report.html and metrics.json.
+    """Run the pipeline; return the directory of report.html and metrics.json, or of a sweep that of best.yaml.
 
     Runs are logged to MLFLOW_TRACKING_URI; without it they are not logged, nor is a container's to a database's file.
 
     Args:
         params: of the run.
-        output: directory for reports/ (replaced when the run has succeeded), steps/ (every step's artifacts, a
-            folder for each run) and pipeline.log (what KFP and the steps said).
+        output: directory for reports/, or of a sweep study/ (replaced when the run has succeeded), steps/ (every
+            step's artifacts, a folder for each run) and pipeline.log (what KFP and the steps said).
         runner: what a step is: a process of this Python, or a Docker container.
         image: what containers are made from, by default the one that `make image` makes.
         resume: take from earlier runs into the same output what steps with the same code and parameters have made.
             Files that a parameter names, such as a checkpoint or an environment's module, are not compared.
         retries: further attempts at a step that failed.
         debug: show the whole log, and KFP's own error.
+        sweep: candidates to try, instead of training and evaluating all arms.
 
     Raises:
         PipelineError: a step failed.
@@ -66,7 +71,8 @@ def run_locally(
         EngineError: Docker or the image is not to be had.
     """
     output = output.resolve()
-    reports = output / REPORTS
+    kind = REPORTS if sweep is None else STUDY
+    reports = output / kind
     foreign = reports.is_file() or (reports.is_dir() and any(reports.iterdir()))
     if foreign and not (reports / "manifest.json").is_file():
         raise DataError(f"{reports}: holds files that are not Laurel's. Choose another --output.")
@@ -77,35 +83,35 @@ def run_locally(
         raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None
     if runner == "docker":
         params = _tracked_from_containers(params)
-    earlier = set(_reports(output))
+    earlier = set(_made(output, kind))
     cache = output / STEPS / CACHE
     if not resume:
         shutil.rmtree(cache, ignore_errors=True)
     with log, _runner(runner, image or IMAGE, params.annotate) as (chosen, name, code):
-        pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries)
+        pipeline = make_pipeline(params, image=name, on_this_machine=True, retries=retries, sweep=sweep)
         with _listening(_Listener(log, sys.stderr, everything=debug)) as listener:
             local.init(chosen, pipeline_root=str(output / STEPS), enable_caching=True, cache_root=str(cache))
             try:
                 pipeline(**arguments(params, code))
-                (made,) = set(_reports(output)) - earlier
+                (made,) = set(_made(output, kind)) - earlier
             # KFP raises the first, without a cause, for any step that fails; the other follows where it takes a
             # container that failed for one that succeeded
             except (RuntimeError, ValueError) as error:
                 sentence = _explain(listener, str(error), output / LOG)
                 raise PipelineError(f"{sentence} With --resume, what is done is not done again.") from error
-    partial = reports.with_name(f".{REPORTS}.partial")
+    partial = reports.with_name(f".{kind}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         shutil.copytree(made, partial)
         replace_directory(partial, reports)
     except OSError as error:
-        raise DataError(f"{reports}: cannot be written ({error}). The report is whole in {made}.") from None
+        raise DataError(f"{reports}: cannot be written ({error}). All of it is in {made}.") from None
     return reports
 
 
-def _reports(output: Path) -> list[Path]:
-    """List the reports of this run and earlier ones."""
-    return [manifest.parent for manifest in (output / STEPS).glob("*/evaluate/reports/manifest.json")]
+def _made(output: Path, kind: str) -> list[Path]:
+    """List what this run and earlier ones made."""
+    return [manifest.parent for manifest in (output / STEPS).glob(f"{MADE[kind]}/manifest.json")]
 
 
 @contextlib.contextmanager

@@ -22,9 +22,11 @@ from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
 from laurel.pipelines.machines import GPU_USERS, device_key
+from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, images, read_template, tasks
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches, check_parts
+from laurel.stages.tune import Search
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 T = TypeVar("T")
@@ -56,6 +58,8 @@ class Options:
     api_transport: str = "rest"
     experiment: str | None = None
     host: str | None = None
+    search: Search | None = None
+    """Of a sweep; None trains and evaluates all arms."""
 
     @property
     def vertex(self) -> bool:
@@ -70,6 +74,8 @@ class Submission:
     spec: Spec
     branches: int
     """Of the training of agents."""
+    sweep: SweepPlan | None
+    """What is tried instead."""
     arguments: Mapping[str, Any]
     title: str
     labels: Mapping[str, str]
@@ -115,7 +121,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     found.check(forms.labels(labels))
     variables, cluster_secrets = _variables(options, environment, found)
     params = found.attempt(lambda: _params(options))
-    spec = found.attempt(lambda: _pipeline(options, params)) if params else None
+    sweep = found.attempt(lambda: _sweep(options, params)) if params else None
+    spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
     planned = None
     if params and spec:
         found.remarks += _not_in_the_cloud(params)
@@ -131,6 +138,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         params=params,
         spec=completed(spec, variables, cache=options.cache),
         branches=planned,
+        sweep=sweep,
         arguments={**arguments(params), "code_version": code_version},
         title=f"{NAME} {params.env.id}"[:128],
         labels={"laurel-version": _label(__version__), "env": _label(params.env.id), **labels},
@@ -163,8 +171,9 @@ def _check_names(options: Options, found: _Findings) -> None:
     if options.template is None:
         found.check(forms.image(options.image, vertex=options.vertex))
     else:
-        for name in ("image", "gpu"):
+        for name in ("image", "gpu", "search"):
             if getattr(options, name):
+                name = "sweep" if name == "search" else name
                 found.check(f"--{name} does not go with --template, into which it is compiled: leave out one of them.")
 
 
@@ -191,9 +200,13 @@ def _params(options: Options) -> Params:
         raise ParamsError(str(error).splitlines()[0]) from None
 
 
-def _pipeline(options: Options, params: Params) -> Spec:
+def _sweep(options: Options, params: Params) -> SweepPlan | None:
+    return None if options.search is None else plan_sweep(params, options.search)
+
+
+def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec:
     if options.template is None:
-        return compiled(params, options.image or "", cluster=not options.vertex)
+        return compiled(params, options.image or "", cluster=not options.vertex, sweep=sweep)
     spec = read_template(options.template)
     check_arguments(spec, arguments(params), str(options.template))
     for image in images(spec):

@@ -29,6 +29,7 @@ COMMANDS = [
     ["export"],
     ["export", "minari"],
     ["export", "responses"],
+    ["tune"],
 ]
 COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
 COMMANDS += [

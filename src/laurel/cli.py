@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.annotate_cli import add_actions
@@ -18,6 +18,10 @@ from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.pipeline_cli import add_commands, pipelines_module
 from laurel.prompt_cli import add_prompt
+from laurel.tune_cli import add_sweep, add_tune, sweep_plan
+
+if TYPE_CHECKING:
+    from laurel.pipelines.sweep import SweepPlan
 
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."
@@ -157,6 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     add_prompt(commands, _command, say)
     add_classics(commands, _command, say)
+    add_tune(commands, _command, say, PLACES)
 
     example = "laurel export minari doorkey/random-v0 --output minari"
     summary = "Write data in other libraries' formats."
@@ -203,6 +208,7 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
     compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
     compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
+    add_sweep(compiling)
     compiling.set_defaults(run=_compile_pipeline)
     running = _command(
         actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
@@ -216,10 +222,12 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     )
     running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
     running.add_argument("--retries", type=int, default=0, metavar="N", help="further attempts at a step; default: 0")
+    add_sweep(running)
     running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
     for command in (compiling, running):
         command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
     add_commands(lambda name, summary, example: _command(actions, name, summary, example))
+    add_sweep(actions.choices["submit"])
 
 
 def _command(
@@ -290,7 +298,8 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     definition = pipelines_module("definition")
     image = options.image or definition.IMAGE
-    definition.compile_pipeline(options.output, params, image=image, cluster=options.cluster)
+    form = {"image": image, "cluster": options.cluster, "sweep": sweep_plan(options, params)}
+    definition.compile_pipeline(options.output, params, **form)
     return say(f"{options.output}\n")
 
 
@@ -302,7 +311,8 @@ def _run_pipeline(options: argparse.Namespace) -> int:
 
     params = load_params(options.params)
     configure(options.params.parent)  # steps that are processes log where this machine's stages do
-    reports = pipelines_module("local").run_locally(
+    sweep = sweep_plan(options, params)
+    made = pipelines_module("local").run_locally(
         params,
         options.output,
         runner=options.runner,
@@ -310,9 +320,20 @@ def _run_pipeline(options: argparse.Namespace) -> int:
         resume=options.resume,
         retries=options.retries,
         debug=options.debug,
+        sweep=sweep,
     )
-    metrics = reports / "metrics.json"
-    return say(f"{table(read_json(metrics))}\n\nreport:  {reports / 'report.html'}\nmetrics: {metrics}\n")
+    if sweep is not None:
+        return say(f"{_summary_of_sweep(made, sweep)}\n")
+    metrics = made / "metrics.json"
+    return say(f"{table(read_json(metrics))}\n\nreport:  {made / 'report.html'}\nmetrics: {metrics}\n")
+
+
+def _summary_of_sweep(made: Path, plan: SweepPlan) -> str:
+    from laurel.data.directory import read_manifest
+    from laurel.tuning.results import summary
+    from laurel.tuning.trials import TRIALS, read_trials
+
+    return summary(made, plan.sweep, read_trials(made / TRIALS), read_manifest(made)["notes"])
 
 
 def _export_minari(options: argparse.Namespace) -> int:

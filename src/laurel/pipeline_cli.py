@@ -121,6 +121,8 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _options(options: argparse.Namespace) -> Options:
+    from laurel.tune_cli import sweep_search
+
     made: Options = pipelines_module("submission").Options(
         params=options.params,
         template=options.template,
@@ -140,6 +142,7 @@ def _options(options: argparse.Namespace) -> Options:
         api_transport=options.api_transport,
         experiment=options.experiment,
         host=options.host,
+        search=sweep_search(options),
     )
     return made
 
@@ -221,7 +224,9 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
 def _dry_run(submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool) -> int:
     """Print the request to standard output, and what will run to standard error."""
     estimate = pipelines_module("estimate")
-    run = estimate.estimate(submission.spec, submission.params, submission.branches, region=region)
+    run = estimate.estimate(
+        submission.spec, submission.params, submission.branches, region=region, sweep=submission.sweep
+    )
     tell(f"{run}\nnothing was sent.\n")
     shown = body if full else _shortened(body, submission.spec, estimate.summary(submission.spec))
     return say(json.dumps({"method": "POST", "url": url, "body": shown}, indent=2) + "\n")

@@ -46,6 +46,14 @@ class Run:
     client: MlflowClient
     id: str
 
+    def log_params(self, values: Mapping[str, Any]) -> None:
+        """Log parameters in few requests."""
+        from mlflow.entities import Param
+
+        params = [Param(key, str(value)) for key, value in values.items()]
+        for start in range(0, len(params), PARAMS_BATCH):
+            self.client.log_batch(self.id, params=params[start : start + PARAMS_BATCH])
+
     def log_metrics(self, metrics: Mapping[str, float | None], step: int = 0) -> None:
         self.log_curve([(step, metrics)])
 
@@ -164,8 +172,6 @@ class Tracker:
         run.client.set_terminated(run.id)
 
     def _open(self, client: MlflowClient, experiment: str) -> Run:
-        from mlflow.entities import Param
-
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
         runs = {name: m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]} | dict(self._known)
         upstream = {f"upstream.{name}": run for name, run in runs.items() if name in self._inputs}
@@ -173,10 +179,7 @@ class Tracker:
             experiment, tags={**self._tags(), **upstream}, run_name=f"{self._stage} {self._params.env.id}"
         )
         run = Run(client, created.info.run_id)
-        flat = flatten(self._params.dump())
-        values = [Param(key, str(value)) for key, value in flat.items()]
-        for start in range(0, len(values), PARAMS_BATCH):
-            client.log_batch(run.id, params=values[start : start + PARAMS_BATCH])
+        run.log_params(flatten(self._params.dump()))
         for name, manifest in manifests.items():
             run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
         return run

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from laurel.envs import room_for
-from laurel.envs.vector import make_vector
+from laurel.envs.vector import Step, make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 
@@ -18,9 +18,9 @@ BACKENDS = ["gymnasium", pytest.param("envpool", marks=needs_envpool)]
 on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
-def make(env_id, backend="auto", n_envs=4, seed=0, reference=False, **options):
+def make(env_id, backend="auto", n_envs=4, seed=0, reference=False, threads=1, **options):
     env = EnvParams.model_validate({"id": env_id, "backend": backend, **options})
-    return make_vector(env, room_for(env), n_envs, seed, reference=reference)
+    return make_vector(env, room_for(env), n_envs, seed, reference=reference, threads=threads)
 
 
 @on_each_backend
@@ -256,3 +256,23 @@ def test_a_vector_form_that_resets_at_once_is_not_used(monkeypatch):
 
     monkeypatch.setitem(CartPoleVectorEnv.metadata, "autoreset_mode", AutoresetMode.SAME_STEP)
     assert isinstance(make("CartPole-v1", "gymnasium")._envs, SyncVectorEnv)
+
+
+@on_each_backend
+@pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "CartPole-v1", "FrozenLake-v1"])
+def test_threads_and_steps_in_halves_change_nothing(env_id, backend):
+    """What is kept of a step, while the next one is on its way, stays what it was."""
+    whole, halves = make(env_id, backend, n_envs=9), make(env_id, backend, n_envs=9, threads=3)
+    np.testing.assert_array_equal(whole.reset(), halves.reset())
+    actions = np.random.default_rng(0).integers(0, 2, (300, 9))
+    expected = [[part.copy() for part in whole.step(action)] for action in actions]
+    found = []
+    for action in actions:
+        halves.begin_step(action)
+        found.append(halves.end_step())
+    for step, (one, other) in enumerate(zip(expected, found, strict=True)):
+        for part, (mine, same) in zip(Step._fields, zip(one, other, strict=True), strict=True):
+            np.testing.assert_array_equal(mine, same, err_msg=f"{part} of step {step}")
+    assert not all(step.valid.all() for step in found), "episodes end"
+    whole.close()
+    halves.close()

@@ -140,7 +140,7 @@ def test_a_segment_is_worth_the_mean_of_its_items(data: Any, length: int, n_segm
         members[segment, :size] = rng.integers(0, n_items, size)
     first, second = rng.integers(0, n_segments, (2, n_pairs))
     comparisons = Comparisons(members, np.arange(n_segments), first, second, rng.random(n_pairs))
-    trainer = bradley_terry._Trainer(features, comparisons, params(), np.ones((3, n_pairs), np.float32), seed=0)
+    trainer = bradley_terry.Trainer(features, comparisons, params(), np.ones((3, n_pairs), np.float32), seed=0)
     rewards = raw_rewards(trainer.ensemble, features)
     for member in range(3):
         for pair in range(n_pairs):
@@ -164,6 +164,59 @@ def test_items_are_credited_from_segments() -> None:
     ensemble = fit(np.eye(6, dtype=np.float32), comparisons, params(), 60, seed=0)
     rewards = raw_rewards(ensemble, np.eye(6, dtype=np.float32)).mean(axis=0)
     assert rank_correlation(rewards, utility) == pytest.approx(1)
+
+
+def steps_and_their_pairs(n_pairs: int = 60, length: int = 4) -> tuple[np.ndarray, Comparisons]:
+    """Segments of steps that never occur twice, some shorter than the others, and a linear utility's preferences."""
+    rng = np.random.default_rng(0)
+    members = np.arange(2 * n_pairs * length).reshape(2 * n_pairs, length)
+    features = rng.standard_normal((members.size, 3)).astype(np.float32)
+    worth = (features @ np.array([1.0, -1.0, 0.5]))[members]
+    members[::5, -1] = -1
+    worth = np.where(members >= 0, worth, 0).sum(axis=1) / (members >= 0).sum(axis=1)
+    first, second = rng.permutation(2 * n_pairs).reshape(2, -1)
+    label = (worth[first] > worth[second]).astype(np.float64)
+    return features, Comparisons(members, np.arange(2 * n_pairs), first, second, label)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_items_that_never_repeat_are_learned_from_as_those_that_do(
+    activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether an item is looked up among those of the batch or evaluated where it stands is a matter of speed."""
+    features, comparisons = steps_and_their_pairs()
+    p = params(activation=activation, batch_size=16)
+    assert not bradley_terry._items_repeat(comparisons)
+    in_place = fit(features, comparisons, p, 10, seed=0)
+    held_out = cross_validate(features, comparisons, p, seed=0)
+    monkeypatch.setattr(bradley_terry, "_items_repeat", lambda _: True)
+    looked_up = fit(features, comparisons, p, 10, seed=0)
+    one, other = (raw_rewards(ensemble, features) for ensemble in (in_place, looked_up))
+    gaps = [rewards - rewards[:, :1] for rewards in (one, other)]  # what they have in common is not learned
+    np.testing.assert_allclose(*gaps, atol=1e-3)
+    again = cross_validate(features, comparisons, p, seed=0)
+    assert held_out.epochs == again.epochs
+    np.testing.assert_allclose(held_out.predicted, again.predicted, atol=1e-3)
+    assert accuracy(held_out, comparisons.p_first) > 0.75
+
+
+def test_items_repeat_where_captions_are_compared_and_not_where_steps_are() -> None:
+    assert bradley_terry._items_repeat(planted()[2])
+    _, steps = steps_and_their_pairs()
+    assert not bradley_terry._items_repeat(steps)
+    same = Comparisons(np.zeros((2, 3), dtype=np.int64), np.arange(2), np.array([0]), np.array([1]), np.array([0.5]))
+    assert bradley_terry._items_repeat(same)
+
+
+def test_predicting_in_parts_is_predicting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for features, comparisons in (steps_and_their_pairs(), planted()[::2]):
+        weights = np.ones((3, len(comparisons)), np.float32)
+        trainer = bradley_terry.Trainer(features, comparisons, params(), weights, seed=0)
+        at_once = trainer.predict()
+        monkeypatch.setattr(bradley_terry, "PREDICTED_ITEMS", 24)
+        np.testing.assert_allclose(trainer.predict(), at_once, atol=1e-6)
+        monkeypatch.undo()
+        assert at_once.shape == (3, len(comparisons))
 
 
 # -- what a fold must not know ----------------------------------------------------------------------------------
@@ -244,14 +297,14 @@ def test_the_best_epoch_is_kept_not_the_last() -> None:
 
 def test_patience_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     epochs = 0
-    original = bradley_terry._Trainer.epoch
+    original = bradley_terry.Trainer.epoch
 
     def counted(self: Any, rng: np.random.Generator) -> None:
         nonlocal epochs
         epochs += 1
         original(self, rng)
 
-    monkeypatch.setattr(bradley_terry._Trainer, "epoch", counted)
+    monkeypatch.setattr(bradley_terry.Trainer, "epoch", counted)
     features, _, comparisons = planted(n_items=20, n_pairs=60, noise=0.5)
     held_out = cross_validate(features, comparisons, params(max_epochs=200, patience=7), seed=0)
     assert epochs == held_out.epochs + 7 < 200
@@ -274,7 +327,7 @@ def test_members_differ_in_weights_and_in_what_they_are_trained_on() -> None:
     assert (spread > 1e-3).all()
     seen = []  # from equal weights on, bootstrap resamples alone make them differ
 
-    class Equal(bradley_terry._Trainer):
+    class Equal(bradley_terry.Trainer):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             self.ensemble.load_state_dict(
@@ -283,7 +336,7 @@ def test_members_differ_in_weights_and_in_what_they_are_trained_on() -> None:
             seen.append(self._weights.clone())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bradley_terry, "_Trainer", Equal)
+        patch.setattr(bradley_terry, "Trainer", Equal)
         ensemble = fit(features, comparisons, params(), 5, seed=0)
     assert (seen[0].sum(dim=1) == len(comparisons)).all()
     share_left_out = (seen[0] == 0).float().mean(dim=1)
@@ -294,9 +347,17 @@ def test_members_differ_in_weights_and_in_what_they_are_trained_on() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(1, 5), st.integers(1, 6), st.lists(st.integers(1, 5), max_size=3), st.integers(1, 7))
-def test_an_ensemble_is_its_members_one_by_one(size: int, n_features: int, hidden: list[int], n_items: int) -> None:
-    ensemble = Ensemble(n_features, tuple(hidden), size, seed=1)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.lists(st.integers(1, 5), max_size=3),
+    st.integers(1, 7),
+    st.sampled_from(["tanh", "relu"]),
+)
+def test_an_ensemble_is_its_members_one_by_one(
+    size: int, n_features: int, hidden: list[int], n_items: int, activation: Any
+) -> None:
+    ensemble = Ensemble(n_features, tuple(hidden), size, seed=1, activation=activation)
     with torch.no_grad():
         for bias in ensemble.biases:
             bias.normal_(generator=torch.Generator().manual_seed(2))
@@ -309,9 +370,11 @@ def test_an_ensemble_is_its_members_one_by_one(size: int, n_features: int, hidde
         for layer, (weight, bias) in enumerate(layers):
             x = x @ weight[member].detach().numpy() + bias[member].detach().numpy()
             if layer < len(layers) - 1:
-                x = np.tanh(x)
+                x = np.tanh(x) if activation == "tanh" else np.maximum(x, 0)
         np.testing.assert_allclose(rewards[member], x[:, 0], atol=1e-5)
     again = Ensemble(**ensemble.config())
+    again.load_state_dict(ensemble.state_dict())
+    np.testing.assert_array_equal(raw_rewards(again, features), rewards)
     assert [p.shape for p in again.parameters()] == [p.shape for p in ensemble.parameters()]
 
 
@@ -319,11 +382,11 @@ def test_an_ensemble_is_its_members_one_by_one(size: int, n_features: int, hidde
 def test_an_epoch_takes_every_pair_once(batch_size: int, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     features, _, comparisons = planted(n_items=20, n_pairs=101)
     weights = np.ones((3, 101), np.float32)
-    trainer = bradley_terry._Trainer(features, comparisons, params(batch_size=batch_size), weights, seed=0)
+    trainer = bradley_terry.Trainer(features, comparisons, params(batch_size=batch_size), weights, seed=0)
     seen: list[list[int]] = []
-    original = bradley_terry._Trainer._logits
+    original = bradley_terry.Trainer._logits
     monkeypatch.setattr(
-        bradley_terry._Trainer, "_logits", lambda self, rows: (seen.append(rows.tolist()), original(self, rows))[1]
+        bradley_terry.Trainer, "_logits", lambda self, rows: (seen.append(rows.tolist()), original(self, rows))[1]
     )
     trainer.epoch(np.random.default_rng(0))
     assert len(seen) == batches

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import os
 import signal
@@ -168,6 +169,17 @@ def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
     for manifest in manifests:
         del manifest["seconds"]
     assert manifests[0] == manifests[1]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
+@pytest.mark.parametrize("env", ["MiniGrid-DoorKey-5x5-v0", "CartPole-v1"])
+def test_the_number_of_cpus_does_not_show(tmp_path: Path, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = make_params(env, backend="envpool", n_envs=3 * collect.ENVS_PER_THREAD, steps=6000)
+    for cpus in (1, 3):
+        monkeypatch.setattr("laurel.agents.pool.usable_cpus", lambda cpus=cpus: cpus)
+        collect.run(params, tmp_path / str(cpus))
+    assert digest_directory(tmp_path / "1") == digest_directory(tmp_path / "3")
+    assert sorted(collected_episodes(tmp_path / "3"), key=repr) == sorted(direct_episodes(params), key=repr)
 
 
 def test_metadata_says_what_was_collected(tmp_path: Path) -> None:

@@ -177,7 +177,8 @@ def collect_steps(
 ) -> int:
     """Let policies act from new episodes on until exactly `n_steps` transitions are there.
 
-    Resets are no transitions. In the last step, the environments beyond the count are left out.
+    Resets are no transitions. In the last step, the environments beyond the count are left out. While the environments
+    take a step, the one before it is recorded.
 
     Args:
         envs: what is stepped.
@@ -194,15 +195,21 @@ def collect_steps(
     recorder = EpisodeRecorder(observation, uniform.action_shape, uniform.action_dtype, behaviour.assignment, write)
     taken = said = 0
     valid = np.zeros(envs.n_envs, dtype=np.bool_)
+    done: tuple[Any, ...] | None = None
     while taken < n_steps:
-        action, log_prob, value = behaviour.act(observation, ~valid)
-        step = envs.step(action)
-        recorder.record(action, log_prob, value, *step)
+        acted = behaviour.act(observation, ~valid)
+        envs.begin_step(acted[0])
+        if done is not None:
+            recorder.record(*done)
+        step = envs.end_step()
+        done = (*acted, *step)
         observation, valid = step.observation, step.valid
         taken += int(valid.sum())
         if taken - said >= PROGRESS_STEPS and taken < n_steps:
             advance(taken - said)
             said = taken
+    if done is not None:
+        recorder.record(*done)
     advance(n_steps - said)
     undo = np.zeros(envs.n_envs, dtype=np.bool_)
     undo[np.flatnonzero(valid)[int(valid.sum()) - (taken - n_steps) :]] = True

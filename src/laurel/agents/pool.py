@@ -44,6 +44,69 @@ class _Worker:
     receiver: Connection
 
 
+@dataclass(frozen=True)
+class Heard:
+    """What a job has told."""
+
+    job: Job
+    done: int
+    """Units since it was last heard."""
+    ended: bool
+
+
+class Workers:
+    """Processes that do jobs, for a caller who decides as he goes which to start and which to stop."""
+
+    def __init__(self, at_once: int | None, preload: Sequence[str] = ()) -> None:
+        """Args: at_once as `workers`, and preload, of `run_jobs`."""
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        self._context: Any = multiprocessing.get_context(method)
+        if method == "forkserver":
+            self._context.set_forkserver_preload(["laurel.agents.pool", *preload])
+            with _deaf_to_ctrl_c():
+                forkserver.ensure_running()
+        self._at_once = at_once or usable_cpus()
+        self._running: list[_Worker] = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop([worker.job for worker in self._running])
+
+    @property
+    def free(self) -> int:
+        """How many more jobs may be started now."""
+        return self._at_once - len(self._running)
+
+    def start(self, job: Job) -> None:
+        self._running.append(_start(self._context, job))
+
+    def hear(self) -> list[Heard]:
+        """Return what each running job has done since the last call.
+
+        Raises:
+            LaurelError: a job raised it.
+            WorkerError: a process died.
+        """
+        heard = []
+        for worker in self._running:
+            done = _hear(worker)
+            heard.append(Heard(worker.job, done, ended=worker.receiver.closed))
+        self._running = [worker for worker in self._running if not worker.receiver.closed]
+        return heard
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """End the processes of jobs, and wait until they are gone."""
+        stopped = [worker for worker in self._running if any(worker.job is job for job in jobs)]
+        self._running = [worker for worker in self._running if not any(worker is one for one in stopped)]
+        for worker in stopped:
+            worker.process.terminate()
+        for worker in stopped:
+            worker.process.join()
+            worker.receiver.close()
+
+
 def run_jobs(jobs: Sequence[Job], workers: int | None, advance: Advance, preload: Sequence[str] = ()) -> None:
     """Run jobs, at most `workers` at a time, in order.
 
@@ -57,27 +120,16 @@ def run_jobs(jobs: Sequence[Job], workers: int | None, advance: Advance, preload
         LaurelError: a job raised it; the others are stopped.
         WorkerError: a process died, e.g. killed for want of memory.
     """
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context: Any = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(["laurel.agents.pool", *preload])
-        with _deaf_to_ctrl_c():
-            forkserver.ensure_running()
-    at_once = workers or usable_cpus()
     waiting = list(reversed(jobs))
-    running: list[_Worker] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < at_once:
-                running.append(_start(context, waiting.pop()))
+    ended = 0
+    with Workers(workers, preload) as processes:
+        while ended < len(jobs):
+            while waiting and processes.free:
+                processes.start(waiting.pop())
             time.sleep(POLL_SECONDS)
-            advance(sum(_hear(worker) for worker in running))
-            running = [worker for worker in running if not worker.receiver.closed]
-    finally:
-        for worker in running:
-            worker.process.terminate()
-        for worker in running:
-            worker.process.join()
+            heard = processes.hear()
+            ended += sum(one.ended for one in heard)
+            advance(sum(one.done for one in heard))
 
 
 def usable_cpus() -> int:

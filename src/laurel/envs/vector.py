@@ -53,6 +53,13 @@ class _Backend(Protocol):
     def close(self) -> None: ...
 
 
+class _InHalves(Protocol):
+    """A step of EnvPool's, in two halves: its own threads are at work in between."""
+
+    def send(self, actions: Any) -> None: ...
+    def recv(self) -> tuple[Any, Any, Any, Any, Any]: ...
+
+
 class VectorEnv:
     """N copies of an environment, seeded, with packed observations."""
 
@@ -66,6 +73,7 @@ class VectorEnv:
         reset: Callable[[], Any],
         pack: Callable[[Any], Array],
         singles: list[Any] | None = None,
+        in_halves: _InHalves | None = None,
     ) -> None:
         self.backend = backend
         self.n_envs = n_envs
@@ -74,6 +82,8 @@ class VectorEnv:
         self._reset = reset
         self._pack = pack
         self._singles = singles or []
+        self._in_halves = in_halves
+        self._actions: Array | None = None
         self._resting = np.zeros(n_envs, dtype=np.bool_)
         self._ended = np.zeros(n_envs, dtype=np.bool_)
         low, high = getattr(room.action_space, "low", None), getattr(room.action_space, "high", None)
@@ -86,9 +96,21 @@ class VectorEnv:
 
     def step(self, actions: Array) -> Step:
         """Take an action (N,) or (N, A) in every environment; continuous ones are clipped to their bounds."""
+        self.begin_step(actions)
+        return self.end_step()
+
+    def begin_step(self, actions: Array) -> None:
+        """Begin `step`; environments with threads of their own are at work until `end_step` asks for the answer."""
         if self._bounds is not None:
             actions = actions.clip(*self._bounds)
-        raw, rewards, terminated, truncated, _ = self._envs.step(actions)
+        self._actions = actions
+        if self._in_halves is not None:
+            self._in_halves.send(actions)
+
+    def end_step(self) -> Step:
+        """Return what the step that was begun led to."""
+        answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
+        raw, rewards, terminated, truncated, _ = answer
         valid = ~(self._ended | self._resting)
         reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))
         terminated = np.asarray(terminated, dtype=np.bool_)
@@ -124,11 +146,14 @@ class _Resting:
         return self._observation, 0.0, False, False, {}
 
 
-def make_vector(env: EnvParams, room: Room, n_envs: int, seed: int, *, reference: bool = False) -> VectorEnv:
+def make_vector(
+    env: EnvParams, room: Room, n_envs: int, seed: int, *, reference: bool = False, threads: int = 1
+) -> VectorEnv:
     """Make N environments; the same seed gives the same episodes on the same backend.
 
     Args:
         reference: run on the environment's own Python package whatever `env.backend` says.
+        threads: of EnvPool; Gymnasium has none. What happens does not depend on their number.
 
     Raises:
         EnvError: EnvPool was asked for and is not installed, or does not have the environment.
@@ -136,7 +161,7 @@ def make_vector(env: EnvParams, room: Room, n_envs: int, seed: int, *, reference
     quicker = env.backend == "auto" and _own_vector(env, room) is not None
     envpool_id = None if reference or quicker else _choose_envpool(env, room.env_id)
     if envpool_id is not None:
-        return _envpool(env, envpool_id, room, n_envs, seed)
+        return _envpool(env, envpool_id, room, n_envs, seed, min(threads, n_envs))
     return _gymnasium(env, room, n_envs, seed)
 
 
@@ -169,16 +194,16 @@ def _envpool_id(env_id: str) -> str | None:
     return next((name for name in (env_id, {"Taxi-v4": "Taxi-v3"}.get(env_id)) if name in known), None)
 
 
-def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int) -> VectorEnv:
+def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int, threads: int) -> VectorEnv:
     import envpool
 
     limit = step_limit(env)
     options = {} if limit is None else {"max_episode_steps": limit}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
-        envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=1, seed=seed, **options)
+        envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=threads, seed=seed, **options)
         _ = envs.observation_space  # made when first asked for, with warnings of its own
-    return VectorEnv("envpool", envs, room, n_envs, reset=lambda: envs.reset()[0], pack=room.pack)
+    return VectorEnv("envpool", envs, room, n_envs, reset=lambda: envs.reset()[0], pack=room.pack, in_halves=envs)
 
 
 def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:

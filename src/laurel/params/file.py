@@ -62,6 +62,18 @@ def read_mapping(path: Path, start: str = "Start from the params.yaml of the rep
     return content
 
 
+def read_value(text: str, source: str) -> Any:
+    """Read a value as it would stand in a params file.
+
+    Raises:
+        ParamsError: it is not YAML.
+    """
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, RecursionError):
+        raise ParamsError(f"{source}: {shown(text)} is not valid YAML.") from None
+
+
 def sentence(source: str, model: type[BaseModel], item: Any) -> str:
     """Turn one of pydantic's errors into a sentence: file, key, value, what is allowed.
 

@@ -11,6 +11,7 @@ from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, Tabu
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
 
+Activation = Literal["tanh", "relu"]
 Arm = Literal[
     "extrinsic",
     "preference",
@@ -46,6 +47,8 @@ class RewardParams(Section):
     ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
     """Members; also the number of folds of the held-out estimate."""
     hidden: Widths = (64,)
+    activation: Activation = "tanh"
+    """Of the hidden layers; relu trains faster where segments are long."""
     learning_rate: Positive = 3e-3
     weight_decay: NonNegative = 1e-3
     batch_size: Count = 256

@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
-from laurel.params.training import RewardParams
+from laurel.params.training import Activation, RewardParams
 
 CPU = torch.device("cpu")
+PREDICTED_ITEMS = 2**18
+"""Items at most whose rewards are predicted at once: bounds memory, whatever the number of comparisons."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,15 @@ class Ensemble(nn.Module):
         hidden: widths of the hidden layers.
         size: K, number of members.
         seed: of the initialisation, which alone makes the members differ before training.
+        activation: of the hidden layers.
     """
 
-    def __init__(self, n_features: int, hidden: tuple[int, ...], size: int, seed: int = 0) -> None:
+    def __init__(
+        self, n_features: int, hidden: tuple[int, ...], size: int, seed: int = 0, activation: Activation = "tanh"
+    ) -> None:
         super().__init__()
-        self._config = {"n_features": n_features, "hidden": hidden, "size": size}
+        self._config = {"n_features": n_features, "hidden": hidden, "size": size, "activation": activation}
+        self._activate = {"tanh": torch.tanh_, "relu": torch.relu_}[activation]
         generator = torch.Generator().manual_seed(seed)
         self.weights = nn.ParameterList()
         self.biases = nn.ParameterList()
@@ -79,7 +85,7 @@ class Ensemble(nn.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias, x, weight)
             if layer < len(self.weights) - 1:
-                x = torch.tanh(x)
+                x = self._activate(x)  # in place: nothing else needs what went in
         return x[..., 0]
 
 
@@ -122,7 +128,7 @@ def cross_validate(
     member = np.arange(params.ensemble)[:, None]
     held_out = (first_fold == member) | (second_fold == member)  # (K, P)
 
-    trainer = _Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed, device)
+    trainer = Trainer(features, comparisons, params, (~held_out).astype(np.float32), seed, device)
     best_loss, best_epoch, best = math.inf, 0, trainer.predict()
     for epoch in range(1, params.max_epochs + 1):
         trainer.epoch(rng)
@@ -154,14 +160,14 @@ def fit(
     rng = np.random.default_rng(seed)
     size = len(comparisons)
     resampled = np.stack([np.bincount(rng.integers(0, size, size), minlength=size) for _ in range(params.ensemble)])
-    trainer = _Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
+    trainer = Trainer(features, comparisons, params, resampled.astype(np.float32), seed, device)
     for _ in range(epochs):
         trainer.epoch(rng)
         advance(1)
     return trainer.ensemble.cpu().eval()
 
 
-class _Trainer:
+class Trainer:
     """An ensemble on its way; `weights` (K, P) says how much each member minds each comparison."""
 
     def __init__(
@@ -176,14 +182,17 @@ class _Trainer:
         def there(array: Array) -> Tensor:
             return torch.from_numpy(array).to(device)
 
-        self.ensemble = Ensemble(features.shape[1], params.hidden, params.ensemble, seed).to(device)
+        self.ensemble = Ensemble(features.shape[1], params.hidden, params.ensemble, seed, params.activation).to(device)
         self._params = params
         self._device = device
-        self._features = there(features)
-        self._items = there(comparisons.members.clip(min=0))
-        self._present = there((comparisons.members >= 0).astype(np.float32))
-        self._first = there(comparisons.first)
-        self._second = there(comparisons.second)
+        present = (comparisons.members >= 0).astype(np.float32)
+        items = comparisons.members.clip(min=0)
+        self._repeating = _items_repeat(comparisons)
+        self._features = there(features if self._repeating else features[items])  # (M, F), or by segment (S, L, F)
+        self._items = there(items)
+        self._present = there(present)
+        self._sizes = there(present.sum(axis=1).clip(min=1))
+        self._sides = there(np.stack([comparisons.first, comparisons.second]))
         smooth = params.label_smoothing
         self._target = there(comparisons.p_first.astype(np.float32)) * (1 - smooth) + smooth / 2
         self._weights = there(weights)
@@ -192,13 +201,18 @@ class _Trainer:
         )
 
     def epoch(self, rng: np.random.Generator) -> None:
-        size = len(self._first)
+        """Learn from every comparison once, in random order."""
+        size = len(self._target)
         batches = max(1, round(size / self._params.batch_size))
-        for batch in np.array_split(rng.permutation(size), batches):
-            rows = torch.from_numpy(batch).to(self._device)
+        order = torch.from_numpy(rng.permutation(size)).to(self._device)
+        for rows, target, weights in zip(
+            order.tensor_split(batches),
+            self._target[order].tensor_split(batches),
+            self._weights[:, order].tensor_split(batches, dim=1),
+            strict=True,
+        ):
             logits = self._logits(rows)
-            losses = binary_cross_entropy_with_logits(logits, self._target[rows].expand_as(logits), reduction="none")
-            weights = self._weights[:, rows]
+            losses = binary_cross_entropy_with_logits(logits, target.expand_as(logits), reduction="none")
             loss = ((losses * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)).sum()
             self._optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
@@ -207,16 +221,29 @@ class _Trainer:
     @torch.no_grad()
     def predict(self) -> FloatArray:
         """Return p(first better) of every comparison by every member (K, P)."""
-        return torch.sigmoid(self._logits(torch.arange(len(self._first), device=self._device))).cpu().numpy()
+        at_once = max(1, PREDICTED_ITEMS // (2 * self._items.shape[1]))
+        pairs = torch.arange(len(self._target), device=self._device)
+        logits = [self._logits(pairs[start : start + at_once]) for start in range(0, len(pairs), at_once)]
+        return torch.sigmoid(torch.cat(logits, dim=1)).cpu().numpy()
 
     def _logits(self, rows: Tensor) -> Tensor:
-        """Return the difference of segment rewards (K, B); each item that occurs is evaluated once."""
-        segments = torch.cat([self._first[rows], self._second[rows]])
-        distinct, place = torch.unique(self._items[segments], return_inverse=True)
-        rewards = self.ensemble(self._features[distinct])[:, place]  # (K, 2B, L)
-        present = self._present[segments]
-        means = (rewards * present).sum(dim=2) / present.sum(dim=1).clamp(min=1)
+        """Return the difference of segment rewards (K, B); an item that may occur again is evaluated once."""
+        segments = self._sides[:, rows].view(-1)  # (2B,)
+        if self._repeating:
+            distinct, place = torch.unique(self._items[segments], return_inverse=True)
+            rewards = self.ensemble(self._features[distinct])[:, place]  # (K, 2B, L)
+        else:
+            features = self._features[segments]
+            rewards = self.ensemble(features.flatten(end_dim=1)).view(-1, *features.shape[:2])
+        means = (rewards * self._present[segments]).sum(dim=2) / self._sizes[segments]
         return means[:, : len(rows)] - means[:, len(rows) :]
+
+
+def _items_repeat(comparisons: Comparisons) -> bool:
+    """Tell whether it pays to look for items that occur again: captions do, observations of steps hardly ever."""
+    compared = comparisons.members[np.concatenate([comparisons.first, comparisons.second])]
+    counts = np.bincount(compared[compared >= 0])
+    return bool(counts.sum() >= 2 * np.count_nonzero(counts))
 
 
 def _held_out_loss(predicted: FloatArray, target: npt.NDArray[np.float64], held_out: BoolArray) -> float:

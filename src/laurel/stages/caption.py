@@ -24,6 +24,7 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
     """
     import numpy as np
 
+    from laurel.data.background import read_ahead
     from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
     from laurel.data.directory import output_directory, read_manifest
     from laurel.data.tally import CaptionTally, SegmentTally
@@ -49,7 +50,7 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
         steps, windows = CaptionTally(), SegmentTally(params.caption.segment_length)
         shards = 0
         with progress(manifest["counts"]["transitions"], "caption", "steps") as advance:
-            for transitions, position in read_trajectories(trajectories):
+            for transitions, position in read_ahead(read_trajectories(trajectories)):
                 rows = range(0, len(transitions), 2**14)  # bounds what the room needs for a batch
                 ids = np.concatenate([captioner.ids(transitions[row : row + 2**14]) for row in rows])
                 steps.update(position, ids)

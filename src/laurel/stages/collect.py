@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 STAGE, PART = "collect", "collect-part"
+ENVS_PER_THREAD = 16
+"""Fewer are stepped sooner than a thread is woken."""
 
 
 def run(params: Params, output: Path, part: int | None = None) -> None:
@@ -106,6 +108,8 @@ class _Collector:
         from contextlib import closing
 
         from laurel.agents.behaviour import collect_steps
+        from laurel.agents.pool import usable_cpus
+        from laurel.data.background import InBackground
         from laurel.data.trajectories import TrajectoryWriter, trajectory_schema
         from laurel.envs.vector import make_vector
 
@@ -113,10 +117,14 @@ class _Collector:
         collect, room = self.params.collect, self.room
         action_shape = self.behaviour.uniform.action_shape
         schema = trajectory_schema(room.observation_dtype, room.observation_size, *action_shape)
-        with closing(make_vector(self.params.env, room, collect.n_envs, self.seed)) as envs:
+        threads = min(usable_cpus(), max(1, collect.n_envs // ENVS_PER_THREAD))
+        with closing(make_vector(self.params.env, room, collect.n_envs, self.seed, threads=threads)) as envs:
             metadata = _metadata(self.params, room, envs.backend, self.seed, self.behaviour)
-            with TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer:
-                unfinished = collect_steps(envs, self.behaviour, self.steps, writer.write, advance)
+            with (
+                TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer,
+                InBackground(writer.write) as write,
+            ):
+                unfinished = collect_steps(envs, self.behaviour, self.steps, write, advance)
         return {
             "transitions": self.steps,
             "episodes": writer.episodes,

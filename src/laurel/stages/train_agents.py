@@ -70,7 +70,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         ]
         total = sum(task_of(params, arm, seed).total_steps for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
-            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *_preload()])
+            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload()])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         out.notes += notes_on_unseen(places)
@@ -99,7 +99,7 @@ def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
     return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
 
 
-def _preload() -> list[str]:
+def preload() -> list[str]:
     """Modules that every training process would import for itself, at seconds each."""
     import importlib.util
 

@@ -1,0 +1,172 @@
+"""Collecting and captioning beside the environment alone, and what ten times as many steps take in time and memory.
+
+`laurel collect` and `laurel caption` as commands, start of Python included, on random actions in DoorKey; the limit is
+EnvPool with as many environments, random actions and as many threads as serve it best, whose observations nobody
+keeps. Both take turns. Run it with: python benchmarks/collect_caption.py
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).resolve().parent / "results"
+SHARE, MEMORY, GROWTH = 0.5, 1000, 1.2
+ENV_ID = "MiniGrid-DoorKey-8x8-v0"
+N_ENVS = 64
+"""As params.yaml has it."""
+RAW_SECONDS = 3.0
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a command took."""
+
+    seconds: float
+    cpu_seconds: float
+    megabytes: float
+    """Resident memory at most."""
+
+
+def main() -> None:
+    """Measure, print the results and write them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=1_000_000, help="and ten times as many, once (default: 1000000)")
+    parser.add_argument("--rounds", type=int, default=3, help="of the smaller number of steps (default: 3)")
+    arguments = parser.parse_args()
+    load = round(os.getloadavg()[0], 1)
+    threads = _best_threads()
+    raw, small = [], []
+    for _ in range(arguments.rounds):
+        raw.append(_raw_rate(threads))
+        small.append(_collect_and_caption(arguments.steps))
+    large = _collect_and_caption(10 * arguments.steps)
+    raw.append(_raw_rate(threads))
+    limit = statistics.median(raw)
+    rate = arguments.steps / statistics.median(_seconds(run) for run in small)
+    rate_large = 10 * arguments.steps / _seconds(large)
+    common = {
+        "command": "python benchmarks/collect_caption.py",
+        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; load average {load} before "
+        "the run",
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("envpool", "numpy", "pyarrow", "laurel")},
+        },
+        "date": date.today().isoformat(),
+    }
+    _write(
+        {
+            "benchmark": "collect_caption",
+            "value": round(rate_large / limit, 3),
+            "unit": f"share of the environment's own rate at which steps are collected and captioned, "
+            f"{10 * arguments.steps:,} steps in {N_ENVS} environments",
+            "target": f">= {SHARE}",
+            "met": rate_large / limit >= SHARE,
+            "peer": f"steps/s of {ENV_ID} alone, EnvPool with {threads} threads; collected and captioned: "
+            f"{10 * arguments.steps:,} and {arguments.steps:,}",
+            "peer_value": [round(limit), round(rate_large), round(rate)],
+            "share_of_fewer_steps": round(rate / limit, 3),
+            "seconds": {stage: round(spent.seconds, 1) for stage, spent in large.items()},
+            "cpu_microseconds_a_step": {
+                stage: round(spent.cpu_seconds / arguments.steps / 10 * 1e6, 2) for stage, spent in large.items()
+            },
+            **common,
+        }
+    )
+    growth = rate / rate_large
+    peaks = [round(max(spent.megabytes for spent in run.values())) for run in (small[-1], large)]
+    _write(
+        {
+            "benchmark": "collect_memory",
+            "value": peaks[1],
+            "unit": f"MB of resident memory at most to collect and caption {10 * arguments.steps:,} steps",
+            "target": f"< {MEMORY:,}, and at most {GROWTH} times the time a step of {arguments.steps:,} steps",
+            "met": peaks[1] < MEMORY and growth <= GROWTH,
+            "peer": f"MB with {arguments.steps:,} steps; times as long a step with ten times as many",
+            "peer_value": [peaks[0], round(growth, 2)],
+            "megabytes": {stage: [round(run[stage].megabytes) for run in (small[-1], large)] for stage in large},
+            **common,
+        }
+    )
+
+
+def _best_threads() -> int:
+    cpus = os.cpu_count() or 1
+    return max(sorted({1, 2, cpus, 2 * cpus}), key=_raw_rate)
+
+
+def _raw_rate(threads: int) -> float:
+    """Return the steps a second of the environments alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import envpool
+
+        envs = envpool.make(ENV_ID, env_type="gymnasium", num_envs=N_ENVS, num_threads=threads, seed=SEED)
+        envs.reset()
+    actions = np.random.default_rng(SEED).integers(0, 7, (1000, N_ENVS))
+    for action in actions[:100]:
+        envs.step(action)
+    taken, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < RAW_SECONDS:
+        for action in actions:
+            envs.step(action)
+        taken += actions.size
+    envs.close()
+    return taken / seconds
+
+
+def _collect_and_caption(steps: int) -> dict[str, Spent]:
+    """Run the two commands; return what each took."""
+    params: dict[str, Any] = {
+        "seed": SEED,
+        "env": {"id": ENV_ID},
+        "collect": {"steps": steps, "n_envs": N_ENVS},
+        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "tracking": {"enabled": False},
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        (folder / "params.yaml").write_text(json.dumps(params))  # JSON is YAML
+        return {stage: _command(stage, folder) for stage in ("collect", "caption")}
+
+
+def _command(stage: str, folder: Path) -> Spent:
+    started = time.perf_counter()
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "-m", "laurel", stage], cwd=folder, stderr=log)  # noqa: S603
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit((folder / "log").read_text())
+    megabytes = used.ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+    return Spent(time.perf_counter() - started, used.ru_utime + used.ru_stime, megabytes)
+
+
+def _seconds(run: dict[str, Spent]) -> float:
+    return sum(spent.seconds for spent in run.values())
+
+
+def _write(record: dict[str, Any]) -> None:
+    file = RESULTS / f"{record['benchmark']}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(record, indent=2) + "\n")
+    sys.stdout.write(file.read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Virtual environments of peers: kept outside of the repository, made once. Knows no peer."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+
+def peer_python(name: str, *installs: tuple[str, ...]) -> Path:
+    """Return the interpreter of a peer's environment, with packages installed by one call of pip after the other.
+
+    It lies in $XDG_CACHE_HOME/laurel-benchmarks, or that of ~/.cache; what is installed is part of its name.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "laurel-benchmarks"
+    digest = hashlib.sha256(repr((sys.version_info[:2], installs)).encode()).hexdigest()[:8]
+    folder = cache / f"{name}-{digest}"
+    python, ready = folder / "bin" / "python", folder / ".ready"
+    if not ready.exists():
+        venv.create(folder, with_pip=True, clear=True)
+        for packages in installs:
+            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+            subprocess.run(pip, check=True)  # noqa: S603
+        ready.touch()
+    return python

@@ -1,0 +1,81 @@
+"""pick-best: the trials of a sweep → the best parameters, as a component."""
+
+from typing import Any
+
+from kfp import dsl
+
+from laurel.components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def pick_best(
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    reward: dict[str, Any],
+    shaping: dict[str, Any],
+    agent: dict[str, Any],
+    tracking: dict[str, Any],
+    code_version: str,
+    run: str,
+    sweep: str,
+    captions: dsl.Input[dsl.Dataset],
+    preferences: dsl.Input[dsl.Dataset],
+    model: dsl.Input[dsl.Model],
+    shards: dsl.Input[list[dsl.Dataset]],
+    study: dsl.Output[dsl.Artifact],
+    best: dsl.Output[dsl.Artifact],
+    metrics: dsl.Output[dsl.Metrics],
+) -> None:
+    """Compare the candidates of a sweep, and write the parameters of the best.
+
+    Args:
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        reward: Section reward.
+        shaping: Section shaping.
+        agent: Section agent.
+        tracking: Section tracking.
+        code_version: Commit or version of the code; a cached result of another one is not used.
+        run: Name of this run of the pipeline.
+        sweep: What is searched, as JSON: arm, seeds, steps, space.
+        captions: Output of caption.
+        preferences: Output of annotate.
+        model: Output of train-reward.
+        shards: Outputs of try-candidate, one a candidate.
+        study: best.yaml, trials.csv, figures and more. Metadata: trials, complete, pruned and failed (counts).
+        best: The file best.yaml.
+        metrics: Score and values of the best candidate, as far as they are numbers.
+    """
+    import json
+    import shutil
+    from pathlib import Path
+
+    from laurel.components.step import step, written
+    from laurel.params.search import Sweep
+    from laurel.stages import pick_best as stage
+    from laurel.tracking_pipeline import adopt
+    from laurel.tuning import results, trials
+
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    with step("pick-best", **sections) as params:
+        with written(study) as output:
+            stage.run(
+                params,
+                **inputs,
+                shards=[Path(shard.path) for shard in shards],
+                output=output,
+                sweep=Sweep.read(json.loads(sweep)),
+            )
+        made = Path(study.path)
+        adopt(params, run, [made, *inputs.values()])
+        shutil.copyfile(made / results.BEST, best.path)
+        chosen = trials.best(trials.read_trials(made / trials.TRIALS))
+        for name, value in {"score": chosen.score, **chosen.values}.items():
+            if isinstance(value, int | float):
+                metrics.log_metric(name, value)

@@ -1,0 +1,68 @@
+"""try-candidate: reward model → the trial of one candidate of a sweep, as a component."""
+
+from typing import Any
+
+from kfp import dsl
+
+from laurel.components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def try_candidate(
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    reward: dict[str, Any],
+    shaping: dict[str, Any],
+    agent: dict[str, Any],
+    tracking: dict[str, Any],
+    code_version: str,
+    sweep: str,
+    candidate: str,
+    captions: dsl.Input[dsl.Dataset],
+    preferences: dsl.Input[dsl.Dataset],
+    model: dsl.Input[dsl.Model],
+    trial: dsl.Output[dsl.Dataset],
+) -> None:
+    """Train a candidate with every seed of the sweep, in parallel over the machine's cores, and score it.
+
+    Args:
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        reward: Section reward.
+        shaping: Section shaping.
+        agent: Section agent.
+        tracking: Section tracking.
+        code_version: Commit or version of the code; a cached result of another one is not used.
+        sweep: What is searched, as JSON: arm, seeds, steps, space.
+        candidate: As JSON its number, and its values by the names of parameters. It is text, since numbers of KFP's
+            structures are all floats.
+        captions: Output of caption.
+        preferences: Output of annotate.
+        model: Output of train-reward.
+        trial: The values and their score. Metadata: trials, complete, pruned and failed (counts).
+    """
+    import json
+    from pathlib import Path
+
+    from laurel.components.step import step, written
+    from laurel.params.search import Sweep
+    from laurel.stages import try_candidate as stage
+
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    mine = json.loads(candidate)
+    with step(f"try-candidate {mine['number']}", **sections) as params, written(trial) as output:
+        stage.run(
+            params,
+            Path(captions.path),
+            Path(preferences.path),
+            Path(model.path),
+            output=output,
+            sweep=Sweep.read(json.loads(sweep)),
+            number=mine["number"],
+            values=mine["values"],
+        )

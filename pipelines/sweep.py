@@ -1,0 +1,49 @@
+"""A sweep on KFP: candidates that are drawn when the pipeline is made, each to be a branch of its own.
+
+A search that goes by the results of earlier trials cannot be drawn beforehand: `laurel tune` does that, on one machine.
+Knows nothing about the graph.
+"""
+
+import json
+from dataclasses import dataclass
+
+from laurel.errors import ParamsError
+from laurel.params import Params
+from laurel.params.search import Sweep
+from laurel.stages.merge_agents import MAX_BRANCHES
+from laurel.stages.tune import Search, sweep_of
+from laurel.tuning.candidates import Candidate, candidates
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What is tried."""
+
+    sweep: Sweep
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def written(self) -> str:
+        """What all branches have in common, as the steps read it."""
+        return json.dumps(self.sweep.write())
+
+    @property
+    def branches(self) -> list[str]:
+        """Each candidate as its step reads it."""
+        return [json.dumps({"number": number, "values": values}) for number, values in enumerate(self.candidates)]
+
+
+def plan_sweep(params: Params, search: Search) -> SweepPlan:
+    """Draw the candidates; checks what is searched.
+
+    Raises:
+        ParamsError: something is not allowed, or there are more candidates than KFP's backends collect.
+    """
+    if search.trials > MAX_BRANCHES:
+        raise ParamsError(
+            f"--sweep is {search.trials}, but at most {MAX_BRANCHES} branches can be collected. Sweep in parts, with "
+            "ranges of their own, or run laurel tune on one machine."
+        )
+    sweep = sweep_of(params, search)
+    drawn = candidates(sweep.space, params, search.trials, search.sampler, params.seed)
+    return SweepPlan(sweep, tuple(drawn))

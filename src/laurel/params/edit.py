@@ -1,0 +1,76 @@
+"""Values changed in the text of a params file: comments, order and layout stay as they are.
+
+Knows YAML; knows none of the parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import yaml
+from pydantic import JsonValue
+
+from laurel.errors import ParamsError
+
+
+def edited(text: str, changes: Mapping[str, JsonValue], source: str = "params") -> str:
+    """Return the text of a params file with some values changed.
+
+    Args:
+        text: of the file; a mapping of mappings.
+        changes: dotted name -> value. What the file does not have is added to its section.
+        source: the file's name, for errors.
+
+    Raises:
+        ParamsError: the text is no such mapping, or a name leads through what is no section.
+    """
+    for name, value in changes.items():
+        text = _changed(text, name.split("."), value, source)
+    return text
+
+
+def _changed(text: str, path: Sequence[str], value: JsonValue, source: str) -> str:
+    place: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    for depth, part in enumerate(path):
+        if not isinstance(place, yaml.MappingNode):
+            raise ParamsError(f"{source}: {'.'.join(path[:depth])} is no section, so {'.'.join(path)} cannot be set.")
+        found = next(((key, node) for key, node in place.value if key.value == part), None)
+        if found is None:
+            return _added(text, place, path[depth:], value)
+        key, place = found
+    assert place is not None
+    end = _end(place)
+    if _is_block(place) or place.start_mark.index == end:  # it begins on a line of its own, or there is nothing yet
+        return f"{text[: key.end_mark.index]}: {_written(value)}{text[max(end, key.end_mark.index + 1) :]}"
+    return text[: place.start_mark.index] + _written(value) + text[end:]
+
+
+def _added(text: str, section: yaml.MappingNode, path: Sequence[str], value: JsonValue) -> str:
+    """Add a key, and the sections that lead to it, as the first of a section."""
+    written = _written(value)
+    for part in reversed(path[1:]):
+        written = f"{{{part}: {written}}}"
+    entry = f"{path[0]}: {written}"
+    start = section.start_mark.index
+    if section.flow_style:
+        rest = "" if not section.value else ", "
+        return f"{text[: start + 1]}{entry}{rest}{text[start + 1 :]}"
+    return f"{text[:start]}{entry}\n{' ' * section.start_mark.column}{text[start:]}"
+
+
+def _is_block(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.CollectionNode) and not node.flow_style
+
+
+def _end(node: yaml.Node) -> int:
+    """Return where a value ends; PyYAML has a block end behind the comments and blank lines that follow it."""
+    if _is_block(node):
+        last = node.value[-1]
+        return _end(last[1] if isinstance(last, tuple) else last)
+    return node.end_mark.index
+
+
+def _written(value: JsonValue) -> str:
+    """Write a value as YAML in one line."""
+    return yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=math.inf).strip()[1:-1]

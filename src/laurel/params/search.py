@@ -1,0 +1,237 @@
+"""A search space: which parameters of the agents' training are varied, and over which values.
+
+A parameter is named as in params.yaml, with dots: shaping.intrinsic, agent.ppo.learning_rate. Knows nothing about how
+values are drawn, or what makes one better than another.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError, model_validator
+
+from laurel.errors import ParamsError
+from laurel.params import Params, parse_params
+from laurel.params.fields import Section, distinct
+from laurel.params.file import read_mapping, read_value, sentence, shown
+
+OPTION = "--search"
+SECTIONS = ("shaping", "agent")
+"""What the training of agents reads; other sections are of stages before it."""
+FIXED = ("agent.arms", "agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers", "agent.device")
+"""What says how much is trained and where, not how."""
+DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
+DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
+"""Of the algorithm's own section, as far as it has them."""
+FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
+DIGITS = 4
+"""Significant digits of the numbers that are tried."""
+
+
+class Searched(Section):
+    """The values of one parameter: a range, or a list of choices."""
+
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    """Drawn evenly over the logarithm: from 0.01 to 0.1 as often as from 0.1 to 1."""
+    choices: Annotated[tuple[JsonValue, ...], Field(strict=False), AfterValidator(distinct)] | None = None
+
+    @model_validator(mode="after")
+    def _range_or_choices(self) -> Searched:
+        if self.choices is not None:
+            if self.low is not None or self.high is not None or self.log:
+                raise ValueError("has choices and a range: leave out one of them.")
+            return self
+        if self.low is None or self.high is None:
+            raise ValueError("needs low and high, or choices.")
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise ValueError(f"is a range from {self.low:g} to {self.high:g}, but low must be less than high.")
+        if self.log and self.low <= 0:
+            raise ValueError(f"is a range from {self.low:g} with log, but a logarithm needs low above 0.")
+        return self
+
+    def rounded(self, value: JsonValue) -> JsonValue:
+        """Return a value of a range as it is tried and written: with few digits, and inside."""
+        if isinstance(value, bool) or not isinstance(value, float) or self.low is None or self.high is None:
+            return value
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+    def holds(self, value: JsonValue) -> bool:
+        """Whether a value is one of these."""
+        if self.choices is not None:
+            return value in self.choices
+        assert self.low is not None
+        assert self.high is not None
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+
+Space = Mapping[str, Searched]
+"""Name of a parameter -> its values, in the order in which they are drawn."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a search is of."""
+
+    arm: str
+    seeds: tuple[int, ...]
+    steps: int
+    """Environment steps of a training run, at least."""
+    space: Space
+
+    @staticmethod
+    def read(content: Mapping[str, Any]) -> Sweep:
+        """Read what `write` gave."""
+        space = {name: Searched.model_validate(values) for name, values in content["space"].items()}
+        return Sweep(content["arm"], tuple(content["seeds"]), content["steps"], space)
+
+    def write(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        space = {name: searched.model_dump(mode="json") for name, searched in self.space.items()}
+        return {"arm": self.arm, "seeds": list(self.seeds), "steps": self.steps, "space": space}
+
+
+def read_space(entries: Sequence[str], params: Params, arm: str) -> dict[str, Searched]:
+    """Read a search space and check that all it holds are allowed values.
+
+    Args:
+        entries: NAME=VALUES in one of FORMS, or the name of a YAML file (name: {low, high, log} or {choices}).
+            None at all stand for the default.
+        params: what is varied.
+        arm: which arm is trained; parameters that it does not depend on are no use.
+
+    Raises:
+        ParamsError: a parameter is unknown or not one of the agents' training, or a value is not allowed.
+    """
+    space: dict[str, Searched] = {}
+    for entry in entries or _default(params, arm):
+        name, sign, values = entry.partition("=")
+        found = {name: _read_entry(name, values)} if sign else _read_file(Path(entry))
+        for key, searched in found.items():
+            if key in space:
+                raise ParamsError(f"{OPTION}: {key} is given twice; leave out one of them.")
+            space[key] = searched
+    for name, searched in space.items():
+        _check(name, searched, params, arm)
+    return space
+
+
+def with_values(params: Params, values: Mapping[str, JsonValue], source: str = OPTION) -> Params:
+    """Return the parameters with some values changed.
+
+    Raises:
+        ParamsError: a name or value is not allowed.
+    """
+    content = copy.deepcopy(params.dump())
+    for name, value in values.items():
+        *sections, last = name.split(".")
+        place: Any = content
+        for depth, section in enumerate(sections):
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ParamsError(f"{source}: {'.'.join(sections[: depth + 1])} is no section, so {name} is unknown.")
+        place[last] = value
+    return parse_params(content, source)
+
+
+def value_of(params: Params, name: str) -> JsonValue:
+    """Return a parameter by its name."""
+    value: Any = params.dump()
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+def is_whole(name: str) -> bool:
+    """Whether a parameter is a whole number."""
+    return _annotation(name) is int
+
+
+def _annotation(name: str) -> Any:
+    model: Any = Params
+    for part in name.split("."):
+        model = model.model_fields[part].annotation
+    return model
+
+
+def _default(params: Params, arm: str) -> list[str]:
+    section = f"agent.{_algorithm(params)}"
+    fields = _annotation(section).model_fields
+    own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
+    return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
+
+
+def _algorithm(params: Params) -> str:
+    """Return the name of the section of the algorithm that trains."""
+    return str(params.dump("agent")["agent"].get("algorithm", "ppo"))
+
+
+def _matters(name: str, arm: str) -> bool:
+    return not (arm == "extrinsic" and name.startswith("shaping.") and name != "shaping.extrinsic")
+
+
+def _read_entry(name: str, text: str) -> Searched:
+    source = f"{OPTION} {name}"
+    if ":" in text:
+        *log, low, high = text.split(":")
+        try:
+            ends = {"low": float(low), "high": float(high), "log": log == ["log"]}
+        except ValueError:
+            ends = {}
+        if not ends or log not in ([], ["log"]):
+            raise ParamsError(f"{source} is {shown(text)}, but must have one of the forms {FORMS}.")
+        return _searched(ends, name, OPTION)
+    choices = read_value(f"[{text}]", source)
+    if not isinstance(choices, list) or any(isinstance(choice, dict) for choice in choices):
+        raise ParamsError(f"{source} is {shown(text)}, but must have one of the forms {FORMS}.")
+    return _searched({"choices": choices}, name, OPTION)
+
+
+def _read_file(path: Path) -> dict[str, Searched]:
+    start = f"A space is a YAML file, or has one of the forms {FORMS}."
+    return {str(name): _searched(values, str(name), str(path)) for name, values in read_mapping(path, start).items()}
+
+
+def _searched(values: Any, name: str, source: str) -> Searched:
+    try:
+        return Searched.model_validate(values)
+    except ValidationError as error:
+        items = [{**item, "loc": (name, *item["loc"])} for item in error.errors()]  # one key, though it has dots
+        raise ParamsError("\n".join(sentence(source, Searched, item) for item in items)) from None
+
+
+def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
+    parts = name.split(".")
+    ends = searched.choices if searched.choices is not None else (searched.low, searched.high)
+    if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
+        raise ParamsError(
+            f"{OPTION}: {name} is read before agents are trained, and cannot be searched. What can: parameters of "
+            f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
+        )
+    if name in FIXED:
+        raise ParamsError(f"{OPTION}: {name} says how much is trained and where, and cannot be searched.")
+    for end in ends:
+        whole = searched.choices is None and isinstance(end, float) and end.is_integer() and _known_whole(name)
+        with_values(params, {name: int(end) if whole else end})  # type: ignore[arg-type]
+    annotation = _annotation(name)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
+    if searched.choices is None and annotation not in (int, float):
+        raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
+    if len(parts) > 2 and parts[0] == "agent" and parts[1] != _algorithm(params):
+        raise ParamsError(f"{OPTION}: agent.algorithm is {_algorithm(params)}, which does not read {name}.")
+    if not _matters(name, arm):
+        raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
+
+
+def _known_whole(name: str) -> bool:
+    try:
+        return is_whole(name)
+    except (KeyError, AttributeError):
+        return False  # unknown, as the check of the value will say

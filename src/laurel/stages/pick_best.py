@@ -1,0 +1,66 @@
+"""pick-best: the trials of all candidates → the best parameters. Joins what was tried on several machines.
+
+The result is what `tune.run` gives with the same candidates, none pruned. Knows nothing about who trains them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.params.search import Sweep
+
+
+def run(
+    params: Params,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    shards: Sequence[Path],
+    output: Path,
+    *,
+    sweep: Sweep,
+) -> str:
+    """Compare candidates that were tried apart; return what came of it as text.
+
+    Args:
+        params: as the trials had them.
+        captions: output of the caption stage, as the trials had it.
+        preferences: output of the annotate stage, as the trials had it.
+        reward: output of the train-reward stage, as the trials had it.
+        shards: outputs of the try-candidate stage, in any order.
+        output: directory to write best.yaml, trials.csv, figures/ and more into.
+        sweep: what was searched.
+
+    Raises:
+        DataError: a shard is missing, damaged, there twice, or of another sweep; or no trial has a score.
+    """
+    from laurel.data.directory import read_manifest
+    from laurel.data.lineage import read_inputs
+    from laurel.errors import DataError
+    from laurel.stages.try_candidate import STAGE
+    from laurel.stages.tune import publish, used_by
+    from laurel.tuning.trials import TRIALS, read_trials
+
+    used = used_by(params, sweep.space)
+    inputs = {"captions": captions, "preferences": preferences, "reward": reward}
+    digests = {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()}
+    trials = []
+    for path in shards:
+        manifest = read_manifest(path, STAGE)
+        tried = dict(manifest["params"].pop("tune"))
+        of = {key: tried[key] for key in sweep.write()}
+        if of != sweep.write() or manifest["params"] != used or manifest["inputs"] != digests:
+            raise DataError(f"{path}: holds a trial of another sweep. Try its candidate again.")
+        trials += read_trials(path / TRIALS)
+    numbers = [trial.number for trial in trials]
+    if sorted(numbers) != list(range(len(numbers))):
+        raise DataError(
+            f"The trials {sorted(numbers)} are not each candidate once. Try the ones that lack, or are twice."
+        )
+    trials.sort(key=lambda trial: trial.number)
+    return publish(params, sweep, trials, used, inputs, output)

@@ -1,0 +1,75 @@
+"""try-candidate: reward model → the trial of one candidate. What a step of a sweep on Kubeflow does.
+
+Knows nothing about the other candidates, so it prunes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from laurel.params.search import Sweep
+
+STAGE = "try-candidate"
+
+
+def run(
+    params: Params,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    output: Path,
+    *,
+    sweep: Sweep,
+    number: int,
+    values: Mapping[str, JsonValue],
+) -> None:
+    """Train a candidate with every seed, and score it.
+
+    Args:
+        params: sections seed, env, caption, annotate, reward, shaping and agent are used.
+        captions: output of the caption stage.
+        preferences: output of the annotate stage.
+        reward: output of the train-reward stage.
+        output: directory to write trials.json into. A stage that was killed goes on where it was.
+        sweep: what the search is of.
+        number: of the candidate.
+        values: of the candidate.
+
+    Raises:
+        ParamsError: a value is not allowed.
+        DataError: an input is missing or damaged, or does not go with the others.
+        WorkerError: a training process died; what is finished is kept.
+    """
+    import shutil
+
+    from laurel.agents.pool import run_jobs
+    from laurel.data.directory import output_directory
+    from laurel.data.lineage import read_inputs
+    from laurel.progress import progress
+    from laurel.stages.train_agents import preload
+    from laurel.stages.tune import counts, jobs_of, steps_of, used_by
+    from laurel.tuning.objective import result_of
+    from laurel.tuning.trials import TRIALS, write_trials
+
+    used = used_by(params, sweep.space)
+    inputs = {"captions": captions, "preferences": preferences, "reward": reward}
+    read_inputs(used, inputs)
+    described = {**used, "tune": {**sweep.write(), "number": number, "values": dict(values)}}
+    with output_directory(output, stage=STAGE, params=described, inputs=inputs, resumable=True) as out:
+        agents = out.path / "agents"
+        jobs = jobs_of(params, sweep, captions, preferences, reward)(values, agents)
+        job = next(iter(jobs.values()))  # of all seeds
+        total = steps_of(params, sweep, values)
+        with progress(total * len(jobs), STAGE, "steps") as advance:
+            run_jobs([job], params.agent.workers, advance, ["laurel.agents.arms", *preload()])
+        trial = result_of(number, values, list(jobs), total)
+        shutil.rmtree(agents)
+        write_trials(out.path / TRIALS, [trial])
+        out.counts = counts([trial])

@@ -1,0 +1,324 @@
+"""tune: reward model → the best parameters of the agents' training. Trains candidates for a while, and compares them.
+
+No other stage reads what it writes; best.yaml is a params file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.errors import ParamsError
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from laurel.agents.pool import Job
+    from laurel.envs.base import FloatArray
+    from laurel.params.search import Space, Sweep
+    from laurel.tracking import Run, Tracker
+    from laurel.tuning.trials import Trial
+
+STAGE = "tune"
+FIRST_SEED = 1000
+"""Seeds of trials begin here, far from those that agents are evaluated with."""
+SEEDS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How to search."""
+
+    arm: str | None = None
+    """None takes preference, or the first arm that is trained."""
+    entries: Sequence[str] = ()
+    """The space, as `read_space` takes it."""
+    trials: int = 30
+    """In all, those of earlier calls included."""
+    seeds: Sequence[int] | None = None
+    """None takes SEEDS of its own."""
+    steps: int | None = None
+    """Environment steps of a training run; None takes agent.steps."""
+    sampler: str = "tpe"
+    prune: bool = True
+    study: str | None = None
+    """Name; None takes the arm's."""
+    storage: Path = Path("data/studies.db")
+
+
+def sweep_of(params: Params, search: Search) -> Sweep:
+    """Return what is searched, checked against the parameters.
+
+    Raises:
+        ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
+    """
+    from laurel.agents.arms import needs_training, skipped_arms
+    from laurel.envs import room_for
+    from laurel.errors import closest
+    from laurel.params.search import Sweep, read_space
+    from laurel.params.training import ARMS
+    from laurel.tuning.study import check_sampler
+
+    trained = [arm for arm in params.agent.arms if needs_training(arm)]
+    arm = search.arm or ("preference" if "preference" in trained or not trained else trained[0])
+    if arm not in ARMS or not needs_training(arm):
+        allowed = [name for name in ARMS if needs_training(name)]
+        raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
+    alone = narrowed(params, arm, (0,), 1)
+    if skipped := skipped_arms(alone, room_for(params.env, with_action=params.caption.with_action)):
+        raise ParamsError(f"--arm: {skipped[arm]}")
+    seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
+    if shared := [seed for seed in seeds if seed in params.agent.seeds]:
+        raise ParamsError(
+            f"--seeds names {shared[0]}, which is one of agent.seeds: what is chosen on a seed looks better there than "
+            "it is. Name others."
+        )
+    space = read_space(search.entries, params, arm)
+    check_sampler(search.sampler, space, params)
+    return Sweep(arm, seeds, search.steps or params.agent.steps, space)
+
+
+def _own_seeds(taken: Sequence[int]) -> tuple[int, ...]:
+    free = (seed for seed in range(FIRST_SEED, FIRST_SEED + SEEDS + len(taken)) if seed not in taken)
+    return tuple(seed for seed, _ in zip(free, range(SEEDS), strict=False))
+
+
+def narrowed(params: Params, arm: str, seeds: tuple[int, ...], steps: int) -> Params:
+    """Return the parameters of a trial: one arm, its own seeds, a checkpoint at each report."""
+    from laurel.tuning.objective import REPORTS
+
+    agent = {"arms": (arm,), "seeds": seeds, "steps": steps, "checkpoint_steps": max(1, steps // REPORTS)}
+    return params.model_copy(update={"agent": params.agent.model_copy(update=agent)})
+
+
+def run(
+    params: Params,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    output: Path,
+    *,
+    search: Search = Search(),
+    text: str | None = None,
+    workers: int | None = None,
+) -> str:
+    """Search; return what came of it as text.
+
+    Args:
+        params: sections seed, env, caption, annotate, reward, shaping and agent are used.
+        captions: output of the caption stage.
+        preferences: output of the annotate stage.
+        reward: output of the train-reward stage.
+        output: directory to write best.yaml, trials.csv, figures/ and more into. A search that was stopped goes on.
+        search: how to search.
+        text: the params file, whose comments best.yaml keeps; None writes one without.
+        workers: candidates at a time; None takes agent.workers.
+
+    Raises:
+        ParamsError: what is to be searched is not allowed.
+        DataError: an input is missing or damaged, or the study was begun with something else.
+        WorkerError: a training process died; the same call goes on.
+    """
+    import logging
+    import shutil
+
+    from laurel import __version__
+    from laurel.data.lineage import read_inputs
+    from laurel.progress import progress
+    from laurel.stages.train_agents import preload
+    from laurel.tuning.search import search as go_on
+    from laurel.tuning.study import Study
+
+    sweep = sweep_of(params, search)
+    used = used_by(params, sweep.space)
+    inputs = {"captions": captions, "preferences": preferences, "reward": reward}
+    about = {
+        **sweep.write(),
+        "params": used,
+        "inputs": {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()},
+        "sampler": search.sampler,
+        "prune": search.prune,
+        "version": __version__,
+    }
+    name = search.study or sweep.arm
+    folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stages before have said it
+    with _alone(search.storage, name), progress(search.trials, STAGE, "trials") as advance:
+        study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
+        go_on(
+            study,
+            search.trials,
+            jobs_of(params, sweep, captions, preferences, reward),
+            folder,
+            total_steps=lambda values: steps_of(params, sweep, values),
+            workers=workers or params.agent.workers,
+            prune=search.prune,
+            advance=advance,
+            preload=["laurel.agents.arms", *preload()],
+        )
+        shutil.rmtree(folder, ignore_errors=True)
+        trials = study.trials()
+    return publish(params, sweep, trials, used, inputs, output, text=text)
+
+
+@contextmanager
+def _alone(storage: Path, study: str) -> Iterator[None]:
+    """Keep others from searching the same study.
+
+    Raises:
+        DataError: somebody does, or there is no place for the storage.
+    """
+    from filelock import FileLock, Timeout
+
+    from laurel.errors import DataError
+
+    try:
+        storage.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(storage.parent / f".{storage.stem}.{study}.lock", blocking=False)
+        lock.acquire()
+    except Timeout:
+        raise DataError(f"{storage}: another process searches the study {study}. Wait for it to end.") from None
+    except OSError as error:
+        raise DataError(f"{storage}: cannot be written ({error.strerror}). Choose another --storage.") from None
+    with lock:
+        yield
+
+
+def publish(
+    params: Params,
+    sweep: Sweep,
+    trials: Sequence[Trial],
+    used: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    output: Path,
+    *,
+    text: str | None = None,
+) -> str:
+    """Write what came of all trials, and log it; return it as text.
+
+    Raises:
+        DataError: no trial has a score, or the place cannot be written.
+    """
+    import yaml
+
+    from laurel.data.directory import output_directory
+    from laurel.tracking import Tracker
+    from laurel.tuning.results import summary, write_results
+
+    described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
+    with output_directory(output, stage=STAGE, params=described, inputs=inputs) as out:
+        source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text
+        out.notes += write_results(out.path, sweep, params, source, trials)
+        out.counts = counts(trials)
+        tracker = Tracker(params, STAGE, inputs, out)
+        with tracker.stage_run() as tracked:
+            if tracked:
+                track(tracker, tracked, sweep, trials, out.path)
+    return summary(output, sweep, trials, out.notes)
+
+
+def used_by(params: Params, space: Space) -> dict[str, Any]:
+    """Return the parameters that all trials have in common."""
+    used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
+    for name in ("arms", "seeds", "steps", "checkpoint_steps", "workers"):
+        used["agent"].pop(name)
+    for name in space:
+        *sections, last = name.split(".")
+        place = used
+        for section in sections:
+            place = place[section]
+        place.pop(last)
+    return used
+
+
+def jobs_of(
+    params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path
+) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
+    """Return what makes the job of a candidate: all of its seeds, trained in lockstep."""
+    from laurel.agents.pool import Job
+    from laurel.params.search import with_values
+
+    utility = similarities(params, reward) if sweep.arm == "similarity" else None
+
+    def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
+        candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
+        agents = [(sweep.arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
+        args = (candidate, agents, captions, preferences, reward, utility)
+        job = Job(f"{folder.name} {sweep.arm}", train_candidate, args)
+        return {place: job for _, _, place in agents}
+
+    return jobs
+
+
+def similarities(params: Params, reward: Path) -> FloatArray:
+    """Score the vocabulary by similarity once, for all trials."""
+    from laurel.envs import room_for
+    from laurel.rewards.functions import utilities
+    from laurel.rewards.model import RewardModel
+
+    room = room_for(params.env, with_action=params.caption.with_action)
+    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
+
+
+def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
+    """Return the environment steps of each training run of a candidate."""
+    from laurel.agents.arms import task_of
+    from laurel.params.search import with_values
+
+    candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
+    return task_of(candidate, sweep.arm, sweep.seeds[0]).total_steps
+
+
+def train_candidate(
+    params: Params,
+    agents: Sequence[tuple[str, int, Path]],
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    utility: FloatArray | None,
+    advance: Callable[[int], None],
+) -> None:
+    """Train agents as `train_arms`; training that diverges is a result, and leaves a note of it."""
+    from laurel.agents.arms import train_arms
+    from laurel.data.directory import write_json
+    from laurel.errors import TrainingError
+    from laurel.tuning.objective import note_of
+
+    try:
+        train_arms(params, agents, captions, preferences, reward, utility, advance)
+    except TrainingError as error:
+        _, _, first = agents[0]
+        first.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note_of(first), str(error))
+
+
+def counts(trials: Sequence[Trial]) -> dict[str, int]:
+    """Return how many trials ended how."""
+    states = [trial.state for trial in trials]
+    return {"trials": len(states), **{state: states.count(state) for state in ("complete", "pruned", "failed")}}
+
+
+def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], place: Path) -> None:
+    """Log each trial as a run of its own below the study's, and the files with the study's."""
+    from laurel.tuning.trials import best
+
+    chosen = best(trials)
+    run.log_metrics({"best_score": chosen.score, "best_trial": float(chosen.number)})
+    run.log_metrics({key: float(value) for key, value in counts(trials).items()})
+    run.log_directory(place, STAGE)
+    for trial in trials:
+        tags = {
+            "arm": sweep.arm,
+            "trial": str(trial.number),
+            "state": trial.state,
+            **({"note": trial.note} if trial.note else {}),
+        }
+        child = tracker.child_run(run, f"trial {trial.number}", tags)
+        child.log_params(trial.values)
+        child.log_metrics({"score": trial.score, "last_return": trial.last_return})
+        child.log_curve((tenths, {"score_so_far": value}) for tenths, value in trial.reports)
+        tracker.finish(child)

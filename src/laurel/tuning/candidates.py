@@ -1,0 +1,89 @@
+"""Candidates that are drawn without looking at results: the same list wherever it is made.
+
+First the parameters' own values, where the space holds them: what the others are to be better than. Knows nothing about
+training.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Literal, get_args
+
+import numpy as np
+from pydantic import JsonValue
+
+from laurel.errors import ParamsError
+from laurel.params import Params
+from laurel.params.search import Searched, Space, is_whole, value_of
+from laurel.seeding import derive_seed, generator
+
+Sampler = Literal["tpe", "sobol", "random", "grid"]
+SAMPLERS: tuple[str, ...] = get_args(Sampler)
+LEARNS = "tpe"
+"""The sampler that looks at results; the others are drawn here."""
+
+Candidate = dict[str, JsonValue]
+"""Name of a parameter -> the value to try."""
+
+
+def own_values(space: Space, params: Params) -> Candidate | None:
+    """Return the values that the parameters have now; None where the space does not hold them."""
+    values = {name: value_of(params, name) for name in space}
+    return values if all(space[name].holds(value) for name, value in values.items()) else None
+
+
+def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) -> list[Candidate]:
+    """Return the first n candidates; with a larger n these stay the same.
+
+    Args:
+        space: what is varied.
+        params: whose own values come first.
+        n: how many; a grid may have fewer.
+        sampler: sobol (evenly spread), random, or grid (every combination of choices).
+        seed: of the run.
+
+    Raises:
+        ParamsError: a grid is asked of a range, or the sampler is none of these.
+    """
+    own = own_values(space, params)
+    first = [] if own is None else [own]
+    if sampler == "grid":
+        drawn = _grid(space)
+        return [*first, *(candidate for candidate in drawn if candidate != own)][:n]
+    match sampler:
+        case "sobol":
+            from scipy.stats import qmc
+
+            engine = qmc.Sobol(len(space), rng=np.random.default_rng(derive_seed(seed, "tune", "sobol")))
+            unit = engine.random_base2(math.ceil(math.log2(n)))  # a power of two, for its balance
+        case "random":
+            unit = generator(seed, "tune", "random").random((n, len(space)))
+        case _:
+            raise ParamsError(f"--sampler is {sampler}, which goes by results and cannot be drawn beforehand.")
+    rest = [_at(space, row) for row in unit.tolist()]
+    return [*first, *rest][:n]
+
+
+def _at(space: Space, place: list[float]) -> Candidate:
+    """Return the candidate at a place of the unit cube."""
+    return {name: _value(name, space[name], u) for name, u in zip(space, place, strict=True)}
+
+
+def _value(name: str, searched: Searched, u: float) -> JsonValue:
+    if searched.choices is not None:
+        return searched.choices[min(int(u * len(searched.choices)), len(searched.choices) - 1)]
+    assert searched.low is not None
+    assert searched.high is not None
+    whole = is_whole(name)
+    low, high = searched.low, searched.high + whole  # each whole number has an interval of the same length
+    value = low * (high / low) ** u if searched.log else low + u * (high - low)
+    return min(int(value), int(searched.high)) if whole else searched.rounded(value)
+
+
+def _grid(space: Space) -> list[Candidate]:
+    for name, searched in space.items():
+        if searched.choices is None:
+            raise ParamsError(f"--sampler grid needs choices, but {name} is a range: write --search {name}=A,B,C")
+    combinations = itertools.product(*(searched.choices or () for searched in space.values()))
+    return [dict(zip(space, values, strict=True)) for values in combinations]

@@ -1,0 +1,164 @@
+"""The figures of a search: what mattered, the score over each parameter, and the best so far.
+
+Knows nothing about where trials are from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing
+from laurel.params.search import Searched, Space
+from laurel.tuning.trials import Trial, as_text, best
+
+Floats = npt.NDArray[np.float64]
+
+ACROSS = 3
+BANDWIDTH = 0.12
+"""Of the trend, as a share of a parameter's range."""
+TREND_TRIALS = 8
+"""Complete trials below which no trend is drawn."""
+
+
+def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, float], score: str) -> dict[str, Figure]:
+    """Draw every figure that the trials allow.
+
+    Args:
+        space: what was searched.
+        trials: all of them; at least one is complete.
+        importances: parameter -> share; none where it is not known.
+        score: what the score is, for the axes.
+
+    Returns:
+        name -> figure, of `history`, `parameters`, `importance`.
+    """
+    figures = {"history": history(trials, score), "parameters": parameters(space, trials, score)}
+    if importances:
+        figures["importance"] = importance(importances)
+    return figures
+
+
+def importance(importances: Mapping[str, float]) -> Figure:
+    """Draw how much each parameter matters for being among the best trials."""
+    names = list(importances)
+    with drawing(5.9, 0.9 + 0.34 * len(names)) as figure:
+        axes = figure.subplots()
+        axes.barh(range(len(names)), list(importances.values()), height=0.62, color=POSITIVE, alpha=0.85, zorder=3)
+        axes.set_yticks(range(len(names)), names, color=INK)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xlim(0, 1)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False, axis="y")
+        axes.set_title("What the best trials have in common")
+        axes.set_xlabel("importance (PED-ANOVA; in all 1)")
+        return figure
+
+
+def history(trials: Sequence[Trial], score: str) -> Figure:
+    """Draw the score of each trial and the best so far; pruned trials at the score at which they ended."""
+    with drawing(5.9, 3.4) as figure:
+        axes = figure.subplots()
+        scored = [trial for trial in trials if trial.score is not None]
+        pruned = [trial for trial in trials if trial.state == "pruned" and trial.reports]
+        axes.scatter(
+            [trial.number for trial in pruned],
+            [trial.reports[-1][1] for trial in pruned],
+            s=16,
+            marker="x",
+            color=MUTED,
+            alpha=0.7,
+            lw=0.9,
+            label="pruned",
+        )
+        numbers = [trial.number for trial in scored]
+        scores = np.array([trial.score for trial in scored], dtype=np.float64)
+        axes.scatter(numbers, scores, s=20, color=POSITIVE, alpha=0.8, lw=0, zorder=3, label="complete")
+        axes.step(numbers, np.maximum.accumulate(scores), where="post", color=NEGATIVE, lw=1.6, label="best so far")
+        axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(6, integer=True))
+        axes.set_title("Trials")
+        axes.set_xlabel("trial")
+        axes.set_ylabel(score)
+        axes.legend(frameon=False, fontsize=8.5, labelcolor=MUTED, loc="best")
+        return figure
+
+
+def parameters(space: Space, trials: Sequence[Trial], score: str) -> Figure:
+    """Draw the score over each parameter, a panel each: complete trials, their local mean, and the best one."""
+    scored = [trial for trial in trials if trial.score is not None]
+    chosen = best(trials)
+    across = min(ACROSS, len(space))
+    down = -(-len(space) // across)
+    with drawing(0.8 + 2.5 * across, 0.5 + 2.2 * down) as figure:
+        panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+        for axes, (name, searched) in zip(panels, space.items(), strict=False):
+            _panel(axes, name, searched, scored, chosen)
+            ended = _places(searched, [trial.values[name] for trial in trials if trial.score is None])
+            axes.plot(ended, np.full(len(ended), 0.015), "|", color=MUTED, ms=6, transform=axes.get_xaxis_transform())
+        for axes in panels[len(space) :]:
+            axes.set_visible(False)
+        figure.supylabel(score, size=9, color=MUTED)
+        figure.supxlabel("circle: the best trial · ticks below: pruned or failed", size=9, color=MUTED)
+        return figure
+
+
+def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], chosen: Trial) -> None:
+    scores = np.array([trial.score for trial in scored], dtype=np.float64)
+    x = _places(searched, [trial.values[name] for trial in scored])
+    axes.scatter(x, scores, s=16, color=POSITIVE, alpha=0.55, lw=0, zorder=3, clip_on=False)
+    (at,) = _places(searched, [chosen.values[name]])
+    axes.scatter(
+        [at], [chosen.score or 0.0], s=46, facecolor="none", edgecolor=NEGATIVE, lw=1.5, zorder=5, clip_on=False
+    )
+    if searched.choices is None:
+        if searched.log:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1.0, 3.0) if _decades(searched) < 3 else (1.0,)))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")  # by itself it writes mathematics
+            axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+        else:
+            axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
+        axes.set_xlim(searched.low, searched.high)
+        if len(scored) >= TREND_TRIALS:
+            grid, trend = local_mean(x, scores, log=searched.log)
+            axes.plot(grid, trend, color=POSITIVE, lw=1.8, zorder=4)
+    else:
+        axes.set_xticks(range(len(searched.choices)), [as_text(choice) for choice in searched.choices])
+        axes.set_xlim(-0.5, len(searched.choices) - 0.5)
+        for place in np.unique(x):
+            mean = scores[x == place].mean()
+            axes.plot([place - 0.25, place + 0.25], [mean, mean], color=POSITIVE, lw=1.8, zorder=4)
+    axes.set_title(name, size=9)
+
+
+def _decades(searched: Searched) -> float:
+    assert searched.low is not None
+    assert searched.high is not None
+    return math.log10(searched.high / searched.low)
+
+
+def _places(searched: Searched, values: Sequence[object]) -> Floats:
+    if searched.choices is None:
+        return np.array(values, dtype=np.float64)
+    return np.array([searched.choices.index(value) for value in values], dtype=np.float64)
+
+
+def local_mean(x: Floats, y: Floats, *, log: bool) -> tuple[Floats, Floats]:
+    """Return a smooth curve through points: means weighted by a Gaussian (Nadaraya and Watson), (100,) and (100,).
+
+    Args:
+        x: (N,) places, of which the curve covers the range.
+        y: (N,) values.
+        log: whether nearness is one of logarithms.
+    """
+    place = np.log(x) if log else x
+    grid = np.linspace(place.min(), place.max(), 100)
+    width = max(BANDWIDTH * float(np.ptp(place)), 1e-12)
+    weights = np.exp(-0.5 * ((grid[:, None] - place[None, :]) / width) ** 2)
+    return np.exp(grid) if log else grid, weights @ y / weights.sum(axis=1)

@@ -1,0 +1,111 @@
+"""The score of a candidate: the area under its learning curve, as a mean return.
+
+At each update of a training run stands the mean return (the environment's own, not the shaped one) of the last 100
+finished episodes; the score is its mean over the updates so far. So it says how good agents are and how early, has a
+meaning at any point of the training, and hangs on the last episodes less than a final return does. Until 50 episodes
+have finished an update counts for nothing: the first to finish are the short ones.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from pydantic import JsonValue
+
+from laurel.agents.training import CURVE, CURVE_SCHEMA
+from laurel.data.directory import read_json
+from laurel.evaluation.statistics import WINDOW, trailing_mean
+from laurel.tuning.trials import Trial
+
+NAME = "area under the learning curve"
+REPORTS = 10
+"""Points of a training run at which candidates are compared."""
+
+
+def area(curve: pd.DataFrame, *, finished: bool) -> float | None:
+    """Return the mean over updates of the trailing mean return; None where too few episodes have finished.
+
+    Args:
+        curve: rows of one training run so far.
+        finished: whether that is all of it; then fewer episodes do, but not none.
+    """
+    known = _trailing(curve, finished=finished)
+    known = known[np.isfinite(known)]
+    return float(known.mean()) if len(known) else None
+
+
+def last_return(curve: pd.DataFrame) -> float | None:
+    """Return the mean return of the last episodes of a whole run; None where none finished."""
+    known = _trailing(curve, finished=True)
+    return float(known[-1]) if len(known) and np.isfinite(known[-1]) else None
+
+
+def _trailing(curve: pd.DataFrame, *, finished: bool) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    episodes = int(curve["episodes"].sum())
+    at_least = min(WINDOW // 2, episodes) if finished else WINDOW // 2
+    return trailing_mean(curve, "return_mean", at_least=at_least)
+
+
+def reports(curves: Sequence[pd.DataFrame], total_steps: int) -> list[tuple[int, float]]:
+    """Return (tenths of the training, score so far) as far as all seeds are: the mean over the seeds.
+
+    Args:
+        curves: of each seed.
+        total_steps: environment steps of a whole run. The end is left out: it has a score, not a report.
+    """
+    found = []
+    for part in range(1, REPORTS):
+        step = total_steps * part / REPORTS
+        if not all(len(curve) and curve["env_steps"].iloc[-1] >= step for curve in curves):
+            break
+        areas = [area(curve[curve["env_steps"] <= step], finished=False) for curve in curves]
+        known = [value for value in areas if value is not None]
+        if len(known) == len(areas):
+            found.append((part, float(np.mean(known))))
+    return found
+
+
+def read_curve(agent: Path) -> pd.DataFrame:
+    """Read the learning curve of an agent as far as its last checkpoint; empty where there is none yet."""
+    try:
+        content = (agent / CURVE).read_bytes()
+    except FileNotFoundError:  # or a checkpoint takes the place of the last one just now
+        return pd.DataFrame(columns=CURVE_SCHEMA.names)
+    return pq.read_table(io.BytesIO(content), schema=CURVE_SCHEMA).to_pandas()
+
+
+def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Path], total_steps: int) -> Trial:
+    """Return the trial that whole training runs amount to.
+
+    Args:
+        number: of the trial.
+        values: of the trial.
+        agents: the directory of each seed's agent, or where it would be had its training not diverged.
+        total_steps: environment steps of each run.
+    """
+    if note := diverged(agents):
+        return Trial(number, values, "failed", None, note=note)
+    curves = [read_curve(agent) for agent in agents]
+    areas = [area(curve, finished=True) for curve in curves]
+    last = [value for value in map(last_return, curves) if value is not None]
+    known = [value for value in areas if value is not None]
+    if len(known) < len(areas):
+        return Trial(number, values, "failed", None, note="No episode finished: raise --steps.")
+    so_far = tuple(reports(curves, total_steps))
+    return Trial(number, values, "complete", float(np.mean(known)), tuple(known), float(np.mean(last)), so_far)
+
+
+def diverged(agents: Sequence[Path]) -> str:
+    """Return why the training of an agent diverged; empty where none did."""
+    notes = (note_of(agent) for agent in agents)
+    return next((str(read_json(note)) for note in notes if note.exists()), "")
+
+
+def note_of(agent: Path) -> Path:
+    """Return where it is noted that an agent's training diverged."""
+    return agent.with_name(f"{agent.name}.diverged.json")

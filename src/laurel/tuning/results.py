@@ -1,0 +1,119 @@
+"""What a search leaves: the best parameters as a file, the trials as tables, the figures.
+
+Knows nothing about how candidates were drawn or trained.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from laurel.data.directory import write_json
+from laurel.errors import DataError
+from laurel.evaluation import plots
+from laurel.params import Params, parse_params
+from laurel.params.edit import edited
+from laurel.params.file import read_value
+from laurel.params.search import Sweep, value_of, with_values
+from laurel.tuning import figures
+from laurel.tuning.objective import NAME
+from laurel.tuning.study import MIN_TRIALS, importances
+from laurel.tuning.trials import TRIALS, Trial, as_text, best, table, write_trials
+
+BEST, CSV, IMPORTANCE, SPACE = "best.yaml", "trials.csv", "importance.json", "space.json"
+MARK = "# laurel tune: "
+SCORE = f"return ({NAME})"
+
+
+def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: Sequence[Trial]) -> list[str]:
+    """Write best.yaml, trials.csv, trials.json, space.json, importance.json and figures/; return what is to be said.
+
+    Args:
+        place: directory.
+        sweep: what was searched.
+        params: what was varied.
+        text: the params file that they are from, whose comments are kept.
+        trials: all of them.
+
+    Raises:
+        DataError: no trial has a score.
+    """
+    chosen = best(trials)
+    weights = importances(sweep.space, list(trials))
+    notes = _notes(sweep, params, trials, chosen, weights)
+    (place / BEST).write_text(_best(params, text, trials, chosen, sweep), encoding="utf-8")
+    write_trials(place / TRIALS, trials)
+    _write_csv(place / CSV, sweep, trials)
+    write_json(place / IMPORTANCE, weights)
+    write_json(place / SPACE, sweep.write()["space"])
+    for name, figure in figures.draw(sweep.space, trials, weights, SCORE).items():
+        plots.save(figure, place / "figures", name)
+    return notes
+
+
+def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, sweep: Sweep) -> str:
+    """Return the params file with the best values, and a remark on its first lines in place of an earlier one's."""
+    text = re.sub(rf"(?m)\A({re.escape(MARK)}.*\n)+", "", text)
+    changed = edited(text, chosen.values)
+    if parse_params(read_value(changed, BEST), BEST) != with_values(params, chosen.values):
+        raise DataError("params: the file has changed since it was read. Run the same command again.")
+    remark = [
+        f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
+        f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; what it is worth, other seeds say: make run",
+    ]
+    return "".join(f"{MARK}{line}\n" for line in remark) + changed
+
+
+def _notes(
+    sweep: Sweep, params: Params, trials: Sequence[Trial], chosen: Trial, weights: Mapping[str, float]
+) -> list[str]:
+    seeds = ", ".join(map(str, sweep.seeds))
+    notes = [
+        f"The best of {len(trials)} trials on the seeds {seeds} looks better than it is: evaluate it on agent.seeds, "
+        "which no trial has seen.",
+    ]
+    others = [arm for arm in params.agent.arms if arm not in (sweep.arm, "random_policy")]
+    if others:
+        notes.append(
+            f"Chosen for the arm {sweep.arm}; with these parameters the other arms run with values not chosen for them."
+        )
+    if not any(dict(trial.values) == {name: value_of(params, name) for name in sweep.space} for trial in trials):
+        notes.append("The parameters' own values lie outside of the space and were not tried.")
+    if not weights:
+        notes.append(f"Importance is left out: it takes {MIN_TRIALS} complete trials to tell it from accident.")
+    for name, searched in sweep.space.items():
+        if searched.choices is None and chosen.values[name] in (searched.low, searched.high):
+            notes.append(f"The best {name} lies at the edge of its range: a wider one may hold better.")
+    failed = [trial for trial in trials if trial.state == "failed"]
+    if failed:
+        notes.append(f"{len(failed)} trials failed, e.g. trial {failed[0].number}: {failed[0].note}")
+    return notes
+
+
+def _write_csv(path: Path, sweep: Sweep, trials: Sequence[Trial]) -> None:
+    names = list(sweep.space)
+    scores = [f"score_seed_{seed}" for seed in sweep.seeds]
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["trial", "state", "score", "last_return", *scores, *names, "note"])
+        for trial in trials:
+            of_seeds = trial.seed_scores or [""] * len(scores)
+            values = [
+                as_text(trial.values[name]) if isinstance(trial.values[name], list) else trial.values[name]
+                for name in names
+            ]
+            writer.writerow([trial.number, trial.state, trial.score, trial.last_return, *of_seeds, *values, trial.note])
+
+
+def summary(place: Path, sweep: Sweep, trials: Sequence[Trial], notes: Sequence[str]) -> str:
+    """Say how a search ended, as text for a terminal."""
+    states = Counter(trial.state for trial in trials)
+    counts = ", ".join(f"{n} {state}" for state, n in states.items())
+    head = f"{len(trials)} trials of the arm {sweep.arm} ({counts}); score: {NAME}"
+    own = (
+        f"best:     {place / BEST}\nfigures:  {place / 'figures'}\nevaluate: cp {place / BEST} params.yaml && make run"
+    )
+    return "\n\n".join([head, table(trials, list(sweep.space)), "\n".join(notes), own])

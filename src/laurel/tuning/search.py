@@ -1,0 +1,167 @@
+"""The search: candidates from a study, trained by several processes, pruned on the way.
+
+A process trains a candidate, with all of its seeds; they share a folder, which is gone when the trial has ended. A
+search that was stopped finds the folder again by the candidate, and goes on from its checkpoints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from laurel.agents.pool import POLL_SECONDS, Advance, Heard, Job, Workers
+from laurel.agents.training import CURVE
+from laurel.errors import ParamsError
+from laurel.tuning.candidates import Candidate
+from laurel.tuning.objective import diverged, read_curve, reports, result_of
+from laurel.tuning.study import Asked, Study
+from laurel.tuning.trials import Trial
+
+MakeJobs = Callable[[Candidate, Path], Mapping[Path, Job]]
+"""Makes the jobs of a candidate: the directory of each agent, below the one that is given -> who trains it."""
+
+
+@dataclass
+class _Running:
+    """A trial under way."""
+
+    asked: Asked
+    folder: Path
+    jobs: Mapping[Path, Job]
+    """The directory of each agent -> who trains it."""
+    total_steps: int
+    """Of each agent."""
+    unfinished: list[Job]
+    seen: dict[Path, int | None] = field(default_factory=dict)
+    """When the curves that were looked at were written."""
+
+    def hear(self, heard: Sequence[Heard]) -> None:
+        for one in heard:
+            if one.ended:
+                self.unfinished = [job for job in self.unfinished if job is not one.job]
+
+
+def search(
+    study: Study,
+    n_trials: int,
+    make_jobs: MakeJobs,
+    folder: Path,
+    *,
+    total_steps: Callable[[Candidate], int],
+    workers: int | None,
+    prune: bool,
+    advance: Advance,
+    preload: Sequence[str] = (),
+) -> None:
+    """Go on until a study has so many trials.
+
+    Args:
+        study: gives candidates and takes results.
+        n_trials: in all, those of earlier searches included; those that were pruned count.
+        make_jobs: what to do for a candidate.
+        folder: where candidates are trained.
+        total_steps: environment steps of each training run of a candidate.
+        workers: processes at a time; None for one a CPU.
+        prune: end trials that are worse than the median.
+        advance: told how many trials have ended.
+        preload: modules that the processes find imported.
+
+    Raises:
+        LaurelError: a candidate could not be trained for another reason than its values.
+    """
+    begin = partial(_begin, study, make_jobs, folder, total_steps)
+    try:
+        with Workers(workers, preload) as processes:
+            _go_on(study, n_trials, begin, processes, prune=prune, advance=advance)
+    finally:
+        study.put_back()
+
+
+def _go_on(
+    study: Study,
+    n_trials: int,
+    begin: Callable[[Asked], _Running | None],
+    processes: Workers,
+    *,
+    prune: bool,
+    advance: Advance,
+) -> None:
+    running: list[_Running] = []
+    waiting: deque[Job] = deque()
+    ended = len(study.trials())
+    advance(ended)
+    asked: Asked | None
+    while True:
+        while processes.free:
+            if waiting:
+                processes.start(waiting.popleft())
+                continue
+            if ended + len(running) >= n_trials or (asked := study.ask()) is None:
+                break
+            if (trial := begin(asked)) is None:
+                ended += 1
+                advance(1)
+            else:
+                running.append(trial)
+                waiting.extend(trial.unfinished)
+        if not running:
+            return
+        time.sleep(POLL_SECONDS)
+        heard = processes.hear()
+        for trial in list(running):
+            trial.hear(heard)
+            if (result := _look(study, trial, prune=prune)) is None:
+                continue
+            processes.stop(trial.unfinished)
+            waiting = deque(job for job in waiting if not any(job is stopped for stopped in trial.unfinished))
+            shutil.rmtree(trial.folder)
+            study.tell(trial.asked, result)
+            running.remove(trial)
+            ended += 1
+            advance(1)
+
+
+def _begin(
+    study: Study, make_jobs: MakeJobs, folder: Path, total_steps: Callable[[Candidate], int], asked: Asked
+) -> _Running | None:
+    """Prepare a trial; None where its values do not go together, which is its result."""
+    digest = hashlib.sha256(json.dumps(asked.values, sort_keys=True).encode()).hexdigest()[:12]
+    place = folder / f"trial-{asked.number}-{digest}"
+    try:
+        jobs = make_jobs(asked.values, place)
+        steps = total_steps(asked.values)
+    except ParamsError as error:
+        study.tell(asked, Trial(asked.number, asked.values, "failed", None, note=str(error)))
+        return None
+    place.mkdir(parents=True, exist_ok=True)
+    distinct = {id(job): job for job in jobs.values()}
+    return _Running(asked, place, jobs, steps, list(distinct.values()))
+
+
+def _look(study: Study, trial: _Running, *, prune: bool) -> Trial | None:
+    """Return the result of a trial that has ended or should; None where it goes on."""
+    number, values = trial.asked.number, trial.asked.values
+    if diverged(list(trial.jobs)):
+        return result_of(number, values, list(trial.jobs), trial.total_steps)
+    written = {agent: _written(agent / CURVE) for agent in trial.jobs}
+    if written == trial.seen and trial.unfinished:
+        return None
+    trial.seen = written
+    curves = [read_curve(agent) for agent in trial.jobs]
+    if study.report(trial.asked, reports(curves, trial.total_steps), prune=prune):
+        return Trial(number, values, "pruned", None, note="Worse than the median of the others at the same point.")
+    return None if trial.unfinished else result_of(number, values, list(trial.jobs), trial.total_steps)
+
+
+def _written(file: Path) -> int | None:
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now
+        return None

@@ -1,0 +1,267 @@
+"""A study: the trials of one search, in an Optuna storage that outlives the process.
+
+One process searches a study at a time. A trial that was under way when it ended is marked as failed, and its candidate
+is tried again first, under the same number; so a search that was stopped gives what an uninterrupted one gives, as long
+as one trial runs at a time. Knows nothing about training.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from laurel.errors import DataError, ParamsError
+from laurel.params import Params
+from laurel.params.search import Searched, Space, is_whole
+from laurel.seeding import derive_seed
+from laurel.tuning.candidates import LEARNS, Candidate, candidates, own_values
+from laurel.tuning.trials import Trial
+
+if TYPE_CHECKING:
+    import optuna
+
+ABOUT, NUMBER, RESULT = "laurel", "number", "result"
+"""Attributes of a study and of its trials."""
+STARTUP_TRIALS = 5
+"""Complete trials before any is pruned."""
+FIRST_LOOK = 2
+"""Tenths of its training after which a trial may be pruned."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A trial that is under way."""
+
+    number: int
+    values: Candidate
+    handle: optuna.trial.Trial
+    reported: set[int] = field(default_factory=set)
+    """Tenths of the training that were reported."""
+
+
+class Study:
+    """The trials so far, and the next one."""
+
+    def __init__(
+        self, storage: Path, name: str, space: Space, params: Params, about: Mapping[str, Any], *, sampler: str
+    ) -> None:
+        """Open a study, or begin it.
+
+        Args:
+            storage: SQLite file.
+            name: of the study.
+            space: what is searched.
+            params: whose own values are tried first; `seed` is used.
+            about: what the trials depend on, as JSON values; a study goes on with the same alone.
+            sampler: one of SAMPLERS.
+
+        Raises:
+            DataError: the storage is no such file, or the study has other parameters or another space.
+        """
+        import optuna
+
+        for logger in ("optuna", "alembic"):
+            logging.getLogger(logger).setLevel(logging.ERROR)
+        self._space, self._params, self._sampler = space, params, sampler
+        self._distributions = {name: _distribution(name, searched) for name, searched in space.items()}
+        storage.parent.mkdir(parents=True, exist_ok=True)
+        with _explaining(storage):
+            self._study = optuna.create_study(
+                study_name=name,
+                storage=f"sqlite:///{storage}",
+                direction="maximize",
+                load_if_exists=True,
+                pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, FIRST_LOOK),
+            )
+            self._check(storage, about)
+            self.put_back()
+
+    def _check(self, storage: Path, about: Mapping[str, Any]) -> None:
+        from laurel.tracking import flatten
+
+        then = self._study.user_attrs.get(ABOUT)
+        now = json.loads(json.dumps(about))
+        if then is None and not self._study.trials:
+            self._study.set_user_attr(ABOUT, now)
+            return
+        name = f'{storage}: the study "{self._study.study_name}"'
+        again = "Name another one with --study."
+        if then is None:
+            raise DataError(f"{name} is not Laurel's. {again}")
+        before, after = flatten(then), flatten(now)
+        for key in dict.fromkeys((*before, *after)):
+            if before.get(key) != after.get(key):
+                was, is_ = json.dumps(before.get(key)), json.dumps(after.get(key))
+                raise DataError(f"{name} was begun with {key} {was}, but it is {is_}. {again}")
+
+    def put_back(self) -> None:
+        """Mark trials that nobody is at any more as failed, and line their candidates up to be tried again."""
+        from optuna.trial import TrialState
+
+        for left in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._study.tell(left.number, state=TrialState.FAIL)
+            if NUMBER in left.user_attrs:  # else it ended while it was being asked for
+                values = left.system_attrs.get("fixed_params", left.params)
+                self._study.enqueue_trial(values, user_attrs={NUMBER: left.user_attrs[NUMBER]})
+
+    def ask(self) -> Asked | None:
+        """Return the next candidate; None where a grid has no more."""
+        import optuna
+        from optuna.trial import TrialState
+
+        if not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            number = self._next_number()
+            fixed = self._fixed(number)
+            if self._sampler != LEARNS and fixed is None:
+                return None
+            if fixed is not None:
+                written = {name: _stored(value) for name, value in fixed.items()}
+                self._study.enqueue_trial(written, user_attrs={NUMBER: number})
+            # a sampler's random state is not kept: with a seed for each trial a stopped study goes on alike
+            seed = derive_seed(self._params.seed, "tune", number)
+            self._study.sampler = optuna.samplers.TPESampler(seed=seed)
+        handle = self._study.ask(self._distributions)
+        if NUMBER not in handle.user_attrs:
+            handle.set_user_attr(NUMBER, self._next_number())
+        values = {name: self._read(name, value) for name, value in handle.params.items()}
+        return Asked(handle.user_attrs[NUMBER], {name: values[name] for name in self._space}, handle)
+
+    def _fixed(self, number: int) -> Candidate | None:
+        """Return a candidate that does not depend on results; None where the next one does, or there is none."""
+        if self._sampler == LEARNS:
+            return own_values(self._space, self._params) if number == 0 else None
+        drawn = candidates(self._space, self._params, number + 1, self._sampler, self._params.seed)
+        return drawn[number] if number < len(drawn) else None
+
+    def _next_number(self) -> int:
+        known = [trial.user_attrs.get(NUMBER, -1) for trial in self._study.get_trials(deepcopy=False)]
+        return max(known, default=-1) + 1
+
+    def _read(self, name: str, value: Any) -> JsonValue:
+        searched = self._space[name]
+        if searched.choices is not None:
+            return next(choice for choice in searched.choices if _stored(choice) == value)
+        return searched.rounded(value)
+
+    def report(self, asked: Asked, reports: Sequence[tuple[int, float]], *, prune: bool) -> bool:
+        """Note scores so far; return whether the trial is worse than the median of the others and should end.
+
+        Reports after that are not looked at, so that the result does not depend on when they were.
+        """
+        for step, value in reports:
+            if step in asked.reported:
+                continue
+            asked.reported.add(step)
+            asked.handle.report(value, step)
+            if prune and asked.handle.should_prune():
+                return True
+        return False
+
+    def tell(self, asked: Asked, trial: Trial) -> None:
+        """Note how a trial ended."""
+        from optuna.trial import TrialState
+
+        result = {
+            "state": trial.state,
+            "seed_scores": list(trial.seed_scores),
+            "last_return": trial.last_return,
+            "note": trial.note,
+        }
+        asked.handle.set_user_attr(RESULT, result)
+        if trial.state == "complete":
+            self._study.tell(asked.handle, trial.score)
+        else:  # what diverged counts as worse than what was pruned later
+            self._study.tell(asked.handle, state=TrialState.PRUNED)
+
+    def trials(self) -> list[Trial]:
+        """Return the trials that have ended, by number."""
+        from optuna.trial import TrialState
+
+        ended = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        return sorted((self._trial(trial) for trial in ended), key=lambda trial: trial.number)
+
+    def _trial(self, stored: optuna.trial.FrozenTrial) -> Trial:
+        result = stored.user_attrs[RESULT]
+        return Trial(
+            number=stored.user_attrs[NUMBER],
+            values={name: self._read(name, stored.params[name]) for name in self._space},
+            state=result["state"],
+            score=stored.value if result["state"] == "complete" else None,
+            seed_scores=tuple(result["seed_scores"]),
+            last_return=result["last_return"],
+            reports=tuple(sorted(stored.intermediate_values.items())),
+            note=result["note"],
+        )
+
+
+def importances(space: Space, trials: list[Trial]) -> dict[str, float]:
+    """Return how much each parameter matters for being among the best trials (PED-ANOVA), most first; in all 1.
+
+    Empty where fewer than MIN_TRIALS are complete: it would be an accident.
+    """
+    import optuna
+
+    scored = [trial for trial in trials if trial.score is not None]
+    if len(scored) < MIN_TRIALS:
+        return {}
+    distributions = {name: _distribution(name, searched) for name, searched in space.items()}
+    logging.getLogger("optuna").setLevel(logging.ERROR)
+    study = optuna.create_study(direction="maximize")
+    for trial in scored:
+        params = {name: _stored(value) for name, value in trial.values.items()}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=trial.score))
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=max(0.1, BEST_TRIALS / len(scored)))
+    return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
+
+
+BEST_TRIALS = 5
+"""Trials that count as the best at least; PED-ANOVA is unsteady with fewer."""
+MIN_TRIALS = 3 * BEST_TRIALS
+
+
+def _distribution(name: str, searched: Searched) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if searched.choices is not None:
+        return CategoricalDistribution([_stored(choice) for choice in searched.choices])
+    assert searched.low is not None
+    assert searched.high is not None
+    if is_whole(name):
+        return IntDistribution(int(searched.low), int(searched.high), log=searched.log)
+    return FloatDistribution(searched.low, searched.high, log=searched.log)
+
+
+def _stored(value: JsonValue) -> Any:
+    """Write what Optuna has no type for, such as a list, as JSON."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+@contextmanager
+def _explaining(storage: Path) -> Iterator[None]:
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError, RuntimeError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise DataError(f"{storage}: not a storage of studies ({reason}). Choose another --storage.") from None
+
+
+def check_sampler(sampler: str, space: Space, params: Params) -> None:
+    """Refuse a sampler that cannot draw from a space.
+
+    Raises:
+        ParamsError: it is a grid, and a parameter is a range.
+    """
+    if sampler != LEARNS:
+        candidates(space, params, 1, sampler, params.seed)
+    if not space:
+        raise ParamsError("--search names no parameter.")

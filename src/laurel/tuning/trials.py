@@ -1,0 +1,96 @@
+"""A trial: a candidate that was trained, and how it did; and tables of trials.
+
+Knows nothing about who drew the candidate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from laurel.data.directory import read_json, write_json
+from laurel.errors import DataError
+
+State = Literal["complete", "pruned", "failed"]
+TRIALS = "trials.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is known of a candidate."""
+
+    number: int
+    """In the order in which candidates were drawn."""
+    values: Mapping[str, JsonValue]
+    """Name of a parameter -> the value that was tried."""
+    state: State
+    score: float | None
+    """Mean over seeds of the area under the learning curve; None where the trial is not complete."""
+    seed_scores: tuple[float, ...] = ()
+    last_return: float | None = None
+    """Mean over seeds of the return in the end."""
+    reports: Sequence[tuple[int, float]] = field(default_factory=tuple)
+    """Tenths of the training -> the score so far."""
+    note: str = ""
+    """Why it has no score."""
+
+
+def best(trials: Sequence[Trial]) -> Trial:
+    """Return the complete trial with the highest score, of several the first.
+
+    Raises:
+        DataError: there is none.
+    """
+    scored = [trial for trial in trials if trial.score is not None]
+    if not scored:
+        notes = dict.fromkeys(trial.note for trial in trials if trial.note)
+        raise DataError(f"None of {len(trials)} trials has a score. {' '.join(list(notes)[:1])}".rstrip())
+    return max(scored, key=lambda trial: (trial.score, -trial.number))
+
+
+def write_trials(path: Path, trials: Sequence[Trial]) -> None:
+    """Write trials as JSON; whole or not at all."""
+    write_json(path, [asdict(trial) for trial in trials])
+
+
+def read_trials(path: Path) -> list[Trial]:
+    """Read trials that `write_trials` wrote.
+
+    Raises:
+        DataError: they are missing or damaged.
+    """
+    try:
+        return [_read(entry) for entry in read_json(path)]
+    except (TypeError, KeyError, ValueError) as error:
+        raise DataError(f"{path}: holds no trials ({error}). Run the stage that writes it again.") from None
+
+
+def _read(entry: Mapping[str, Any]) -> Trial:
+    reports = tuple((int(step), float(value)) for step, value in entry["reports"])
+    return Trial(**{**entry, "seed_scores": tuple(entry["seed_scores"]), "reports": reports})
+
+
+def as_text(value: JsonValue) -> str:
+    """Write a value for people."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def table(trials: Sequence[Trial], names: Sequence[str], top: int = 5) -> str:
+    """Lay out the best trials, and params.yaml's own values where they were tried, as columns of text."""
+    scored = sorted((t for t in trials if t.score is not None), key=lambda trial: (-(trial.score or 0.0), trial.number))
+    rows = [("trial", "score", "last return", *names)]
+    for trial in scored[:top]:
+        last = "-" if trial.last_return is None else f"{trial.last_return:.3g}"
+        values = [as_text(trial.values[name]) for name in names]
+        rows.append((str(trial.number), f"{trial.score:.4g}", last, *values))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,171 @@
+"""The search with real training, and what it leaves."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from laurel.data.directory import VOLATILE, read_manifest
+from laurel.errors import DataError, ParamsError
+from laurel.params import load_params
+from laurel.params.search import Sweep, read_space, with_values
+from laurel.stages import pick_best, try_candidate, tune
+from laurel.stages.tune import Search, narrowed, sweep_of
+from laurel.tuning.candidates import candidates
+from laurel.tuning.trials import TRIALS, read_trials
+from tiny_project import Project, changed
+
+ENTRIES = ("shaping.intrinsic=log:0.01:1", "agent.ppo.hidden=[8],[16]")
+SMALL = {"entries": ENTRIES, "steps": 512, "prune": False, "sampler": "sobol"}
+
+
+@pytest.fixture(scope="module")
+def searched(rewarded: Project, tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Project:
+    project = rewarded.copy(tmp_path_factory.mktemp("searched") / "p", {"env.backend": "gymnasium"})
+    file = project.path / "params.yaml"
+    file.write_text(f"# of mine\n{file.read_text()}")
+    (project.path / "said").write_text(searching(project, trials=3, text=file.read_text()))
+    return project
+
+
+def searching(project: Project, text: str | None = None, output: str = "tune", **search: object) -> str:
+    given = Search(storage=project.path / "studies.db", **{**SMALL, **search})  # type: ignore[arg-type]
+    return tune.run(
+        project.params, **project.inputs("train-agents"), output=project.path / output, search=given, text=text
+    )
+
+
+def test_the_best_is_a_params_file_that_differs_in_what_was_searched(searched: Project) -> None:
+    trials = read_trials(searched.path / "tune" / TRIALS)
+    assert [trial.values for trial in trials] == candidates(
+        read_space(ENTRIES, searched.params, "preference"), searched.params, 3, "sobol", 0
+    )
+    chosen = max(trials, key=lambda trial: trial.score or 0.0)
+    best = searched.path / "tune" / "best.yaml"
+    assert load_params(best) == with_values(searched.params, chosen.values)
+    lines = best.read_text().splitlines()
+    assert lines[0].startswith(f"# laurel tune: the best of 3 trials (trial {chosen.number}) for the arm preference")
+    assert lines[2] == "# of mine"
+
+
+def test_a_trial_is_what_training_its_candidate_gives(searched: Project, tmp_path: Path) -> None:
+    from laurel.stages import train_agents
+    from laurel.tuning.objective import area, read_curve
+
+    trial = read_trials(searched.path / "tune" / TRIALS)[1]
+    candidate = narrowed(with_values(searched.params, trial.values), "preference", (1000, 1001), 512)
+    train_agents.run(candidate, **searched.inputs("train-agents"), output=tmp_path / "agents")
+    curves = [read_curve(tmp_path / "agents" / "preference" / f"seed-{seed}") for seed in (1000, 1001)]
+    assert trial.seed_scores == tuple(area(curve, finished=True) for curve in curves)
+
+
+def test_what_there_is_to_see(searched: Project) -> None:
+    place = searched.path / "tune"
+    with (place / "trials.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    trials = read_trials(place / TRIALS)
+    assert [float(row["score"]) for row in rows] == [trial.score for trial in trials]
+    assert [row["agent.ppo.hidden"] for row in rows] == [str(trial.values["agent.ppo.hidden"]) for trial in trials]
+    for name in ("history", "parameters"):
+        with Image.open(place / "figures" / f"{name}.png") as image:
+            assert image.width > 700
+    manifest = read_manifest(place, "tune")
+    assert manifest["counts"] == {"trials": 3, "complete": 3, "pruned": 0, "failed": 0}
+    assert any(
+        "on the seeds 1000, 1001 looks better than it is: evaluate it on agent.seeds" in n for n in manifest["notes"]
+    )
+    assert any("Importance is left out" in note for note in manifest["notes"])
+    said = (searched.path / "said").read_text()
+    assert all(note in said for note in manifest["notes"])
+    assert f"cp {place / 'best.yaml'} params.yaml && make run" in said
+    assert not list(searched.path.glob(".studies*.partial")), "what was trained is gone"
+
+
+def test_a_finished_study_is_shown_again_and_gives_the_same(searched: Project) -> None:
+    searching(searched, trials=2, output="again", text=(searched.path / "params.yaml").read_text())
+    first, again = (read_manifest(searched.path / name) for name in ("tune", "again"))
+    assert {k: v for k, v in first.items() if k not in VOLATILE} == {
+        k: v for k, v in again.items() if k not in VOLATILE
+    }
+
+
+def test_candidates_that_were_tried_apart_give_the_same(searched: Project, tmp_path: Path) -> None:
+    params = searched.params
+    sweep = Sweep.read(sweep_of(params, Search(**SMALL)).write())  # type: ignore[arg-type]
+    inputs = searched.inputs("train-agents")
+    shards = [tmp_path / name for name in ("a", "b", "c")]
+    for number, values in enumerate(candidates(sweep.space, params, 3, "sobol", 0)):
+        try_candidate.run(params, **inputs, output=shards[number], sweep=sweep, number=number, values=values)
+    pick_best.run(params, **inputs, shards=shards[::-1], output=tmp_path / "picked", sweep=sweep)
+    assert read_trials(tmp_path / "picked" / TRIALS) == read_trials(searched.path / "tune" / TRIALS)
+    assert load_params(tmp_path / "picked" / "best.yaml") == load_params(searched.path / "tune" / "best.yaml")
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+    with pytest.raises(DataError, match=r"The trials \[0, 1, 1\] are not each candidate once"):
+        pick_best.run(params, **inputs, shards=[*shards[:2], shards[1]], output=tmp_path / "x", sweep=sweep)
+    other = Sweep(sweep.arm, (5,), sweep.steps, sweep.space)
+    with pytest.raises(DataError, match="holds a trial of another sweep"):
+        pick_best.run(params, **inputs, shards=shards, output=tmp_path / "x", sweep=other)
+    assert not (tmp_path / "x").exists()
+
+
+def test_another_study_under_the_same_name(searched: Project) -> None:
+    with pytest.raises(DataError, match=r"was begun with steps 512, but it is 600\. Name another one with --study"):
+        searching(searched, trials=3, steps=600)
+    project = Project(searched.path)
+    beta = changed(project.params, shaping={"beta": 1.0})
+    given = Search(storage=project.path / "studies.db", trials=3, **SMALL)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"was begun with params\.shaping\.beta 3\.0, but it is 1\.0"):
+        tune.run(beta, **project.inputs("train-agents"), output=project.path / "x", search=given)
+    own = changed(project.params, shaping={"intrinsic": 0.5})  # what is searched may differ
+    tune.run(own, **project.inputs("train-agents"), output=project.path / "own", search=given)
+
+
+def test_seeds_are_not_those_of_the_evaluation(rewarded: Project) -> None:
+    params = changed(rewarded.params, agent={"seeds": (0, 1000)})
+    assert sweep_of(params, Search()).seeds == (1001, 1002)
+    with pytest.raises(ParamsError, match=r"--seeds names 1000, which is one of agent\.seeds"):
+        sweep_of(params, Search(seeds=[7, 1000]))
+
+
+def test_arms(rewarded: Project) -> None:
+    params = rewarded.params
+    assert sweep_of(params, Search()).arm == "preference"
+    assert sweep_of(changed(params, agent={"arms": ("extrinsic",)}), Search()).arm == "extrinsic"
+    with pytest.raises(ParamsError, match=r'--arm is "oracel", but must be one of .*Did you mean "oracle"'):
+        sweep_of(params, Search(arm="oracel"))
+    with pytest.raises(ParamsError, match='--arm is "random_policy"'):
+        sweep_of(params, Search(arm="random_policy"))
+
+
+def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
+    entries = ("agent.ppo.learning_rate=0.002,1.0e+300",)
+    said = searching(searched, output="diverged", study="d", trials=2, sampler="grid", entries=entries)
+    trials = read_trials(searched.path / "diverged" / TRIALS)
+    assert [trial.state for trial in trials] == ["complete", "failed"]
+    assert "training diverged after" in trials[1].note
+    assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
+
+
+def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{searched.path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    project = searched.copy(searched.path.with_name("tracked"), {"tracking.enabled": True})
+    searching(project, trials=3)
+    client = MlflowClient(uri)
+    run = client.get_run(read_manifest(project.path / "tune")["mlflow_run_id"])
+    trials = read_trials(project.path / "tune" / TRIALS)
+    assert run.data.metrics["best_score"] == max(trial.score or 0.0 for trial in trials)
+    children = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'")
+    by_number = {int(child.data.tags["trial"]): child.data for child in children}
+    assert sorted(by_number) == [0, 1, 2]
+    for trial in trials:
+        logged = by_number[trial.number]
+        assert logged.params == {name: str(value) for name, value in trial.values.items()}
+        assert logged.metrics["score"] == trial.score
+        assert logged.tags["state"] == "complete"

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from laurel.agents.training import CURVE, CURVE_SCHEMA
+from laurel.data.directory import write_json
+from laurel.tuning.objective import area, diverged, last_return, note_of, read_curve, reports, result_of
+
+
+def curve(returns: list[float | None], episodes: int = 100, steps: int = 10) -> pd.DataFrame:
+    """Updates of `steps` environment steps each, in each of which `episodes` finish, or none."""
+    return pd.DataFrame(
+        {
+            "env_steps": [steps * (i + 1) for i in range(len(returns))],
+            "episodes": [0 if value is None else episodes for value in returns],
+            "return_mean": [np.nan if value is None else value for value in returns],
+        }
+    )
+
+
+def written(path: Path, rows: pd.DataFrame) -> Path:
+    import pyarrow as pa
+
+    from laurel.data.parquet import write_table
+
+    path.mkdir(parents=True)
+    write_table(path / CURVE, pa.Table.from_pylist(rows.to_dict("records"), schema=CURVE_SCHEMA))
+    return path
+
+
+def test_the_area_is_the_mean_over_updates_of_the_trailing_mean() -> None:
+    assert area(curve([0.0, 1.0, 2.0]), finished=True) == pytest.approx(1.0)
+    assert area(curve([0.0, 1.0], episodes=50), finished=True) == pytest.approx((0.0 + 0.5) / 2)
+    slow = area(curve([0.0, 0.0, 0.0, 1.0]), finished=True)
+    quick = area(curve([0.0, 1.0, 1.0, 1.0]), finished=True)
+    assert slow is not None
+    assert quick is not None
+    assert slow < quick, "to be good early is better"
+
+
+def test_the_first_episodes_to_finish_do_not_count_alone() -> None:
+    short_ones = curve([1.0, None, 0.0], episodes=20)
+    assert area(short_ones, finished=False) is None
+    assert area(short_ones, finished=True) == pytest.approx(0.5), "all there are, once all of them are there"
+    assert area(curve([None, None]), finished=True) is None
+    assert last_return(curve([None, None])) is None
+
+
+def test_reports_go_as_far_as_the_slowest_seed() -> None:
+    full, half = curve([float(i) for i in range(20)]), curve([2.0] * 10)
+    found = reports([full, half], 200)
+    assert [part for part, _ in found] == [1, 2, 3, 4, 5]
+    assert found[1] == (2, pytest.approx((np.mean([0, 1, 2, 3]) + 2.0) / 2))
+    assert [part for part, _ in reports([full, full], 200)] == list(range(1, 10)), "the end is the score's"
+    assert reports([full, curve([])], 200) == []
+
+
+def test_what_has_too_few_episodes_is_not_reported() -> None:
+    assert reports([curve([1.0] * 20, episodes=10)], 200)[0][0] == 3
+
+
+def test_a_result_is_the_mean_over_seeds(tmp_path: Path) -> None:
+    agents = [written(tmp_path / "seed-1", curve([0.0, 1.0])), written(tmp_path / "seed-2", curve([2.0, 3.0]))]
+    trial = result_of(4, {"shaping.beta": 1.0}, agents, 20)
+    assert (trial.state, trial.score, trial.last_return) == ("complete", pytest.approx(1.5), pytest.approx(2.0))
+    assert trial.seed_scores == (pytest.approx(0.5), pytest.approx(2.5))
+    assert trial.reports[-1] == (9, pytest.approx(1.0))
+
+
+def test_failures_are_results(tmp_path: Path) -> None:
+    silent = result_of(0, {}, [written(tmp_path / "seed-1", curve([None]))], 10)
+    assert (silent.state, silent.score) == ("failed", None)
+    assert "No episode finished" in silent.note
+    lost = tmp_path / "seed-2"
+    assert diverged([lost]) == ""
+    write_json(note_of(lost), "training diverged")
+    assert result_of(0, {}, [lost], 10).note == "training diverged"
+
+
+def test_a_curve_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    assert len(read_curve(tmp_path / "nowhere")) == 0

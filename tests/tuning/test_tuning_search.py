@@ -1,0 +1,306 @@
+"""The search with jobs that write learning curves at once, in place of training."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from laurel.agents.pool import Heard, Job, Workers
+from laurel.agents.training import CURVE, CURVE_SCHEMA
+from laurel.data.directory import write_json
+from laurel.data.parquet import write_table
+from laurel.errors import DataError, LaurelError, ParamsError
+from laurel.params import Params, load_params
+from laurel.params.search import Space, read_space
+from laurel.tuning.objective import note_of
+from laurel.tuning.search import search
+from laurel.tuning.study import MIN_TRIALS, Study, importances
+from laurel.tuning.trials import Trial, best, read_trials, write_trials
+from tiny_project import REPOSITORY
+
+
+class AtOnce:
+    """Does each job when it is started, in this process."""
+
+    def __init__(self, at_once: int, preload: Sequence[str]) -> None:
+        self._at_once, self._ended = at_once, list[Job]()
+
+    def __enter__(self) -> AtOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def free(self) -> int:
+        return self._at_once - len(self._ended)
+
+    def start(self, job: Job) -> None:
+        job.work(*job.args, lambda done: None)
+        self._ended.append(job)
+
+    def hear(self) -> list[Heard]:
+        heard, self._ended = [Heard(job, 1, ended=True) for job in self._ended], []
+        return heard
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        self._ended = [job for job in self._ended if not any(job is one for one in jobs)]
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.tuning.search.Workers", AtOnce)
+    monkeypatch.setattr("laurel.tuning.search.POLL_SECONDS", 0.0)
+
+
+WEIGHT = "shaping.intrinsic"
+STEPS = 100
+Values = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    return load_params(REPOSITORY / "params.yaml")
+
+
+@pytest.fixture
+def space(params: Params) -> Space:
+    return read_space([f"{WEIGHT}=log:0.01:1", "agent.ppo.hidden=[8],[64, 64]"], params, "preference")
+
+
+def opened(path: Path, space: Space, params: Params, **options: Any) -> Study:
+    about = options.pop("about", {"steps": STEPS})
+    return Study(path / "studies.db", "a", space, params, about, **{"sampler": "tpe", **options})
+
+
+def write_curve(agent: Path, value: float, updates: int = 10) -> None:
+    agent.mkdir(parents=True, exist_ok=True)
+    rows = [{"env_steps": 10 * (i + 1), "episodes": 100, "return_mean": value} for i in range(updates)]
+    partial = agent / f".{CURVE}"
+    write_table(partial, pa.Table.from_pylist(rows, schema=CURVE_SCHEMA))
+    partial.replace(agent / CURVE)
+
+
+def earn(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    """Return most at a weight of 0.3, and a little more with the larger network."""
+    write_curve(agent, 1 - abs(weight - 0.3) + 0.01 * hidden)
+
+
+def fail_above(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if weight > 0.1:
+        agent.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note_of(agent), "training diverged")
+    else:
+        earn(weight, hidden, agent, advance)
+
+
+def break_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if agent.parent.name.startswith("trial-2-") and not (agent.parents[1] / "mended").exists():
+        raise LaurelError("no disk")
+    earn(weight, hidden, agent, advance)
+
+
+def jobs_of(work: Callable[..., None], seeds: int = 1) -> Callable[[Values, Path], Mapping[Path, Job]]:
+    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+        args = (values[WEIGHT], len(values["agent.ppo.hidden"]))
+        agents = [folder / f"seed-{seed}" for seed in range(seeds)]
+        return {agent: Job(f"{folder.name} {agent.name}", work, (*args, agent)) for agent in agents}
+
+    return jobs
+
+
+def run(study: Study, n: int, folder: Path, work: Callable[..., None] = earn, **options: Any) -> list[Trial]:
+    given = {"workers": 1, "prune": False, "advance": lambda n: None, "total_steps": lambda values: STEPS, **options}
+    seeds = given.pop("seeds", 1)
+    search(study, n, jobs_of(work, seeds), folder, **given)
+    return study.trials()
+
+
+def test_the_same_trials_each_time_and_the_own_values_first(params: Params, space: Space, tmp_path: Path) -> None:
+    made = [run(opened(tmp_path / name, space, params), 12, tmp_path / name / "work") for name in ("a", "b")]
+    assert made[0] == made[1]
+    assert [trial.number for trial in made[0]] == list(range(12))
+    assert made[0][0].values == {WEIGHT: 0.1, "agent.ppo.hidden": [64, 64]}
+    assert len({str(trial.values) for trial in made[0]}) > 9
+    assert best(made[0]).score == pytest.approx(1.02, abs=0.1)
+    assert made[0][0].score == pytest.approx(0.82)
+    assert list((tmp_path / "a" / "work").iterdir()) == [], "what was trained is gone"
+    other = params.model_copy(update={"seed": 1})
+    assert run(opened(tmp_path / "c", space, other), 3, tmp_path / "c" / "work") != made[0][:3]
+
+
+def test_a_study_goes_on_where_it_was(params: Params, space: Space, tmp_path: Path) -> None:
+    whole = run(opened(tmp_path / "a", space, params), 12, tmp_path / "a" / "work")
+    run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
+    assert run(opened(tmp_path / "b", space, params), 2, tmp_path / "b" / "work") == whole[:4], "there are enough"
+    assert run(opened(tmp_path / "b", space, params), 12, tmp_path / "b" / "work") == whole
+
+
+def test_what_a_failure_stopped_is_tried_again(params: Params, space: Space, tmp_path: Path) -> None:
+    whole = run(opened(tmp_path / "a", space, params), 12, tmp_path / "a" / "work")
+    folder = tmp_path / "b" / "work"
+    for _ in range(2):
+        with pytest.raises(LaurelError, match="no disk"):
+            run(opened(tmp_path / "b", space, params), 12, folder, break_at_third)
+    (folder / "mended").touch()
+    assert run(opened(tmp_path / "b", space, params), 12, folder, break_at_third) == whole
+
+
+def stop_at_third(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    if agent.parent.name.startswith("trial-2-"):
+        write_curve(agent, 0.0, updates=5)
+        raise KeyboardInterrupt
+    earn(weight, hidden, agent, advance)
+
+
+def test_a_search_that_was_interrupted_gives_what_an_uninterrupted_one_gives(
+    params: Params, space: Space, tmp_path: Path
+) -> None:
+    folder = tmp_path / "b" / "work"
+    with pytest.raises(KeyboardInterrupt):
+        run(opened(tmp_path / "b", space, params), 8, folder, stop_at_third)
+    (left,) = folder.iterdir()
+    assert (left / "seed-0" / CURVE).exists(), "training goes on from there"
+    whole = run(opened(tmp_path / "a", space, params), 8, tmp_path / "a" / "work")
+    study = opened(tmp_path / "b", space, params)
+    assert study.trials() == whole[:2]
+    assert run(study, 8, folder) == whole
+    assert list(folder.iterdir()) == []
+
+
+def test_a_killed_search_goes_on(params: Params, space: Space, tmp_path: Path) -> None:
+    killed = opened(tmp_path / "b", space, params)
+    for _ in range(2):  # two are under way when nobody can say so any more
+        killed.ask()
+    trials = run(opened(tmp_path / "b", space, params), 4, tmp_path / "b" / "work")
+    assert [trial.number for trial in trials] == [0, 1, 2, 3]
+    assert trials[:2] == run(opened(tmp_path / "a", space, params), 2, tmp_path / "a" / "work")[:2]
+
+
+def test_several_at_a_time_try_as_many(params: Params, space: Space, tmp_path: Path) -> None:
+    trials = run(opened(tmp_path, space, params), 9, tmp_path / "work", workers=3, seeds=2)
+    assert [trial.number for trial in trials] == list(range(9))
+    assert all(len(trial.seed_scores) == 2 for trial in trials)
+
+
+def lag_at_seventh(weight: float, hidden: int, agent: Path, advance: Callable[[int], None]) -> None:
+    write_curve(agent, 0.0, updates=7) if agent.parent.name.startswith("trial-6-") else earn(
+        weight, hidden, agent, advance
+    )
+
+
+def test_what_is_worse_than_the_median_ends_early_and_leaves_nothing(
+    params: Params, space: Space, tmp_path: Path
+) -> None:
+    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", lag_at_seventh, prune=True)
+    (bad,) = [trial for trial in trials if trial.number == 6]
+    assert (bad.state, bad.score) == ("pruned", None)
+    assert bad.reports == ((1, 0.0), (2, 0.0)), "what came after that does not count"
+    assert all(trial.state == "complete" for trial in trials[:5]), "the first are what others are compared with"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def begin_and_wait(agent: Path, advance: Callable[[int], None]) -> None:
+    (agent / "half written").touch()
+    time.sleep(600)
+
+
+def test_the_process_of_what_is_pruned_is_ended(params: Params, space: Space, tmp_path: Path) -> None:
+    study = opened(tmp_path, space, params)
+    run(study, 6, tmp_path / "work")
+
+    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+        write_curve(folder / "seed-0", 0.0, updates=5)
+        return {folder / "seed-0": Job("waits", begin_and_wait, (folder / "seed-0",))}
+
+    options = {"total_steps": lambda values: STEPS, "workers": 1, "prune": True, "advance": lambda n: None}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("laurel.tuning.search.Workers", Workers)
+        search(study, 7, jobs, tmp_path / "work", **options)  # type: ignore[arg-type]
+    assert study.trials()[-1].state == "pruned"
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_nothing_is_pruned_where_that_is_off(params: Params, space: Space, tmp_path: Path) -> None:
+    trials = run(opened(tmp_path, space, params), 10, tmp_path / "work")
+    assert {trial.state for trial in trials} == {"complete"}
+    assert all(len(trial.reports) == 9 for trial in trials)
+
+
+def test_what_diverges_is_a_result(params: Params, space: Space, tmp_path: Path) -> None:
+    trials = run(opened(tmp_path, space, params), 8, tmp_path / "work", fail_above)
+    failed = [trial for trial in trials if trial.state == "failed"]
+    assert failed
+    assert {trial.note for trial in failed} == {"training diverged"}
+    assert all((trial.values[WEIGHT] > 0.1) == (trial.state == "failed") for trial in trials)  # type: ignore[operator]
+    assert best(trials).values[WEIGHT] <= 0.1  # type: ignore[operator]
+    with pytest.raises(DataError, match=r"None of \d trials has a score\. training diverged"):
+        best(failed)
+
+
+def test_values_that_do_not_go_together_are_a_result(params: Params, space: Space, tmp_path: Path) -> None:
+    def jobs(values: Values, folder: Path) -> Mapping[Path, Job]:
+        if values["agent.ppo.hidden"] == [8]:
+            raise ParamsError("not with 8.")
+        return jobs_of(earn)(values, folder)
+
+    study = opened(tmp_path, space, params)
+    steps = {"total_steps": lambda values: STEPS, "workers": 1, "prune": False, "advance": lambda n: None}
+    search(study, 6, jobs, tmp_path / "work", **steps)  # type: ignore[arg-type]
+    trials = study.trials()
+    assert len(trials) == 6
+    assert {trial.note for trial in trials if trial.values["agent.ppo.hidden"] == [8]} == {"not with 8."}
+
+
+def test_a_drawn_list_is_tried_in_order(params: Params, space: Space, tmp_path: Path) -> None:
+    from laurel.tuning.candidates import candidates
+
+    trials = run(opened(tmp_path, space, params, sampler="sobol"), 5, tmp_path / "work")
+    assert [trial.values for trial in trials] == candidates(space, params, 5, "sobol", params.seed)
+
+
+def test_a_grid_ends(params: Params, tmp_path: Path) -> None:
+    space = read_space([f"{WEIGHT}=0.1,0.3", "agent.ppo.hidden=[8],[64, 64]"], params, "preference")
+    assert len(run(opened(tmp_path, space, params, sampler="grid"), 30, tmp_path / "work", workers=2)) == 4
+
+
+def test_another_study_is_not_gone_on_with(params: Params, space: Space, tmp_path: Path) -> None:
+    opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 1}}})
+    with pytest.raises(DataError) as error:
+        opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 2}}})
+    assert 'the study "a" was begun with space.a.low 1, but it is 2. Name another one with --study.' in str(error.value)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "studies.db").write_text("no database at all, but text that is long enough")
+    with pytest.raises(DataError, match=r"studies\.db: not a storage of studies \(.*\)\. Choose another --storage"):
+        opened(tmp_path / "other", space, params)
+
+
+def test_importance_finds_what_matters(params: Params) -> None:
+    space = read_space([f"{WEIGHT}=log:0.01:1", "shaping.beta=0:4"], params, "preference")
+    from laurel.tuning.candidates import candidates
+
+    drawn = candidates(space, params, 40, "sobol", 0)
+    trials = [Trial(n, c, "complete", -abs(float(str(c[WEIGHT])) - 0.3)) for n, c in enumerate(drawn)]
+    found = importances(space, trials)
+    assert found[WEIGHT] > 0.8
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert importances(space, trials[: MIN_TRIALS - 1]) == {}
+
+
+def test_trials_read_back(tmp_path: Path) -> None:
+    trials = [
+        Trial(0, {WEIGHT: 0.1, "agent.ppo.hidden": [8]}, "complete", 0.5, (0.4, 0.6), 0.7, ((1, 0.2), (2, 0.3))),
+        Trial(1, {WEIGHT: 1, "agent.ppo.hidden": [9]}, "failed", None, note="$x^2$"),
+    ]
+    write_trials(tmp_path / "trials.json", trials)
+    assert [t.values for t in read_trials(tmp_path / "trials.json")] == [t.values for t in trials]
+    assert read_trials(tmp_path / "trials.json")[0] == trials[0]
+    (tmp_path / "trials.json").write_text('[{"number": 1}]')
+    with pytest.raises(DataError, match=re.escape("holds no trials")):
+        read_trials(tmp_path / "trials.json")
