@@ -16,7 +16,7 @@ class DQNParams(Section):
     gradient_steps: Count = 8
     """Minibatches of a round."""
     batch_size: Count = 256
-    learning_rate: Positive = 5e-4
+    learning_rate: Positive = 2.5e-4
     anneal: bool = True
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
@@ -24,7 +24,7 @@ class DQNParams(Section):
     """Steps remembered."""
     learning_starts: Count = 1_000
     """Steps before the first round."""
-    target_every: Count = 100
+    target_every: Count = 150
     """Gradient steps between two copies of the network into the target network."""
     double: bool = True
     """Choose the next action by the network and value it by the target network (double DQN)."""
