@@ -15,7 +15,7 @@ from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.classics import estimated, save, table
 from laurel.envs import room_for
 from laurel.envs.vector import make_vector
-from laurel.evaluation.reward_curves import draw_rewards
+from laurel.evaluation.reward_curves import draw_rewards, moving_average
 from laurel.evaluation.style import MUTED, drawing
 from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams
@@ -94,8 +94,11 @@ def _learn(settings: AlgorithmParams, seed: int) -> npt.NDArray[np.float64]:
 
 
 def _steps_to(curves: npt.NDArray[np.float64]) -> str:
-    """Say after how many steps curves (runs, points) first reach 95% of the best return, as the median of the runs."""
-    reached = curves >= 0.95 * BEST
+    """Say after how many steps curves (runs, points), averaged over the last few points, reach 95% of the best return.
+
+    It is the median of the runs; a point alone may be a single lucky episode.
+    """
+    reached = moving_average(curves, LAST) >= 0.95 * BEST
     steps = np.where(reached.any(axis=1), (reached.argmax(axis=1) + 1) * GRID, np.inf)
     median = float(np.median(steps))
     count = f"{int(reached.any(axis=1).sum())} of {len(curves)}"
