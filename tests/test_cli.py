@@ -26,6 +26,7 @@ COMMANDS = [
     ["show"],
     ["table"],
     ["ui"],
+    ["play"],
     ["export"],
     ["export", "minari"],
     ["export", "responses"],

@@ -497,3 +497,14 @@ def test_resources_that_make_no_sense(wanted: dict[str, Any], sentence: str) -> 
 def test_accelerators_by_their_names_on_vertex(name: str) -> None:
     params = parse_params({**MINIMAL, "pipeline": {"resources": {"collect": {"accelerator": name}}}}, "test")
     assert params.pipeline.resources["collect"].accelerator == "T4"
+
+
+@pytest.mark.parametrize(
+    ("engine", "used", "unused"),
+    [("laurel", {"algorithm", "ppo"}, {"sb3", "dqn", "a2c"}), ("sb3", {"sb3"}, {"algorithm", "ppo", "dqn"})],
+)
+def test_settings_of_those_who_do_not_train_make_no_difference(engine: str, used: set[str], unused: set[str]) -> None:
+    params = parse_params(with_value("agent.engine", engine), "my.yaml")
+    found = set(params.used("agent")["agent"])
+    assert used | {"engine", "steps"} <= found
+    assert found & (unused | {"workers"}) == set()

@@ -46,6 +46,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
         axes = figure.subplots()
         title, label = "CartPole: return of the episodes while learning", "environment steps, in thousands"
         draw_rewards(axes, returns, list(agents), 5, title=title, xlabel=label)
+        axes.set_ylim(0, 1.04 * BEST)  # intervals of a few runs reach beyond what can be
         axes.axhline(BEST, color=MUTED, lw=1.0, ls=(0, (3, 2)))
         save(figure, output / "deep.png")
     rows = [

@@ -17,6 +17,7 @@ from laurel.classics_cli import add_classics
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.pipeline_cli import add_commands, pipelines_module
+from laurel.play_cli import add_play
 from laurel.prompt_cli import add_prompt
 from laurel.tune_cli import add_sweep, add_tune, sweep_plan
 
@@ -161,6 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_pipeline(commands)
     add_prompt(commands, _command, say)
     add_classics(commands, _command, say)
+    add_play(commands, _command, say)
     add_tune(commands, _command, say, PLACES)
 
     example = "laurel export minari doorkey/random-v0 --output minari"

@@ -15,7 +15,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from laurel.agents.algorithms import initial_policy
 from laurel.agents.training import Assignment, Task, train_together
 from laurel.envs import room_for
 from laurel.envs.base import FloatArray, Room
@@ -23,6 +25,10 @@ from laurel.params import Params
 from laurel.rewards import functions
 from laurel.rewards.functions import RewardFunction
 from laurel.rewards.model import RewardModel
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import Policy
+    from laurel.agents.sb3_training import SB3Task
 
 
 def needs_training(arm: str) -> bool:
@@ -56,6 +62,38 @@ def task_of(params: Params, arm: str, seed: int) -> Task:
     )
 
 
+def sb3_task_of(params: Params, arm: str, seed: int) -> SB3Task:
+    """Return what Stable-Baselines3 trains for an arm with a seed."""
+    from laurel.agents.sb3_training import SB3Task
+
+    task = task_of(params, arm, seed)
+    return SB3Task(
+        arm=arm,
+        seed=seed,
+        run_seed=task.run_seed,
+        env=task.env,
+        settings=params.agent.sb3,
+        shaping=task.shaping,
+        steps=task.steps,
+        checkpoint_steps=task.checkpoint_steps,
+        device=task.device,
+    )
+
+
+def steps_of(params: Params, arm: str, seed: int) -> int:
+    """Return the environment steps that training an arm with a seed tells of."""
+    return params.agent.steps if params.agent.engine == "sb3" else task_of(params, arm, seed).total_steps
+
+
+def untrained(params: Params, room: Room, seed: int) -> Policy:
+    """Return the policy that training with a seed begins with, the same for all arms."""
+    if params.agent.engine == "sb3":
+        from laurel.agents import sb3_training
+
+        return sb3_training.untrained(sb3_task_of(params, "extrinsic", seed), room)
+    return initial_policy(room, params.agent.settings, params.seed, seed)
+
+
 def train_arms(
     params: Params,
     agents: Sequence[tuple[str, int, Path]],
@@ -72,13 +110,16 @@ def train_arms(
     torch.set_num_threads(1)  # runs share the cores already, and sums keep their order
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
     room = room_for(params.env, with_action=params.caption.with_action)
+    rewards = [reward_of(params, arm, seed, room, captions, preferences, reward, utility) for arm, seed, _ in agents]
+    if params.agent.engine == "sb3":
+        from laurel.agents.sb3_training import train_sb3
+
+        for (arm, seed, directory), function in zip(agents, rewards, strict=True):
+            train_sb3(sb3_task_of(params, arm, seed), room, function, directory, advance)
+        return
     assigned = [
-        Assignment(
-            task_of(params, arm, seed),
-            reward_of(params, arm, seed, room, captions, preferences, reward, utility),
-            directory,
-        )
-        for arm, seed, directory in agents
+        Assignment(task_of(params, arm, seed), function, directory)
+        for (arm, seed, directory), function in zip(agents, rewards, strict=True)
     ]
     with threadpool_limits(1, user_api="blas"):
         train_together(assigned, room, advance)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -149,7 +150,7 @@ class _Member:
 
             self._player = Player(load_policy(policy.path), rng)
             self.digest = hashlib.sha256((policy.path / MODEL).read_bytes()).hexdigest()
-            _check_fit(policy, self._player.policy, room)
+            check_fit(policy.path, self._player.policy, room)
 
     def act(self, observation: Array, begins: BoolArray | None) -> tuple[Array, FloatArray, FloatArray]:
         n = len(observation)
@@ -239,7 +240,12 @@ def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
     return np.repeat(np.arange(len(shares), dtype=np.int8), counts)
 
 
-def _check_fit(policy: PolicyShare, network: Policy, room: Room) -> None:
+def check_fit(place: Path, network: Policy, room: Room) -> None:
+    """Refuse an agent that was trained on an environment of other observations or actions.
+
+    Raises:
+        DataError: it was.
+    """
     blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
     n_features = room.features(blank).shape[1]
     uniform = UniformPolicy(room.action_space)
@@ -250,6 +256,6 @@ def _check_fit(policy: PolicyShare, network: Policy, room: Room) -> None:
         *actions,
     ):
         raise DataError(
-            f"{policy.path}: an agent with {network.n_features} features and {network.n_actions} actions, but "
+            f"{place}: an agent with {network.n_features} features and {network.n_actions} actions, but "
             f"{room.env_id} has {n_features} and {actions[0]}. Name an agent that was trained on {room.env_id}."
         )

@@ -16,6 +16,7 @@ from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
 from laurel.agents.q_network import QNetwork
 from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.table import Table
 from laurel.data.directory import read_json, write_json
 from laurel.data.lineage import PRODUCERS
@@ -25,6 +26,7 @@ CONFIG, MODEL = "config.json", "model.safetensors"
 KINDS: dict[str, type[PolicyNetwork]] = {
     "actor_critic": ActorCritic,
     "q_network": QNetwork,
+    "sb3": SB3Policy,
     "table": Table,
     "image_actor_critic": ImageActorCritic,
     "recurrent_actor_critic": RecurrentActorCritic,

@@ -21,6 +21,8 @@ class Signal:
         self._captioner = Captioner(room)
         self._counts = EpisodeCounts(n_envs)
         self._reward = reward
+        self.said = 0
+        """Steps of the last rollout about which something was said."""
 
     @property
     def unseen(self) -> int:
@@ -40,6 +42,7 @@ class Signal:
         shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
         rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
         said = rollout.valid & (ids >= 0)
+        self.said = int(said.sum())
         steps = int(rollout.valid.sum())  # none where all environments only reset
         return {
             "raw_reward": float(raw[said].mean()) if said.any() else None,

@@ -41,6 +41,7 @@ class AcrobotRoom(Room):
     """Two links that hang from a joint and swing up by a torque between them."""
 
     ids = ("Acrobot-v*",)
+    action_names = _TORQUES
     description = (
         "Two linked bars hang from a fixed joint; a torque on the joint between them must swing the free tip "
         "above a line that is one bar's length over the fixed joint."

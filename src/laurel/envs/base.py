@@ -106,6 +106,8 @@ class Room:
     """Name -> what else a language model can be told to aim at, to steer agents by."""
     example: Example | None = None
     """What to show a language model of how captions compare; none of the questions with known answers."""
+    action_names: tuple[str, ...] = ()
+    """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None
@@ -150,6 +152,14 @@ class Room:
     def features(self, observation: Array) -> FloatArray:
         """Turn packed observations (N, D) into what a network sees (N, F)."""
         return self.packed.features(observation)
+
+    def action_name(self, action: Any) -> str:
+        """Return what to call an action, () or (A,)."""
+        if np.ndim(action):
+            return ", ".join(f"{value:+.2f}" for value in np.asarray(action).tolist())
+        if np.issubdtype(np.asarray(action).dtype, np.integer) and 0 <= int(action) < len(self.action_names):
+            return self.action_names[int(action)]
+        return f"action {action}"
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:

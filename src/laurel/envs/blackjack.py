@@ -38,6 +38,7 @@ class BlackjackRoom(Room):
     """One round of blackjack."""
 
     ids = ("Blackjack-v*",)
+    action_names = ("stick", "hit")
     description = (
         "Blackjack against a dealer, of whose two cards one is open. The player hits, to draw a card, or sticks. "
         "More than 21 loses at once; otherwise the dealer draws up to 17 or more and the hand nearer to 21 wins."

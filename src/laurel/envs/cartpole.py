@@ -54,6 +54,7 @@ class CartPoleRoom(Room):
     """The pole on the cart; an episode that lasts to its limit is a success."""
 
     ids = ("CartPole-v*",)
+    action_names = ("push left", "push right")
     description = "A pole stands on a cart that is pushed left or right; the pole must not fall, nor the cart run away."
     goal = "The pole is upright and steady, and the cart is near the middle."
     anti_goal = "The pole leans far to the side and falls over, or the cart runs off the end of the track."

@@ -47,6 +47,7 @@ class CliffWalkingRoom(Room):
     """The cliff, slippery or not."""
 
     ids = ("CliffWalking-v*", "CliffWalkingSlippery-v*")
+    action_names = ACTIONS
     description = (
         "A grid with a cliff along its lower side. The agent walks up, right, down or left from the start at the "
         "cliff's left end to the goal at its right end; a fall costs 100 and leads back to the start."

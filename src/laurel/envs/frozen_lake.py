@@ -41,6 +41,7 @@ class FrozenLakeRoom(Room):
     """Any map of the frozen lake, slippery or not."""
 
     ids = ("FrozenLake-v*", "FrozenLake8x8-v*")
+    action_names = ACTIONS
     description = (
         "A frozen lake as a grid of squares. The agent walks left, down, right or up from its start to the goal; "
         "the ice may be slippery, and some squares are holes that end the episode."

@@ -54,6 +54,7 @@ class LunarLanderRoom(Room):
     """The lander with four engine commands, or with continuous throttles."""
 
     ids = ("LunarLander-v*", "LunarLanderContinuous-v*")
+    action_names = ("no engine", "left engine", "main engine", "right engine")
     description = (
         "A lander comes down on the moon. It fires its left, right or main engine to land upright and gently "
         "on the landing pad in the middle, without crashing or flying away."

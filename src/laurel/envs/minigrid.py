@@ -41,6 +41,7 @@ class MiniGridRoom(Room):
     """All of the MiniGrid family; the goal is said by the words of each task."""
 
     ids = ("MiniGrid-*", "BabyAI-*")
+    action_names = ACTIONS
     limit_argument: ClassVar[str] = "max_steps"  # its reward falls with the share of the limit that was used
 
     def __init__(

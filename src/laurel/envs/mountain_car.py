@@ -40,6 +40,7 @@ class MountainCarRoom(Room):
     """The car with three pushes, or with a continuous force."""
 
     ids = ("MountainCar-v*", "MountainCarContinuous-v*")
+    action_names = ("push left", "do not push", "push right")
     description = (
         "A car with a weak engine stands in a valley between two hills. It must swing back and forth to gain speed "
         "and climb the right hill up to the flag."

@@ -63,6 +63,7 @@ class TaxiRoom(Room):
     """Taxi-v3, which Gymnasium withdrew, and Taxi-v4, in any weather."""
 
     ids = ("Taxi-v*",)
+    action_names = (*ACTIONS, "pick up", "drop off")
     description = (
         "A taxi in a small city of 5 by 5 squares with walls. A passenger waits at one of four stands and wants to "
         "go to another; the taxi drives south, north, east or west, picks the passenger up and drops the passenger off."

@@ -5,32 +5,23 @@ Runs the reference Python environment; knows nothing about how the actions or th
 
 from __future__ import annotations
 
-import os
 import textwrap
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from laurel.envs import make_reference
-from laurel.envs.base import Array, FloatArray, Room, Transitions
-from laurel.envs.captioner import NOTHING, Captioner
-from laurel.errors import EnvError
+from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.captioner import Captioner
+from laurel.evaluation.episode import Moment, moments
+from laurel.evaluation.rendering import SIDE, NotRenderedError, Picture, rendering, scaled
+from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
 from laurel.rewards.functions import RewardFunction
 
-Picture = npt.NDArray[np.uint8]
-
-SIDE = 320
-"""Width and height at most of an episode's pictures, in pixels."""
 MAX_BYTES = 1_500_000
 
 
@@ -93,95 +84,29 @@ def record(
     Returns:
         The recording, or why this environment cannot be shown.
     """
-    with _headless():
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Gymnasium warns of what the note says
-                reference = make_reference(env, render_mode="rgb_array")
-        except (EnvError, TypeError):  # the room was made from the same environment, so this is about `render_mode`
-            return NotRendered(f"There is no animation: {env.id} has no render_mode rgb_array.")
-        try:
-            return _play(reference, room, act, captioner, max_steps, seed, reward)
-        except (ImportError, gym.error.DependencyNotInstalled) as error:
-            return NotRendered(f"There is no animation: {env.id} needs a package to render ({error}).")
-        except _NoPictureError:
-            return NotRendered(f"There is no animation: {env.id} renders no rgb_array.")
-        finally:
-            reference.close()
-
-
-class _NoPictureError(Exception):
-    """`render` gave something that is not a picture."""
-
-
-def _play(
-    reference: gym.Env[Any, Any],
-    room: Room,
-    act: Callable[[FloatArray], Array],
-    captioner: Captioner,
-    max_steps: int,
-    seed: int,
-    reward: RewardFunction | None,
-) -> Recording:
-    observation, _ = reference.reset(seed=seed)
-    before = room.pack_one(observation)[None]
-    pictures, captions, returns = [_picture(reference)], [""], [0.0]
-    rewards: list[float | None] = [None]
-    terminated = truncated = False
-    while len(captions) <= max_steps and not (terminated or truncated):
-        action = act(room.features(before))
-        taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
-        observation, gained, terminated, truncated, _ = reference.step(taken)
-        after = room.pack_one(observation)[None]
-        truncated = bool(truncated) and not terminated
-        step = Transitions(
-            before, action, np.array([gained], np.float32), after, np.array([bool(terminated)]), np.array([truncated])
-        )
-        caption = captioner.ids(step)
-        said = caption[0] != NOTHING
-        pictures.append(_picture(reference))
-        captions.append(captioner.texts[caption[0]] if said else "")
-        rewards.append(float(reward(step, caption, captioner.texts)[0]) if reward and said else None)
-        returns.append(returns[-1] + float(gained))
-        before = after
-    ended = bool(terminated) or truncated
-    success = room.succeeded(np.array([returns[-1]], np.float32), np.array([bool(terminated)])) if ended else None
-    return Recording(
-        pictures,
-        captions,
-        rewards,
-        returns,
-        bool(terminated),
-        truncated,
-        None if success is None else bool(success[0]),
-    )
-
-
-def _picture(reference: gym.Env[Any, Any]) -> Picture:
-    """Render, scaled to fit SIDE."""
-    rendered: Any = reference.render()
-    if not isinstance(rendered, np.ndarray) or rendered.ndim != 3:
-        raise _NoPictureError
-    image = Image.fromarray(rendered.astype(np.uint8))
-    factor = SIDE / max(image.size)
-    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-    return np.asarray(image.resize(size, Image.Resampling.LANCZOS if factor < 1 else Image.Resampling.NEAREST))
-
-
-@contextmanager
-def _headless() -> Iterator[None]:
-    """Let pygame draw without a display, for a while."""
-    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        with rendering(env, "rgb_array") as reference:
+            return _recorded(moments(reference, room, act, captioner, max_steps, seed, _unshaped(reward)))
+    except NotRenderedError as error:
+        return NotRendered(f"There is no animation: {error}")
+
+
+def _unshaped(reward: RewardFunction | None) -> LearnedReward | None:
+    return None if reward is None else LearnedReward(reward, beta=0.0)
+
+
+def _recorded(played: Iterator[Moment]) -> Recording:
+    episode = list(played)
+    last = episode[-1]
+    return Recording(
+        [scaled(moment.picture) for moment in episode],
+        [moment.caption for moment in episode],
+        [moment.learned for moment in episode],
+        [moment.total for moment in episode],
+        last.terminated,
+        last.truncated,
+        last.success,
+    )
 
 
 # -- the file -------------------------------------------------------------------------------------
@@ -195,8 +120,6 @@ HOLD = 2500
 def side_by_side(before: Recording, after: Recording, path: Path) -> None:
     """Write both episodes as one looping WebP; the shorter one waits, and the end is held.
 
-    Lossless, which on flat colours is also the smallest; lossy where that takes more than MAX_BYTES.
-
     Args:
         before: of the untrained policy.
         after: of the trained one.
@@ -207,13 +130,21 @@ def side_by_side(before: Recording, after: Recording, path: Path) -> None:
     height = max(len(before.pictures[0]), len(after.pictures[0]))
     frames = [_frame(before, after, t, height) for t in range(length + 1)]
     durations = [duration] * length + [HOLD]
+    write_webp(frames, durations, path)
+
+
+def write_webp(frames: Sequence[Image.Image], durations: Sequence[int], path: Path) -> None:
+    """Write pictures that follow one another, each for its milliseconds, and begin again.
+
+    Lossless, which on flat colours is also the smallest; lossy where that takes more than MAX_BYTES.
+    """
     for options in ({"lossless": True, "quality": 20}, {"quality": 75}, {"quality": 40}, {"quality": 10}):
         frames[0].save(
             path,
             "WEBP",
             save_all=True,
             append_images=frames[1:],
-            duration=durations,
+            duration=list(durations),
             loop=0,
             method=2,
             **options,
@@ -238,32 +169,32 @@ def _episode(
     image: Image.Image, draw: ImageDraw.ImageDraw, x: int, label: str, recording: Recording, t: int, height: int
 ) -> None:
     picture = Image.fromarray(recording.pictures[t])
-    draw.text((x, 9), label, fill=INK, font=_font(16, bold=True))
+    draw.text((x, 9), label, fill=INK, font=font(16, bold=True))
     over = t == recording.length
     if over:
         color = MUTED if recording.success is None else GOOD if recording.success else BAD
-        draw.text((x + SIDE, 11), recording.outcome, fill=color, font=_font(13, bold=True), anchor="ra")
+        draw.text((x + SIDE, 11), recording.outcome, fill=color, font=font(13, bold=True), anchor="ra")
     image.paste(picture, (x + (SIDE - picture.width) // 2, HEAD + (height - picture.height) // 2))
     draw.rectangle((x - 1, HEAD - 1, x + SIDE, HEAD + height), outline=LINE)
 
     y = HEAD + height + 10
     caption = recording.captions[t] or ("The episode begins." if t == 0 else "Nothing to say.")
     for line in textwrap.wrap(caption, 42, max_lines=2, placeholder=" …"):
-        draw.text((x, y), line, fill=INK if recording.captions[t] else MUTED, font=_font(14))
+        draw.text((x, y), line, fill=INK if recording.captions[t] else MUTED, font=font(14))
         y += 19
     y = HEAD + height + 56
     reward = recording.rewards[t]
     if any(value is not None for value in recording.rewards):
-        draw.text((x, y), "learned reward", fill=MUTED, font=_font(13))
+        draw.text((x, y), "learned reward", fill=MUTED, font=font(13))
         text = "-" if reward is None else f"{reward:+.2f}"
         tone = MUTED if reward is None else GOOD if reward > 0 else BAD
-        draw.text((x + 122, y), text, fill=tone, font=_font(13, bold=True))
-    draw.text((x, y + 20), "return so far", fill=MUTED, font=_font(13))
-    draw.text((x + 122, y + 20), f"{recording.returns[t]:.2f}", fill=INK, font=_font(13, bold=True))
-    draw.text((x + SIDE, y + 20), f"step {t} of {recording.length}", fill=MUTED, font=_font(13), anchor="ra")
+        draw.text((x + 122, y), text, fill=tone, font=font(13, bold=True))
+    draw.text((x, y + 20), "return so far", fill=MUTED, font=font(13))
+    draw.text((x + 122, y + 20), f"{recording.returns[t]:.2f}", fill=INK, font=font(13, bold=True))
+    draw.text((x + SIDE, y + 20), f"step {t} of {recording.length}", fill=MUTED, font=font(13), anchor="ra")
 
 
-def _font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
+def font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:
     """Return DejaVu Sans as it comes with matplotlib: alike on all machines, and with most scripts' letters."""
     name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
     return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts" / "ttf" / name, size)

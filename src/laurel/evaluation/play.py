@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from laurel.agents.behaviour import UniformPolicy
+from laurel.agents.behaviour import UniformPolicy, check_fit
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.player import Player
 from laurel.envs import room_for
@@ -28,13 +28,15 @@ def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act
     """Return the policy of a trained agent, or uniform actions where there is none.
 
     Raises:
-        DataError: the agent is missing or damaged.
+        DataError: the agent is missing, damaged, or of another environment.
     """
     rng = generator(seed, "actions")
     if agent is None:
         uniform = UniformPolicy(room.action_space)
         return lambda features: uniform.act(len(features), rng)[0]
-    return Player(load_policy(agent), rng, greedy=greedy)
+    network = load_policy(agent)
+    check_fit(agent, network, room)
+    return Player(network, rng, greedy=greedy)
 
 
 def play_agent(

@@ -130,8 +130,12 @@ class Params(Section):
         """Return what a `dump` has that can make a difference: no workers, no settings of algorithms not taken."""
         content = self.dump(*sections)
         if "agent" in content:
-            for unused in ("workers", *(name for name in ALGORITHMS if name != self.agent.algorithm)):
-                del content["agent"][unused]
+            if self.agent.engine == "sb3":
+                unused = {"workers", "algorithm", *ALGORITHMS}
+            else:
+                unused = {"workers", "sb3", *ALGORITHMS} - {self.agent.algorithm}
+            for name in unused:
+                del content["agent"][name]
         return content
 
 

@@ -10,6 +10,7 @@ from laurel.errors import closest
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
+from laurel.params.sb3 import SB3Params
 
 Activation = Literal["tanh", "relu"]
 Arm = Literal[
@@ -118,6 +119,8 @@ class AgentParams(Section):
     """Environment steps of a training run."""
     algorithm: Algorithm = "ppo"
     """What all arms are trained with; the section of its name has its settings."""
+    engine: Literal["laurel", "sb3"] = "laurel"
+    """Who trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
     checkpoint_steps: Count = 50_000
     """Environment steps between checkpoints."""
     workers: Count | None = None
@@ -129,6 +132,7 @@ class AgentParams(Section):
     reinforce: ReinforceParams = ReinforceParams()
     a2c: A2CParams = A2CParams()
     tabular: TabularParams = TabularParams()
+    sb3: SB3Params = SB3Params()
 
     @property
     def settings(self) -> AlgorithmParams:

@@ -211,7 +211,7 @@ def _reward_threshold(params: Params) -> float | None:
 
 def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out: Output) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.agents.algorithms import initial_policy
+    from laurel.agents.arms import untrained
     from laurel.agents.player import Player
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import NotRendered, record, side_by_side
@@ -224,14 +224,14 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
         return None
     arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
     episode = derive_seed(params.seed, "animation")
-    untrained = initial_policy(room, params.agent.settings, params.seed, seed)
+    before_training = untrained(params, room, seed)
     rng = generator(episode, "actions")
     captioner = Captioner(room)
     reward = learned(model, room, params.shaping.quantile) if arm == MAIN_ARM else None
     recordings = [
         record(params.env, room, act, captioner, params.evaluate.animation_steps, episode, reward)
         for act in (
-            Player(untrained, rng),
+            Player(before_training, rng),
             agent_act(room, place, episode, greedy=params.evaluate.greedy),
         )
     ]

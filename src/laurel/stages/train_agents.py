@@ -35,7 +35,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         ParamsError: an arm cannot be trained with these params.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.agents.arms import needs_training, skipped_arms, task_of, train_arms
+    from laurel.agents.arms import needs_training, skipped_arms, steps_of, train_arms
     from laurel.agents.pool import Job, run_jobs, usable_cpus
     from laurel.agents.training import is_finished
     from laurel.data.directory import output_directory
@@ -52,11 +52,15 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         room = room_for(params.env, with_action=params.caption.with_action)
         skipped = skipped_arms(params, room)
         out.notes += skipped.values()
+        if params.agent.engine == "sb3":
+            out.notes += _notes_on_sb3(params, room)
         arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
         unfinished = [agent for agent in places if not is_finished(agent[2])]
-        if torch_device(params.agent.device, "agent.device").type == "cpu":
+        if params.agent.engine == "sb3":
+            groups = divide(unfinished, 1, 1)  # nothing is shared there
+        elif torch_device(params.agent.device, "agent.device").type == "cpu":
             groups = divide(unfinished, params.agent.workers or usable_cpus(), MAX_GROUP)
         else:  # a GPU is the quicker the more it has to do
             groups = divide(unfinished, params.agent.workers or 1, len(unfinished))
@@ -68,9 +72,9 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
             )
             for some in groups
         ]
-        total = sum(task_of(params, arm, seed).total_steps for arm, seed, _ in unfinished)
+        total = sum(steps_of(params, arm, seed) for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
-            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload()])
+            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         out.notes += notes_on_unseen(places)
@@ -99,12 +103,38 @@ def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
     return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
 
 
-def preload() -> list[str]:
+def _notes_on_sb3(params: Params, room: Room) -> list[str]:
+    """Say who trains, and what stopping such a training costs.
+
+    Raises:
+        ParamsError: the algorithm is not to be had, or does not go with its arguments or the action space.
+    """
+    from importlib.metadata import version
+
+    from laurel.agents.sb3_catalog import ALGORITHMS, check_algorithm
+
+    settings = params.agent.sb3
+    check_algorithm(settings, room.action_space)
+    package = ALGORITHMS[settings.algorithm][0]
+    notes = [f"The agents were trained by {settings.algorithm} of {package} {version(package)}, not by Laurel's own."]
+    if params.agent.device != "cpu" or settings.kwargs.get("use_sde"):
+        notes.append(
+            "Random numbers of a GPU, or of exploration that depends on the state, are in no checkpoint: agents whose "
+            "training was stopped and resumed may differ from those that were trained at one go."
+        )
+    return notes
+
+
+def preload(params: Params) -> list[str]:
     """Modules that every training process would import for itself, at seconds each."""
     import importlib.util
 
-    optimizer = ["torch._dynamo"]  # torch.optim imports it at the first step
-    return [*optimizer, "envpool"] if importlib.util.find_spec("envpool") else optimizer
+    modules = ["torch._dynamo"]  # torch.optim imports it at the first step
+    if importlib.util.find_spec("envpool"):
+        modules.append("envpool")
+    if params.agent.engine == "sb3":
+        modules.append("laurel.agents.sb3_training")
+    return modules
 
 
 def _remove_leftovers(path: Path) -> None:

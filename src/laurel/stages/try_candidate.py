@@ -68,7 +68,7 @@ def run(
         job = next(iter(jobs.values()))  # of all seeds
         total = steps_of(params, sweep, values)
         with progress(total * len(jobs), STAGE, "steps") as advance:
-            run_jobs([job], params.agent.workers, advance, ["laurel.agents.arms", *preload()])
+            run_jobs([job], params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
         trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents)
         write_trials(out.path / TRIALS, [trial])

@@ -158,7 +158,7 @@ def run(
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
-            preload=["laurel.agents.arms", *preload()],
+            preload=["laurel.agents.arms", *preload(params)],
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials = study.trials()
@@ -266,11 +266,11 @@ def similarities(params: Params, reward: Path) -> FloatArray:
 
 def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
     """Return the environment steps of each training run of a candidate."""
-    from laurel.agents.arms import task_of
+    from laurel.agents import arms
     from laurel.params.search import with_values
 
     candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
-    return task_of(candidate, sweep.arm, sweep.seeds[0]).total_steps
+    return arms.steps_of(candidate, sweep.arm, sweep.seeds[0])
 
 
 def train_candidate(

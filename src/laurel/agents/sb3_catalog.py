@@ -1,0 +1,165 @@
+"""Which algorithms of Stable-Baselines3 can be trained here, and what their arguments may be.
+
+Only these are ever looked up by name, whether a name comes from params.yaml or from an agent's files. Imports
+Stable-Baselines3 where a class is asked for, for it may not be installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.errors import ParamsError, closest
+from laurel.params.sb3 import SB3Params
+
+SB3, CONTRIB = "stable_baselines3", "sb3_contrib"
+DISCRETE, CONTINUOUS, BOTH = ("Discrete",), ("Box",), ("Discrete", "Box")
+ALGORITHMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "A2C": (SB3, BOTH),
+    "DDPG": (SB3, CONTINUOUS),
+    "DQN": (SB3, DISCRETE),
+    "PPO": (SB3, BOTH),
+    "SAC": (SB3, CONTINUOUS),
+    "TD3": (SB3, CONTINUOUS),
+    "CrossQ": (CONTRIB, CONTINUOUS),
+    "QRDQN": (CONTRIB, DISCRETE),
+    "TQC": (CONTRIB, CONTINUOUS),
+    "TRPO": (CONTRIB, BOTH),
+}
+"""Name -> package and the kinds of action spaces."""
+UNFIT = {
+    "ARS": "it keeps no gradients or optimiser that a checkpoint could hold",
+    "MaskablePPO": "no environment here says which actions are allowed",
+    "RecurrentPPO": "agents here remember nothing from one step to the next",
+}
+"""Names that exist, but are not for this -> why."""
+RESERVED = {
+    "_init_setup_model": "Laurel's own",
+    "action_noise": "agent.sb3.noise",
+    "device": "agent.device",
+    "env": "env",
+    "policy": "agent.sb3.policy",
+    "replay_buffer_class": "Laurel's own",
+    "replay_buffer_kwargs": "Laurel's own",
+    "rollout_buffer_class": "Laurel's own",
+    "rollout_buffer_kwargs": "Laurel's own",
+    "seed": "agent.seeds",
+    "stats_window_size": "Laurel's own",
+    "tensorboard_log": "tracking",
+    "verbose": "Laurel's own",
+}
+"""Arguments that are not set by `kwargs` -> what sets them."""
+ACTIVATIONS = ("ELU", "GELU", "LeakyReLU", "ReLU", "SiLU", "Tanh")
+"""Of torch.nn, by which policy_kwargs.activation_fn can be named."""
+
+
+def algorithm_class(name: str) -> Any:
+    """Return a class by its name.
+
+    Raises:
+        ParamsError: the name is none, is of a class that does not fit, or its package is not installed.
+    """
+    if name in UNFIT:
+        raise ParamsError(f"agent.sb3.algorithm: {name} cannot be trained here: {UNFIT[name]}. Take another.")
+    if name not in ALGORITHMS:
+        raise ParamsError(
+            f'agent.sb3.algorithm is "{name}", but must be one of {", ".join(sorted(ALGORITHMS))}.'
+            f"{closest(name, ALGORITHMS)}"
+        )
+    package, _ = ALGORITHMS[name]
+    try:
+        return getattr(importlib.import_module(package), name)
+    except ModuleNotFoundError as error:
+        if error.name not in (SB3, CONTRIB):
+            raise
+        raise ParamsError(
+            f"agent.sb3.algorithm: {name} is of the package {error.name}, which is not installed. "
+            "Run pip install 'laurel[sb3]'."
+        ) from None
+
+
+def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
+    """Return the algorithm's class where it goes with the arguments and the action space.
+
+    Raises:
+        ParamsError: it does not.
+    """
+    made, name = algorithm_class(settings.algorithm), settings.algorithm
+    _, kinds = ALGORITHMS[name]
+    kind = type(action_space).__name__
+    bounded = not isinstance(action_space, gym.spaces.Box) or bool(
+        np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all()
+    )
+    flat = len(action_space.shape or ()) <= 1 and getattr(action_space, "start", 0) == 0
+    if kind not in kinds or not bounded or not flat:
+        fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
+        hint = f" {', '.join(fit)} act there." if fit and bounded and flat else ""
+        raise ParamsError(
+            f"agent.sb3.algorithm: {name} acts in {' and '.join(kinds)} spaces (of one dimension, bounded, or from 0 "
+            f"on), but the environment's is {action_space}.{hint}"
+        )
+    known = inspect.signature(made.__init__).parameters
+    for key in settings.kwargs:
+        if key in RESERVED:
+            raise ParamsError(f"agent.sb3.kwargs: {key} is not set here; see {RESERVED[key]}.")
+        if key not in known or key == "self":
+            allowed = sorted(set(known) - set(RESERVED) - {"self"})
+            raise ParamsError(
+                f"agent.sb3.kwargs: {name} takes no {key}, but {', '.join(allowed)}.{closest(key, allowed)}"
+            )
+    if settings.noise and "action_noise" not in known:
+        raise ParamsError(
+            f"agent.sb3.noise is {settings.noise}, but {name} takes no noise on its actions. Set it to 0."
+        )
+    return made
+
+
+def arguments(settings: SB3Params, made: Any, steps: int, action_space: gym.Space[Any]) -> dict[str, Any]:
+    """Return the class's arguments, made of plain values; a replay buffer is no larger than a run can fill.
+
+    Raises:
+        ParamsError: policy_kwargs does not hold what it must.
+    """
+    options: dict[str, Any] = dict(settings.kwargs)
+    if "policy_kwargs" in options:
+        options["policy_kwargs"] = policy_options(options["policy_kwargs"])
+    if isinstance(options.get("train_freq"), list):  # e.g. [1, episode]
+        options["train_freq"] = tuple(options["train_freq"])
+    known = inspect.signature(made.__init__).parameters
+    if "buffer_size" in known:
+        options.setdefault("buffer_size", min(int(known["buffer_size"].default), steps + settings.n_envs))
+    if settings.noise:
+        from stable_baselines3.common.noise import NormalActionNoise
+
+        (n,) = action_space.shape or ()
+        options["action_noise"] = NormalActionNoise(np.zeros(n), np.full(n, settings.noise))
+    return options
+
+
+def policy_options(content: Any) -> dict[str, Any]:
+    """Return arguments of a policy, made of plain values: an activation is named.
+
+    Raises:
+        ParamsError: the activation is not known, or this is no mapping.
+    """
+    import torch
+
+    if not isinstance(content, Mapping):
+        raise ParamsError(
+            f"agent.sb3.kwargs: policy_kwargs is {content!r}, but must be a mapping, e.g. net_arch: [64]."
+        )
+    options = dict(content)
+    name = options.get("activation_fn")
+    if name is not None:
+        if name not in ACTIVATIONS:
+            raise ParamsError(
+                f"agent.sb3.kwargs: policy_kwargs.activation_fn is {name!r}, but must be one of "
+                f"{', '.join(ACTIVATIONS)}.{closest(str(name), ACTIVATIONS)}"
+            )
+        options["activation_fn"] = getattr(torch.nn, name)
+    return options

@@ -1,0 +1,134 @@
+"""One episode, moment by moment: what is seen, what is said of it, and what it pays.
+
+Steps the reference environment; knows nothing about how actions and rewards come about, nor how moments are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs.captioner import NOTHING, Captioner
+from laurel.evaluation.rendering import Picture, view
+from laurel.evaluation.rollout import LearnedReward
+from laurel.rewards.shaping import EpisodeCounts, shape
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An episode after some steps; the first moment, after none, is its beginning."""
+
+    step: int
+    view: Picture | str
+    """What the environment renders, unscaled: a picture, or text."""
+    action: str = ""
+    """Name of what was done; empty at first."""
+    caption: str = ""
+    """What happened in the step; empty at first and where there is nothing to say."""
+    reward: float = 0.0
+    """The environment's own."""
+    learned: float | None = None
+    """The learned reward, normalised; None where there is none, or nothing to say."""
+    shaped: float | None = None
+    """What shaping makes of it, before its weight; None as above."""
+    total: float = 0.0
+    """The environment's return so far."""
+    terminated: bool = False
+    truncated: bool = False
+    success: bool | None = None
+    """None where success has no meaning, or the episode goes on."""
+    cut: bool = False
+    """Whether nothing more is shown of an episode that would go on."""
+
+    @property
+    def picture(self) -> Picture:
+        assert not isinstance(self.view, str), "of an environment that renders rgb_array"
+        return self.view
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode ended with this step."""
+        return self.terminated or self.truncated
+
+    @property
+    def last(self) -> bool:
+        """Whether nothing follows of this episode."""
+        return self.over or self.cut
+
+    @property
+    def outcome(self) -> str:
+        """How the episode stands, in a few words."""
+        if self.success is not None:
+            return "solved" if self.success else "not solved"
+        return "episode over" if self.over else f"cut after {self.step} steps" if self.cut else "goes on"
+
+
+def moments(
+    reference: gym.Env[Any, Any],
+    room: Room,
+    act: Callable[[FloatArray], Array],
+    captioner: Captioner,
+    max_steps: int,
+    seed: int,
+    learned: LearnedReward | None,
+) -> Iterator[Moment]:
+    """Play one episode.
+
+    Args:
+        reference: the environment, made to render.
+        room: its room.
+        act: features (1, F) -> actions (1,) or (1, A).
+        captioner: of that room; the one that the learned reward was asked with before, if it was.
+        max_steps: go no further than this.
+        seed: of the episode; the same seed begins in the same state.
+        learned: the learned reward; None where there is none.
+
+    Raises:
+        NotRenderedError: the environment renders something else than its mode says.
+    """
+    observation, _ = reference.reset(seed=seed)
+    before = room.pack_one(observation)[None]
+    if isinstance(act, Player):
+        act.begin(np.array([True]))
+    counts = EpisodeCounts(1)
+    total, step, over = 0.0, 0, False
+    yield Moment(0, view(reference))
+    while step < max_steps and not over:
+        action = act(room.features(before))
+        taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
+        observation, gained, ended, cut, _ = reference.step(taken)
+        after = room.pack_one(observation)[None]
+        terminated, truncated = bool(ended), bool(cut) and not ended
+        step, total, over = step + 1, total + float(gained), terminated or truncated
+        transition = Transitions(
+            before, action, np.array([gained], np.float32), after, np.array([terminated]), np.array([truncated])
+        )
+        ids = captioner.ids(transition)
+        said = bool(ids[0] != NOTHING)
+        raw = paid = None
+        if learned is not None and said:
+            rewards = learned.function(transition, ids, captioner.texts)
+            seen = counts.update(ids[None], np.array([[True]]), np.array([[over]]))[0]
+            raw = float(rewards[0])
+            paid = float(shape(rewards, seen, threshold=learned.function.threshold, beta=learned.beta)[0])
+        success = room.succeeded(np.array([total], np.float32), np.array([terminated])) if over else None
+        yield Moment(
+            step,
+            view(reference),
+            room.action_name(action[0]),
+            captioner.texts[ids[0]] if said else "",
+            float(gained),
+            raw,
+            paid,
+            total,
+            terminated,
+            truncated,
+            None if success is None else bool(success[0]),
+            cut=step == max_steps and not over,
+        )
+        before = after

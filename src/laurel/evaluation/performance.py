@@ -1,0 +1,160 @@
+"""A performance: some episodes of an agent for somebody to watch, with titles, at a pace.
+
+Shows itself in a terminal, in a window or as a film; knows nothing about the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.captioner import Captioner
+from laurel.errors import EnvError
+from laurel.evaluation.episode import Moment, moments
+from laurel.evaluation.film import draw, write_film
+from laurel.evaluation.rendering import Mode, NotRenderedError, metadata, rendering
+from laurel.evaluation.rollout import LearnedReward
+from laurel.evaluation.terminal import HIDE_CURSOR, LEAST_COLUMNS, LEAST_LINES, SHOW_CURSOR, Screen, plain_line
+from laurel.evaluation.window import window
+from laurel.params import EnvParams
+from laurel.seeding import derive_seed
+
+FASTEST = 10.0
+"""Steps a second at most, unless one asks for more: captions want to be read."""
+Write = Callable[[str], int]
+"""Takes text; returns 0, or the exit code where nobody reads any more."""
+
+
+@dataclass(frozen=True)
+class Performance:
+    """What is shown. The same performance gives the same moments whenever it is shown."""
+
+    env: EnvParams
+    room: Room
+    player: str
+    """Name of who acts."""
+    act: Callable[[int], Callable[[FloatArray], Array]]
+    """Seed -> policy: features (1, F) -> actions (1,) or (1, A)."""
+    learned: LearnedReward | None
+    episodes: int
+    steps: int
+    """Of an episode at most."""
+    seed: int
+    fps: float | None = None
+    """Steps a second; None leaves it to the environment, up to FASTEST."""
+
+    @property
+    def pace(self) -> float:
+        """Steps a second."""
+        return self.fps or min(FASTEST, float(metadata(self.env).get("render_fps") or FASTEST))
+
+    def moments(self, mode: Mode | None, *, headless: bool = True) -> Iterator[tuple[Moment, list[str]]]:
+        """Play, and yield each moment with the lines of its title.
+
+        Args:
+            mode: how the environment renders; None: not at all.
+            headless: let pygame draw without a display.
+
+        Raises:
+            EnvError: the environment does not render so.
+        """
+        captioner, act = Captioner(self.room), self.act(self.seed)
+        try:
+            with rendering(self.env, mode, headless=headless) as reference:
+                for episode in range(self.episodes):
+                    title = [self.player, self.env.id]
+                    title += [f"episode {episode + 1} of {self.episodes}"] if self.episodes > 1 else []
+                    begins = derive_seed(self.seed, "episode", episode)
+                    for moment in moments(reference, self.room, act, captioner, self.steps, begins, self.learned):
+                        yield moment, title
+        except NotRenderedError as error:
+            raise EnvError(f"{error} Watch it in words: laurel play | cat") from None
+
+
+def film(performance: Performance, path: Path) -> int:
+    """Write a GIF or WebP; return how many steps it shows.
+
+    Raises:
+        EnvError: the environment renders no pictures.
+        DataError: the place cannot be written.
+    """
+    return write_film(performance.moments("rgb_array"), path, performance.pace)
+
+
+def show_in_window(performance: Performance) -> None:
+    """Open a window, until it is closed.
+
+    Raises:
+        EnvError: there is no display, or the environment renders no pictures.
+    """
+    pace = performance.pace
+    with window(f"laurel play: {performance.player}") as shown:
+        for moment, title in performance.moments("rgb_array", headless=False):
+            if not shown.show(draw(moment, title), pace):
+                return
+        shown.wait()
+
+
+def show_in_terminal(performance: Performance, write: Write, remark: Callable[[str], None]) -> int:
+    """Draw the moments over each other; return the exit code.
+
+    Where the output is no terminal, or one that cannot draw, each moment is a line.
+
+    Args:
+        performance: what to show.
+        write: writes to the terminal.
+        remark: tells the user what could not be done.
+    """
+    modes, unfit = metadata(performance.env).get("render_modes", ()), _why_unfit()
+    if unfit is None and not {"ansi", "rgb_array"} & set(modes):
+        unfit = f"{performance.env.id} renders neither pictures nor text"
+    if unfit is not None:
+        if unfit:
+            remark(f"laurel: there are words alone, as {unfit}.")
+        return _lines(performance, write)
+    screen = Screen(true_color=os.environ.get("COLORTERM") in ("truecolor", "24bit"))
+    pace, code = performance.pace, write(HIDE_CURSOR)
+    try:
+        for moment, title in performance.moments("ansi" if "ansi" in modes else "rgb_array"):
+            if code:
+                break
+            size, started = shutil.get_terminal_size(), time.monotonic()
+            code = write(screen.draw(moment, title, size.columns, size.lines))
+            if moment.last:
+                screen.keep()
+                code = code or write("\n")
+            time.sleep(max(0.0, 1 / pace - (time.monotonic() - started)))
+    finally:
+        write(SHOW_CURSOR)
+    return code
+
+
+def _why_unfit() -> str | None:
+    """Say why standard output takes no pictures: empty where it is no terminal and wants none; None where it does."""
+    if not sys.stdout.isatty():
+        return ""
+    size = shutil.get_terminal_size()
+    if size.lines < LEAST_LINES or size.columns < LEAST_COLUMNS:
+        return f"the terminal is smaller than {LEAST_COLUMNS} columns and {LEAST_LINES} lines"
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return "the terminal is a dumb one (TERM)"
+    if os.environ.get("NO_COLOR"):
+        return "NO_COLOR is set"
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        return f"the terminal's encoding is {sys.stdout.encoding}, which lacks block characters"
+    return None
+
+
+def _lines(performance: Performance, write: Write) -> int:
+    for moment, title in performance.moments(None):
+        head = f"{', '.join(title)}\n" if moment.step == 0 else ""
+        code = write(f"{head}{plain_line(moment)}\n")
+        if code:
+            return code
+    return 0

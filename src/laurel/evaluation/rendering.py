@@ -1,0 +1,116 @@
+"""One environment that shows itself: as pictures, or in text where it draws itself in letters.
+
+Works without a display. Knows nothing about agents or captions.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from laurel.envs import make_reference
+from laurel.errors import EnvError
+
+if TYPE_CHECKING:
+    from laurel.params import EnvParams
+
+Picture = npt.NDArray[np.uint8]
+"""(H, W, 3)."""
+Mode = Literal["rgb_array", "ansi"]
+
+SIDE = 320
+"""Width and height at most of a picture in a file, in pixels."""
+
+
+class NotRenderedError(Exception):
+    """The environment does not show itself; its text is a sentence that says why."""
+
+
+@contextmanager
+def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> Iterator[gym.Env[Any, Any]]:
+    """Yield the reference environment, made to render in a mode.
+
+    Args:
+        env: the environment.
+        mode: rgb_array (pictures), ansi (text) or None (nothing).
+        headless: let pygame draw without a display meanwhile, whatever display there is.
+
+    Raises:
+        NotRenderedError: it does not render, or not so.
+    """
+    with _headless() if headless else nullcontext():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Gymnasium warns of what the error says
+                reference = make_reference(env, **({} if mode is None else {"render_mode": mode}))
+        except (EnvError, TypeError):  # its room was made from the same environment, so this is about `render_mode`
+            raise NotRenderedError(f"{env.id} has no render_mode {mode}.") from None
+        declared = reference.metadata.get("render_modes")
+        if mode is not None and declared and mode not in declared:
+            reference.close()
+            raise NotRenderedError(f"{env.id} has no render_mode {mode}.")
+        try:
+            yield reference
+        except (ImportError, gym.error.DependencyNotInstalled) as error:
+            raise NotRenderedError(f"{env.id} needs a package to render ({error}).") from error
+        finally:
+            reference.close()
+
+
+def metadata(env: EnvParams) -> dict[str, Any]:
+    """Return what the environment says of itself: render_modes, render_fps and more."""
+    reference = make_reference(env)
+    try:
+        return reference.metadata
+    finally:
+        reference.close()
+
+
+def view(reference: gym.Env[Any, Any]) -> Picture | str:
+    """Render: a picture, or text in the mode ansi; empty text where no mode was asked for.
+
+    Raises:
+        NotRenderedError: what comes is neither.
+    """
+    if reference.render_mode is None:
+        return ""
+    rendered: Any = reference.render()
+    if reference.render_mode == "ansi":
+        if isinstance(rendered, str):
+            return rendered
+    elif isinstance(rendered, np.ndarray) and rendered.ndim == 3:
+        return rendered.astype(np.uint8)
+    env_id = reference.spec.id if reference.spec else "the environment"
+    raise NotRenderedError(f"{env_id} renders no {reference.render_mode}.")
+
+
+def scaled(picture: Picture, side: int = SIDE) -> Picture:
+    """Scale a picture so that it fits a square."""
+    image = Image.fromarray(picture)
+    factor = side / max(image.size)
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    return np.asarray(image.resize(size, Image.Resampling.LANCZOS if factor < 1 else Image.Resampling.NEAREST))
+
+
+@contextmanager
+def _headless() -> Iterator[None]:
+    """Let pygame draw without a display, for a while."""
+    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

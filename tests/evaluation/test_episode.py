@@ -1,0 +1,117 @@
+"""An episode moment by moment agrees with the environment, and with what evaluation makes of its rewards."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+import pytest
+
+from laurel.envs import room_for
+from laurel.envs.base import FloatArray, Room
+from laurel.envs.captioner import Captioner
+from laurel.evaluation.episode import Moment, moments
+from laurel.evaluation.rendering import NotRenderedError, rendering
+from laurel.evaluation.rollout import LearnedReward, roll_out
+from laurel.params import EnvParams
+from laurel.rewards.functions import CaptionReward
+
+LAKE = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
+
+
+@pytest.fixture(scope="module")
+def room() -> Room:
+    return room_for(LAKE)
+
+
+def learned() -> LearnedReward:
+    def score(texts: list[str]) -> FloatArray:
+        return np.array([len(text) % 7 - 2 for text in texts], dtype=np.float32)
+
+    return LearnedReward(CaptionReward({}, 0.0, score), beta=1.0)
+
+
+def episode(
+    env: EnvParams, room: Room, actions: list[int], reward: LearnedReward | None, steps: int = 99
+) -> list[Moment]:
+    queue = iter(actions)
+    with rendering(env, None) as reference:
+        return list(moments(reference, room, lambda _: np.array([next(queue)]), Captioner(room), steps, 0, reward))
+
+
+def test_an_episode_by_hand(room: Room) -> None:
+    left, down, right, up = range(4)
+    found = episode(LAKE, room, [left, up, right, down], learned())
+    assert [moment.step for moment in found] == [0, 1, 2, 3, 4]
+    assert [moment.action for moment in found] == ["", "left", "up", "right", "down"]
+    assert found[0].caption == ""
+    assert (
+        found[1].caption == found[2].caption == "You stay where you are, 6 squares from the goal, at row 1, column 1."
+    )
+    first, again = found[1], found[2]
+    assert first.learned == again.learned == len(first.caption) % 7 - 2
+    assert first.learned is not None
+    assert first.learned > 0, "else the next line says nothing"
+    assert (first.shaped, again.shaped) == (first.learned, first.learned / 2), "its second time in the episode"
+    last = found[-1]
+    assert "hole" in last.caption
+    assert (last.over, last.terminated, last.success, last.outcome) == (True, True, False, "not solved")
+    assert not any(moment.last for moment in found[:-1])
+
+
+def test_an_episode_is_cut_and_says_so(room: Room) -> None:
+    found = episode(LAKE, room, [0] * 9, None, steps=3)
+    assert (found[-1].step, found[-1].cut, found[-1].last, found[-1].over) == (3, True, True, False)
+    assert found[-1].outcome == "cut after 3 steps"
+    assert {moment.learned for moment in found} == {moment.shaped for moment in found} == {None}
+    limited = EnvParams(id="FrozenLake-v1", max_episode_steps=3)
+    found = episode(limited, room_for(limited), [0] * 9, None, steps=3)
+    assert (found[-1].truncated, found[-1].cut) == (True, False), "its own limit is no cut"
+
+
+def test_rewards_are_those_of_evaluation() -> None:
+    env = EnvParams(id="CartPole-v1")
+    room = room_for(env)
+    (row,) = roll_out(
+        env, room, lambda features: np.zeros(len(features), np.int64), n_envs=1, episodes=1, seed=0, learned=learned()
+    )
+    found = episode(env, room, [0] * 99, learned())[1:]
+    assert len(found) == row["length"]
+    assert found[-1].total == row["return"]
+    assert list(accumulate(moment.reward for moment in found)) == [moment.total for moment in found]
+    assert sum(moment.shaped or 0 for moment in found) == pytest.approx(row["shaped_reward"], rel=1e-5)
+    assert np.mean([moment.learned for moment in found if moment.learned is not None]) == pytest.approx(
+        row["raw_reward"]
+    )
+
+
+def test_continuous_actions_are_shown_as_numbers() -> None:
+    env = EnvParams(id="Pendulum-v1")
+    room = room_for(env)
+    with rendering(env, None) as reference:
+        act = lambda _: np.array([[0.5]], dtype=np.float32)  # noqa: E731
+        found = list(moments(reference, room, act, Captioner(room), 2, 0, None))
+    assert found[1].action == "+0.50"
+
+
+def test_every_named_action_is_one_of_the_environments() -> None:
+    for env_id in (
+        "FrozenLake-v1", "Taxi-v3", "CliffWalking-v1", "Blackjack-v1", "MiniGrid-Empty-5x5-v0", "CartPole-v1",
+        "Acrobot-v1", "MountainCar-v0", "LunarLander-v3",
+    ):  # fmt: skip
+        room = room_for(EnvParams(id=env_id))
+        assert len(room.action_names) == room.action_space.n, env_id  # type: ignore[attr-defined]
+        assert room.action_name(np.int64(1)) == room.action_names[1]
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("ansi", str), ("rgb_array", np.ndarray), (None, str)])
+def test_views_are_of_the_mode(room: Room, mode: str, kind: type) -> None:
+    with rendering(LAKE, mode) as reference:  # type: ignore[arg-type]
+        (first, *_) = moments(reference, room, lambda _: np.array([0]), Captioner(room), 1, 0, None)
+    assert isinstance(first.view, kind)
+    assert (len(first.view) > 0) == (mode is not None)
+
+
+def test_what_does_not_render_so_says_why() -> None:
+    with pytest.raises(NotRenderedError, match=r"^CartPole-v1 has no render_mode ansi\.$"):
+        rendering(EnvParams(id="CartPole-v1"), "ansi").__enter__()

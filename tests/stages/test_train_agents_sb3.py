@@ -1,0 +1,101 @@
+"""The stages with agents of Stable-Baselines3: the same files, the same evaluation, a note of who trained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("stable_baselines3")
+pytest.importorskip("sb3_contrib")
+
+from laurel.agents.checkpoint import load_policy
+from laurel.agents.sb3_policy import SB3Policy
+from laurel.cli import main
+from laurel.errors import ParamsError
+from tiny_project import UNTRACKED, Project, read_json
+
+SMALL = {"policy_kwargs": {"net_arch": [16]}, "learning_starts": 64, "batch_size": 16}
+COMMON: dict[str, Any] = {
+    **UNTRACKED,
+    "agent.engine": "sb3",
+    "agent.seeds": [0],
+    "agent.steps": 256,
+    "agent.checkpoint_steps": 128,
+    "agent.arms": ["extrinsic", "preference", "random_policy"],
+    "reward.max_epochs": 5,
+}
+
+
+def manifest(project: Project, stage: str) -> dict[str, Any]:
+    return read_json(project.output(stage) / "manifest.json")
+
+
+@pytest.fixture
+def lake(rewarded: Project, tmp_path: Path, warm_workers: None) -> Project:
+    """A project with a reward model, on the frozen lake."""
+    return rewarded.copy(tmp_path / "p", COMMON)
+
+
+def test_discrete_agents_from_training_to_the_report(
+    lake: Project, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    lake.change({"agent.sb3": {"algorithm": "QRDQN", "n_envs": 2, "kwargs": SMALL}})
+    lake.run("train-agents", "evaluate")
+    note = manifest(lake, "train-agents")["notes"][0]
+    assert re.fullmatch(r"The agents were trained by QRDQN of sb3_contrib 2\.9\.\d+, not by Laurel's own\.", note)
+    assert note in manifest(lake, "evaluate")["notes"]
+    assert note.replace("'", "&#39;") in (lake.output("evaluate") / "report.html").read_text()
+    for arm in ("extrinsic", "preference"):
+        place = lake.output("train-agents") / arm / "seed-0"
+        files = ["config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"]
+        assert sorted(path.name for path in place.iterdir()) == files
+        assert isinstance(load_policy(place), SB3Policy)
+    metrics = read_json(lake.output("evaluate") / "metrics.json")
+    assert list(metrics["arms"]) == ["extrinsic", "preference", "random_policy"]
+    assert (lake.output("evaluate") / "episodes.webp").exists(), "before and after training"
+    monkeypatch.chdir(lake.path)
+    capsys.readouterr()
+    assert main(["play", "--steps", "3"]) == 0
+    assert capsys.readouterr().out.startswith("preference, seed 0, FrozenLake-v1\n")
+
+
+def test_continuous_agents_from_training_to_the_report(tmp_path: Path, warm_workers: None) -> None:
+    project = Project.create(
+        tmp_path / "p",
+        {
+            **COMMON,
+            "env": {"id": "Pendulum-v1", "max_episode_steps": 30},
+            "collect.steps": 600,
+            "agent.arms": ["preference", "random_policy"],
+            "agent.sb3": {"algorithm": "SAC", "n_envs": 2, "kwargs": SMALL},
+            "evaluate.animation_steps": 3,
+        },
+    )
+    project.run()
+    assert manifest(project, "train-agents")["counts"] == {"arms": 1, "seeds": 1, "steps_each": 256}
+    assert list(read_json(project.output("evaluate") / "metrics.json")["arms"]) == ["preference", "random_policy"]
+    collecting = {"kind": "checkpoint", "path": str(project.output("train-agents") / "preference/seed-0")}
+    project.change({"collect.policies": [collecting, {"kind": "random"}]})
+    project.run("collect")
+
+
+def test_what_cannot_be_trained_is_said_before_any_process_starts(
+    lake: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.agents.pool.run_jobs", None)
+    lake.change({"agent.sb3": {"algorithm": "SAC"}})
+    with pytest.raises(ParamsError, match=r"SAC acts in Box spaces .*QRDQN, TRPO act there"):
+        lake.run("train-agents")
+
+
+def test_a_note_where_resuming_is_not_exact(lake: Project) -> None:
+    kwargs = {"use_sde": False, "n_steps": 16, "policy_kwargs": {"net_arch": [8]}}
+    lake.change({"agent.sb3": {"algorithm": "A2C", "n_envs": 2, "kwargs": kwargs}, "agent.arms": ["extrinsic"]})
+    lake.run("train-agents")
+    assert len(manifest(lake, "train-agents")["notes"]) == 1
+    lake.change({"agent.device": "auto"})
+    lake.run("train-agents")
+    assert "stopped and resumed may differ" in manifest(lake, "train-agents")["notes"][1]
