@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from laurel.agents.player import Player
 from laurel.envs.base import Array, FloatArray, Room, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.evaluation.rendering import Picture, view
