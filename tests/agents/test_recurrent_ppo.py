@@ -19,7 +19,9 @@ from laurel.agents.player import Player
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.recurrent_ppo import RecurrentPPO
 from laurel.envs import room_for
+from laurel.envs.captioner import Captioner
 from laurel.errors import ParamsError
+from laurel.evaluation.episode import moments
 from laurel.params import PolicyShare, parse_params
 from laurel.params.training import PPOParams
 
@@ -192,6 +194,21 @@ def test_a_player_remembers_until_an_episode_begins(tmp_path: Path) -> None:
         np.testing.assert_allclose(value, player.policy.heads.evaluate(memory), atol=1e-6)
         np.testing.assert_allclose(log_prob, player.policy.heads.log_prob(memory, action), atol=1e-6)
         np.testing.assert_allclose(player.log_prob(row, 1 - action), np.log1p(-np.exp(log_prob)), atol=1e-4)
+
+
+def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: None)
+    player, room = Player(saved(tmp_path), np.random.default_rng(0)), room_for(probe(Recall))
+    reference, captioner = gym.make(probe(Recall).id), Captioner(room)
+    remembered = []
+    for seed in (0, 0):
+        episode = moments(reference, room, player, captioner, 10, seed, None)
+        next(episode)
+        next(episode)
+        assert player._memory is not None
+        remembered.append(player._memory.copy())
+        list(episode)
+    np.testing.assert_array_equal(*remembered)
 
 
 def test_collection_remembers_too(tmp_path: Path) -> None:
