@@ -63,10 +63,12 @@ docs: $(READY)  ## copy what the README shows of the last run to docs/
 	@cp reports/metrics.json reports/figures/success_curve.png docs/
 	@laurel table reports --markdown
 
-classics: $(READY)  ## draw to docs/ how the classic agents learn
+classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
 	@laurel classics bandits --output docs
 	@echo
 	@laurel classics tabular --output docs
+	@echo
+	@laurel classics deep --output docs
 
 # The commit names an image; "-dirty" says that it holds more than the commit.
 IMAGE    ?= laurel-python

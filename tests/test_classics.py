@@ -14,6 +14,7 @@ from laurel.cli import main
     ("kind", "names"),
     [
         ("bandits", ["cheater", "Thompson", "UCB", "gradient", "optimistic", "ε-greedy", "greedy", "random"]),
+        ("deep", ["PPO", "A2C", "REINFORCE", "DQN"]),
         ("tabular", ["expected SARSA", "Q-learning", "4-step tree backup", "Monte Carlo", "off-policy Monte Carlo"]),
     ],
 )
@@ -21,6 +22,7 @@ def test_figure_and_table_are_the_same_each_time(
     kind: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.classics.WORLDS", tuple(replace(world, episodes=10) for world in WORLDS))
+    monkeypatch.setattr("laurel.classics_deep.STEPS", 2000)
     printed = []
     for place in ("once", "again"):
         output = tmp_path / place

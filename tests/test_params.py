@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from laurel.errors import ParamsError
 from laurel.params import Params, PolicyShare, load_params, parse_params
-from laurel.params.training import ARMS
+from laurel.params.training import ALGORITHMS, ARMS
 
 REPOSITORY = Path(__file__).parents[1]
 MINIMAL: dict[str, Any] = {
@@ -177,6 +177,11 @@ def test_the_content_is_left_alone() -> None:
             False,
             "annotate.annotator is false, but must be one of embedding, scripted, openai, huggingface, ensemble.",
         ),
+        (
+            "agent.algorithm",
+            "dqm",
+            'agent.algorithm is "dqm", but must be one of ppo, dqn, reinforce, a2c, tabular. Did',
+        ),
         ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of random, '),
@@ -321,6 +326,20 @@ def test_dump_of_some_sections() -> None:
     assert set(some) == {"seed", "collect"}
     assert some["collect"]["policies"][0]["path"] == "data/x"
     assert set(params.dump()) == set(Params.model_fields)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_is_used_names_one_algorithm_and_no_workers(algorithm: str) -> None:
+    """So that what an unused section says reruns no stage, and what the used one says does."""
+    used = parse_params(with_value("agent.algorithm", algorithm), "my.yaml").used("seed", "agent")
+    assert set(used) == {"seed", "agent"}
+    assert set(used["agent"]) & {*ALGORITHMS, "workers"} == {algorithm}
+    other = next(name for name in ALGORITHMS if name != algorithm)
+    for name, differs in ((algorithm, True), (other, False)):
+        content = with_value(f"agent.{name}.n_envs", 3)
+        content["agent"]["algorithm"] = algorithm
+        assert (parse_params(content, "my.yaml").used("seed", "agent") != used) is differs
+    assert "agent" not in parse_params(MINIMAL, "my.yaml").used("seed")
 
 
 # -- the file -----------------------------------------------------------------------------------------------------

@@ -83,9 +83,9 @@ def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
                 (optimal[..., -LAST:].mean(axis=2), ".1%"),
                 (regret[..., -1], ".0f"),
             )
-            rows = [(name, *(_estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
-            tables.append(_table((arms, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
-        _save(figure, output / "bandits.png")
+            rows = [(name, *(estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
+            tables.append(table((arms, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
+        save(figure, output / "bandits.png")
     return "\n\n".join(tables)
 
 
@@ -113,12 +113,12 @@ def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
             )
             axes.set_ylim(world.floor, best + 0.08 * (best - world.floor))
             rows = [
-                (name, _estimated(of_agent[:, -LAST:].mean(axis=1), ".2f"))
+                (name, estimated(of_agent[:, -LAST:].mean(axis=1), ".2f"))
                 for name, of_agent in zip(agents, returns, strict=True)
             ]
             rows.append(("best policy, exactly", f"{best:.2f}"))
-            tables.append(_table((world.title, f"return, last {LAST} episodes"), rows))
-        _save(figure, output / "tabular.png")
+            tables.append(table((world.title, f"return, last {LAST} episodes"), rows))
+        save(figure, output / "tabular.png")
     return "\n\n".join(tables)
 
 
@@ -152,20 +152,21 @@ def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.
     return agents
 
 
-def _estimated(values: Floats, form: str) -> str:
+def estimated(values: Floats, form: str) -> str:
     """Write the mean of values (runs,) with half of its 95% interval."""
     estimate = mean_over_runs(values)
     text = f"{estimate.mean:{form}}"
     return text if estimate.interval is None else f"{text} ± {estimate.interval[1] - estimate.mean:{form}}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Lay a table out as Markdown."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as it is written everywhere here."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with settings():
         figure.savefig(path, dpi=150, facecolor="white")

@@ -1,4 +1,4 @@
-"""`laurel classics`: draw how the classic agents learn. Imports nothing heavy before it is to run."""
+"""`laurel classics`: draw how agents learn well-known tasks. Imports nothing heavy before it is to run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Say = Callable[[str], int]
 KINDS = {
     "bandits": ("Run the bandit agents on ten arms, Gaussian and Bernoulli.", 2000),
     "tabular": ("Run the agents with a table where the best policy is known.", 100),
+    "deep": ("Train the deep agents on CartPole; a few minutes.", 5),
 }
 """What can be drawn -> how it is explained, and in how many runs."""
 
@@ -24,7 +25,7 @@ def add_classics(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
         command: makes a command of parent, name, summary and example.
         say: writes a result and returns the exit code.
     """
-    summary = "Draw how the classic agents learn: bandits, and agents with a table."
+    summary = "Draw how agents learn: bandits, agents with a table, and deep ones."
     classics = commands.add_parser("classics", help=summary, description=summary)
     kinds = classics.add_subparsers(dest="kind", metavar="KIND", required=True)
     for kind, (what, runs) in KINDS.items():
@@ -48,7 +49,8 @@ def _whole(least: int) -> Callable[[str], int]:
 
 def _run(options: argparse.Namespace, say: Say) -> int:
     from laurel.classics import show_bandits, show_tabular
+    from laurel.classics_deep import show_deep
 
-    show = {"bandits": show_bandits, "tabular": show_tabular}[options.kind]
+    show = {"bandits": show_bandits, "tabular": show_tabular, "deep": show_deep}[options.kind]
     table = show(options.output, n_runs=options.runs, seed=options.seed)
     return say(f"{table}\n\nfigure: {options.output / f'{options.kind}.png'}\n")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
-from probe_environments import Probe, probe_id
+from probe_environments import probe_id
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.learner import Learner
+from laurel.agents.player import Player
 from laurel.envs import room_for
 from laurel.envs.vector import VectorEnv, make_vector
+from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams
 from laurel.params.training import AlgorithmParams
 from laurel.seeding import derive_seed, generator
@@ -20,7 +23,7 @@ from laurel.seeding import derive_seed, generator
 GAMMA = 0.9
 
 
-def probe(kind: type[Probe], *, limit: int | None = None) -> EnvParams:
+def probe(kind: type[gym.Env[Any, Any]], *, limit: int | None = None) -> EnvParams:
     return EnvParams(id=probe_id(kind), backend="gymnasium", max_episode_steps=limit)
 
 
@@ -91,3 +94,11 @@ def best_return(env: EnvParams, settings: AlgorithmParams, steps: int, goal: flo
             break
     envs.close()
     return best
+
+
+def mean_return(learner: Any, env: EnvParams, episodes: int = 200) -> float:
+    """Play episodes as evaluation does; return their mean return."""
+    room = room_for(env)
+    player = Player(learner.policy, np.random.default_rng(0), greedy=True)
+    rows = roll_out(env, room, player, n_envs=20, episodes=episodes, seed=99, learned=None)
+    return float(np.mean([row["return"] for row in rows]))

@@ -121,10 +121,79 @@ class Targets(Probe):
         return -((float(action[0]) - (self.observation - 0.5)) ** 2), self.observation, True
 
 
-PROBES = (OneStep, RewardByObservation, RewardAtEnd, RewardByAction, RewardByBoth, Steady, Countdown, Targets)
+class Recall(Probe):
+    """What is seen first, 0 or 1, is the action that is paid three steps later; between them 2 is seen.
+
+    Who does not remember earns 0 on average.
+    """
+
+    STEPS = 3
+    n_observations = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Discrete(2)
+        self.first = self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.first, self.t = int(self.np_random.integers(2)), 0
+        self.observation = self.first
+        return self.observation, {}
+
+    def outcome(self, action: Any) -> tuple[float, int, bool]:
+        self.t += 1
+        over = self.t > self.STEPS
+        return (1.0 if int(action) == self.first else -1.0) if over else 0.0, 2, over
 
 
-def probe_id(probe: type[Probe]) -> str:
+class Bar(gym.Env[dict[str, Any], Any]):
+    """A bright bar somewhere in a picture stands upright or lies flat, and beside it is a number, 0 or 1.
+
+    The action that is paid is 2 * number + flat. No pixel tells how the bar lies.
+    """
+
+    SIZE = 16
+
+    def __init__(self) -> None:
+        picture = gym.spaces.Box(0, 255, (self.SIZE, self.SIZE, 1), np.uint8)
+        self.observation_space = gym.spaces.Dict({"number": gym.spaces.Discrete(2), "picture": picture})
+        self.action_space = gym.spaces.Discrete(4)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        flat, number = self.np_random.integers(2, size=2)
+        y, x = self.np_random.integers(self.SIZE - 8, size=2)
+        picture = np.zeros((self.SIZE, self.SIZE, 1), dtype=np.uint8)
+        if flat:
+            picture[y + 4, x : x + 8] = 255
+        else:
+            picture[y : y + 8, x + 4] = 255
+        self.best = int(2 * number + flat)
+        self.observation = {"number": int(number), "picture": picture}
+        return self.observation, {}
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        return self.observation, 1.0 if int(action) == self.best else -1.0, True, False, {}
+
+
+PROBES = (
+    OneStep,
+    RewardByObservation,
+    RewardAtEnd,
+    RewardByAction,
+    RewardByBoth,
+    Steady,
+    Countdown,
+    Targets,
+    Recall,
+    Bar,
+)
+
+
+def probe_id(probe: type[gym.Env[Any, Any]]) -> str:
     return f"Probe/{probe.__name__}-v0"
 
 

@@ -30,12 +30,15 @@ torch.set_num_threads(1)
 
 SMALL: dict[str, AlgorithmParams] = {
     "ppo": PPOParams(n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, hidden=(8,)),
+    "ppo recurrent": PPOParams(
+        n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, recurrent=True, hidden=(8,)
+    ),
     "a2c": A2CParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
     "reinforce": ReinforceParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
     "dqn": DQNParams(n_envs=4, n_steps=16, batch_size=16, gradient_steps=8, learning_starts=80, buffer_size=300,
                      learning_rate=0.01, target_every=5, hidden=(8,)),
-    "dqn prioritized": DQNParams(n_envs=4, n_steps=16, batch_size=16, gradient_steps=4, learning_starts=80,
-                                 buffer_size=300, prioritized=True, hidden=(8,)),
+    "dqn prioritized": DQNParams(n_envs=4, n_steps=16, batch_size=16, gradient_steps=8, learning_starts=80,
+                                 buffer_size=300, learning_rate=0.01, target_every=5, prioritized=True, hidden=(8,)),
     "q_learning": TabularParams(n_envs=4),
     "sarsa": TabularParams(n_envs=4, method="sarsa"),
     "expected_sarsa": TabularParams(n_envs=4, method="expected_sarsa"),
@@ -95,7 +98,7 @@ def content(directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo"])
 def test_a_resumed_run_is_the_run_that_it_would_have_been(name: str, tmp_path: Path) -> None:
     """To the bit: memories, episodes and windows are filled again; the first stop comes before anything is learned."""
-    deep = name in ("a2c", "reinforce") or name.startswith("dqn")
+    deep = name in ("a2c", "reinforce") or name.startswith(("dqn", "ppo"))
     task = task_for(name, "CartPole-v1" if deep else "FrozenLake-v1")
     run(task, tmp_path / "whole")
     expected = content(tmp_path / "whole")
@@ -147,9 +150,12 @@ def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algor
     )
     task = task_of(params, "preference", 0)
     assert task.settings is getattr(params.agent, algorithm)
-    place = tmp_path / "preference" / "seed-0"
+    place, other, alone = (tmp_path / name for name in ("seed-0", "seed-1", "alone"))
     inputs = rewarded.inputs("train-agents")
-    train_arms(params, [("preference", 0, place)], **inputs, utility=None, advance=lambda _: None)
+    together = [("preference", 0, place), ("extrinsic", 1, other)]
+    for agents in (together, [("preference", 0, alone)]):
+        train_arms(params, agents, **inputs, utility=None, advance=lambda _: None)
+    assert content(place) == content(alone), "each becomes what it would have become alone"
     rows = pq.read_table(place / "curve.parquet").to_pylist()
     assert all(row["shaped_reward"] is not None for row in rows)
     assert make_learner(load_policy(place), task.settings, np.random.default_rng(0)).name == algorithm

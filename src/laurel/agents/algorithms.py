@@ -5,18 +5,25 @@ Knows nothing about how they learn.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from laurel.agents.a2c import A2C
 from laurel.agents.dqn import DQN
+from laurel.agents.images import SMALLEST, Image, ImageActorCritic, images_in
 from laurel.agents.learner import Learner, PolicyNetwork
 from laurel.agents.policy import ActorCritic, make_network
+from laurel.agents.ppo import PPO
 from laurel.agents.q_network import QNetwork, make_q_network
+from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.agents.recurrent_ppo import RecurrentPPO
 from laurel.agents.reinforce import Reinforce
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.table import Table, Tabular, make_table
 from laurel.envs.base import Room
+from laurel.errors import EnvError
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import AlgorithmParams, PPOParams
 from laurel.seeding import derive_seed
@@ -36,8 +43,28 @@ def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: i
                 return make_table(room, settings)
             case DQNParams():
                 return make_q_network(n_features, room.action_space, settings.hidden, settings.epsilon_end)
+            case PPOParams():
+                return _ppo_policy(room, settings, n_features)
             case _:
                 return make_network(n_features, room.action_space, settings.hidden)
+
+
+def _ppo_policy(room: Room, settings: PPOParams, n_features: int) -> PolicyNetwork:
+    """Return the network that the settings name, with filters where there are images to look at."""
+    plain = make_network(n_features, room.action_space, settings.hidden)
+    images: tuple[Image, ...] = ()
+    if settings.network != "mlp":
+        images = images_in(room, smallest=SMALLEST if settings.network == "auto" else 1)
+    if settings.network == "cnn" and not images:
+        raise EnvError(
+            f"agent.ppo.network is cnn, but the features of {room.env_id} hold no image: bytes (uint8) in two "
+            "dimensions or three. Set it to auto or mlp."
+        )
+    shape: dict[str, Any] = {"continuous": plain.continuous, "hidden": settings.hidden}
+    places = tuple(image.config() for image in images)
+    if settings.recurrent:
+        return RecurrentActorCritic(n_features, plain.n_actions, images=places, **shape)
+    return ImageActorCritic(n_features, plain.n_actions, images=places, **shape) if images else plain
 
 
 def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.random.Generator) -> Learner:
@@ -47,6 +74,10 @@ def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.rando
             return Tabular(policy, settings, rng)
         case QNetwork(), DQNParams():
             return DQN(policy, settings, rng)
+        case RecurrentActorCritic(), PPOParams():
+            return RecurrentPPO(policy, settings, rng)
+        case ImageActorCritic(), PPOParams():
+            return PPO(policy, settings, rng)
         case ActorCritic(), PPOParams():
             return StackedPPO(policy, settings, rng)
         case ActorCritic(), A2CParams():

@@ -17,13 +17,14 @@ import numpy.typing as npt
 
 from laurel.data.recorder import EpisodeRecorder
 from laurel.data.trajectories import Rows
-from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.base import Array, BoolArray, FloatArray, Room
 from laurel.errors import DataError, EnvError, ParamsError
 from laurel.params import PolicyShare
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
     from laurel.agents.learner import Policy
+    from laurel.agents.player import Player
     from laurel.envs.vector import VectorEnv
 
 PROGRESS_STEPS = 10_000
@@ -112,20 +113,26 @@ class Behaviour:
         """SHA-256 of each policy's weights; None for random ones."""
         self._envs = [np.flatnonzero(self.assignment == index) for index in range(len(policies))]
 
-    def act(self, observation: Array) -> tuple[Array, FloatArray, FloatArray]:
+    def act(self, observation: Array, begins: BoolArray | None = None) -> tuple[Array, FloatArray, FloatArray]:
         """Act on packed observations (N, D).
+
+        Args:
+            observation: of always the same environments.
+            begins: (N,) where it is an episode's first; None where no episode was seen before.
 
         Returns:
             Actions (N,) or (N, A); their log-probabilities under the policy that drew them; values, NaN
             where a policy has none; (N,) each.
         """
         if len(self._members) == 1:
-            return self._members[0].act(observation)
+            return self._members[0].act(observation, begins)
         n = len(observation)
         action = np.empty((n, *self.uniform.action_shape), dtype=self.uniform.action_dtype)
         log_prob, value = np.empty(n, dtype=np.float32), np.empty(n, dtype=np.float32)
         for member, envs in zip(self._members, self._envs, strict=True):
-            action[envs], log_prob[envs], value[envs] = member.act(observation[envs])
+            action[envs], log_prob[envs], value[envs] = member.act(
+                observation[envs], None if begins is None else begins[envs]
+            )
         return action, log_prob, value
 
 
@@ -135,27 +142,30 @@ class _Member:
     def __init__(self, policy: PolicyShare, room: Room, uniform: UniformPolicy, rng: np.random.Generator) -> None:
         self._room, self._uniform, self._rng = room, uniform, rng
         self._epsilon = {"random": 1.0, "epsilon_random": policy.epsilon, "checkpoint": 0.0}[policy.kind]
-        self._network: Policy | None = None
+        self._player: Player | None = None
         self.digest: str | None = None
         if policy.path is not None and policy.kind != "random":
             from laurel.agents.checkpoint import MODEL, load_policy  # torch is not needed where no agent acts
+            from laurel.agents.player import Player
 
-            self._network = load_policy(policy.path)
+            self._player = Player(load_policy(policy.path), rng)
             self.digest = hashlib.sha256((policy.path / MODEL).read_bytes()).hexdigest()
-            check_fit(policy.path, self._network, room)
+            check_fit(policy.path, self._player.policy, room)
 
-    def act(self, observation: Array) -> tuple[Array, FloatArray, FloatArray]:
+    def act(self, observation: Array, begins: BoolArray | None) -> tuple[Array, FloatArray, FloatArray]:
         n = len(observation)
-        if self._network is None:
+        if self._player is None:
             return *self._uniform.act(n, self._rng), np.full(n, np.nan, dtype=np.float32)
         features = self._room.features(observation)
-        action, log_prob, value = self._network.act(features, self._rng)
+        if begins is not None:
+            self._player.begin(begins)
+        action, log_prob, value = self._player.act(features)
         if self._epsilon == 0:
             return action, log_prob, value
         uniform, _ = self._uniform.act(n, self._rng)
         explores = self._rng.random(n) < self._epsilon
         action = np.where(explores.reshape(-1, *[1] * (action.ndim - 1)), uniform, action)
-        log_prob = self._network.log_prob(features, action)
+        log_prob = self._player.log_prob(features, action)
         # log(eps p_uniform + (1 - eps) p_agent), whichever of the two drew the action
         with np.errstate(divide="ignore"):
             shares = np.log([self._epsilon, 1 - self._epsilon])
@@ -188,7 +198,7 @@ def collect_steps(
     valid = np.zeros(envs.n_envs, dtype=np.bool_)
     done: tuple[Any, ...] | None = None
     while taken < n_steps:
-        acted = behaviour.act(observation)
+        acted = behaviour.act(observation, ~valid)
         envs.begin_step(acted[0])
         if done is not None:
             recorder.record(*done)

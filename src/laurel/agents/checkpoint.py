@@ -11,9 +11,11 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from laurel.agents.images import ImageActorCritic
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
 from laurel.agents.q_network import QNetwork
+from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.table import Table
 from laurel.data.directory import read_json, write_json
@@ -26,6 +28,8 @@ KINDS: dict[str, type[PolicyNetwork]] = {
     "q_network": QNetwork,
     "sb3": SB3Policy,
     "table": Table,
+    "image_actor_critic": ImageActorCritic,
+    "recurrent_actor_critic": RecurrentActorCritic,
 }
 """Networks by the name that config.json has for them."""
 

@@ -51,6 +51,9 @@ class DQN(Collecting):
         p = self.params
         self.epsilon = p.epsilon_start + min(1.0, done / p.epsilon_decay) * (p.epsilon_end - p.epsilon_start)
         self.beta = p.priority_beta + done * (1 - p.priority_beta)
+        if p.anneal:
+            for group in self.optimizer.param_groups:
+                group["lr"] = p.learning_rate * (1 - done)
 
     def rollout(self, envs: VectorEnv) -> Rollout:
         rollout = super().rollout(envs)

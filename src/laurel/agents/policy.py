@@ -37,8 +37,8 @@ class ActorCritic(PolicyNetwork):
         self.n_actions = n_actions
         self.continuous = continuous
         self.hidden = hidden
-        self.actor = _mlp((n_features, *hidden, n_actions), gain=0.01)
-        self.critic = _mlp((n_features, *hidden, 1), gain=1.0)
+        self.actor = mlp((n_features, *hidden, n_actions), gain=0.01)
+        self.critic = mlp((n_features, *hidden, 1), gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(n_actions)) if continuous else None
 
     def config(self) -> dict[str, Any]:
@@ -119,7 +119,8 @@ def _gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     return (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(dim=1)
 
 
-def _mlp(sizes: tuple[int, ...], gain: float) -> nn.Sequential:
+def mlp(sizes: tuple[int, ...], gain: float) -> nn.Sequential:
+    """Make layers of these widths, with tanh between them; `gain` is that of the last one's initialisation."""
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         last = i == len(sizes) - 2

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from laurel.agents.player import Player
 from laurel.envs.base import Array, FloatArray, Room, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.evaluation.rendering import Picture, view
@@ -93,6 +94,8 @@ def moments(
     """
     observation, _ = reference.reset(seed=seed)
     before = room.pack_one(observation)[None]
+    if isinstance(act, Player):
+        act.begin(np.array([True]))
     counts = EpisodeCounts(1)
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))

@@ -14,6 +14,7 @@ import torch
 
 from laurel.agents.behaviour import UniformPolicy, check_fit
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.player import Player
 from laurel.envs import room_for
 from laurel.envs.base import Room
 from laurel.evaluation.rollout import Act, LearnedReward, roll_out
@@ -35,7 +36,7 @@ def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act
         return lambda features: uniform.act(len(features), rng)[0]
     network = load_policy(agent)
     check_fit(agent, network, room)
-    return lambda features: network.act(features, rng, greedy=greedy)[0]
+    return Player(network, rng, greedy=greedy)
 
 
 def play_agent(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from laurel.agents.player import Player
 from laurel.envs.base import Array, FloatArray, Room, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import make_vector
@@ -20,7 +21,7 @@ from laurel.rewards.functions import RewardFunction
 from laurel.rewards.shaping import EpisodeCounts, shape
 
 Act = Callable[[FloatArray], Array]
-"""Features (N, F) in, actions (N,) or (N, A) out."""
+"""Features (N, F) in, actions (N,) or (N, A) out; a `Player` is told where episodes begin."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ def roll_out(
                 row["success"] = None if success is None else bool(success[i])
                 played[i].append({**row, **meter.episode(int(i))})
                 left[i] -= 1
+        if isinstance(act, Player):
+            act.begin(~step.valid)
         envs.rest(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0

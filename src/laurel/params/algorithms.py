@@ -10,19 +10,21 @@ from laurel.params.fields import Count, NonNegative, Positive, Probability, Sect
 
 
 class DQNParams(Section):
-    n_envs: Count = 16
+    n_envs: Count = 8
     n_steps: Count = 8
     """Steps of each environment between two rounds of learning."""
-    gradient_steps: Count = 16
+    gradient_steps: Count = 8
     """Minibatches of a round."""
-    batch_size: Count = 128
-    learning_rate: Positive = 1e-3
+    batch_size: Count = 256
+    learning_rate: Positive = 2.5e-4
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
-    buffer_size: Count = 50_000
+    buffer_size: Count = 100_000
     """Steps remembered."""
     learning_starts: Count = 1_000
     """Steps before the first round."""
-    target_every: Count = 200
+    target_every: Count = 150
     """Gradient steps between two copies of the network into the target network."""
     double: bool = True
     """Choose the next action by the network and value it by the target network (double DQN)."""
@@ -36,9 +38,9 @@ class DQNParams(Section):
     """prioritized only: how far the weights of a minibatch correct for that at first; in the end wholly."""
     epsilon_start: Probability = 1.0
     """Share of random actions at first."""
-    epsilon_end: Probability = 0.04
+    epsilon_end: Probability = 0.05
     """Share of random actions in the end, and in evaluation unless evaluate.greedy."""
-    epsilon_decay: Positive = 0.15
+    epsilon_decay: Positive = 0.5
     """Share of the run over which the first becomes the second."""
     max_grad_norm: Positive = 10.0
     hidden: Widths = (128, 128)

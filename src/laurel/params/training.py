@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from laurel.errors import closest
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
@@ -90,7 +90,17 @@ class PPOParams(Section):
     entropy_coef: NonNegative = 0.01
     value_coef: NonNegative = 0.5
     max_grad_norm: Positive = 0.5
+    network: Literal["auto", "mlp", "cnn"] = "auto"
+    """mlp: layers on all features; cnn: filters over images first; auto: those where an image has 16 by 16 or more."""
+    recurrent: bool = False
+    """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
     hidden: Widths = (64, 64)
+
+    @model_validator(mode="after")
+    def _memory_has_a_width(self) -> PPOParams:
+        if self.recurrent and not self.hidden:
+            raise ValueError("is recurrent, so hidden must have at least one width, which is the memory's.")
+        return self
 
 
 AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams

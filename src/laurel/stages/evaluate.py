@@ -212,6 +212,7 @@ def _reward_threshold(params: Params) -> float | None:
 def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out: Output) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
     from laurel.agents.arms import untrained
+    from laurel.agents.player import Player
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import NotRendered, record, side_by_side
     from laurel.evaluation.play import agent_act
@@ -230,7 +231,7 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     recordings = [
         record(params.env, room, act, captioner, params.evaluate.animation_steps, episode, reward)
         for act in (
-            lambda features: before_training.act(features, rng)[0],
+            Player(before_training, rng),
             agent_act(room, place, episode, greedy=params.evaluate.greedy),
         )
     ]

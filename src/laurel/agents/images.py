@@ -1,0 +1,164 @@
+"""Networks for observations with images in them: convolutions over the images, everything else beside them.
+
+Knows observation spaces and their features; knows nothing about rewards or training.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laurel.agents.policy import ActorCritic, mlp
+from laurel.envs.base import Room
+
+SMALLEST = 16
+"""Width and height from which on a picture is looked at as one without being asked."""
+NATURE = 36
+"""Width and height that the filters of Mnih et al. 2015 need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Where an image lies in a row of features."""
+
+    start: int
+    height: int
+    width: int
+    channels: int
+    channels_first: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.height * self.width * self.channels
+
+    def config(self) -> list[int]:
+        return [self.start, self.height, self.width, self.channels, int(self.channels_first)]
+
+
+def images_in(room: Room, *, smallest: int = SMALLEST) -> tuple[Image, ...]:
+    """Find the images in what a network sees: bytes in two dimensions or three. A room's own features hold none."""
+    found, start = [], 0
+    for leaf in room.packed.leaves:
+        image = _image(leaf.space, start)
+        if image is not None and min(image.height, image.width) >= smallest:
+            found.append(image)
+        start += _n_features(leaf.space)
+    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
+    return tuple(found) if room.features(blank).shape[1] == start else ()
+
+
+def _image(space: gym.Space[Any], start: int) -> Image | None:
+    if not (isinstance(space, gym.spaces.Box) and space.dtype == np.uint8):
+        return None
+    match space.shape:
+        case (height, width):
+            return Image(start, height, width, 1)
+        case (height, width, channels) if channels <= 4:
+            return Image(start, height, width, channels)
+        case (channels, height, width):
+            return Image(start, height, width, channels, channels_first=True)
+        case _:
+            return None
+
+
+def _n_features(space: gym.Space[Any]) -> int:
+    match space:
+        case gym.spaces.Discrete():
+            return int(space.n)
+        case gym.spaces.MultiDiscrete():
+            return int(space.nvec.sum())
+        case _:
+            return math.prod(space.shape or ())
+
+
+class ImageEncoder(nn.Module):
+    """Turns features (B, F) into codes (B, `size`): filters over each image, then what is no image as it is.
+
+    Large images get the filters of Mnih et al. 2015, small ones two layers of 3 by 3.
+    """
+
+    def __init__(self, n_features: int, images: tuple[Image, ...]) -> None:
+        super().__init__()
+        self.images = images
+        self.filters = nn.ModuleList(_filters(image) for image in images)
+        kept = np.ones(n_features, dtype=np.bool_)
+        for image in images:
+            kept[image.start : image.start + image.size] = False
+        self.register_buffer("rest", torch.from_numpy(np.flatnonzero(kept)), persistent=False)
+        self.size = int(kept.sum())
+        with torch.no_grad():
+            for image, filters in zip(images, self.filters, strict=True):
+                self.size += filters(torch.zeros(1, image.channels, image.height, image.width)).shape[1]
+
+    rest: Tensor
+
+    def forward(self, features: Tensor) -> Tensor:
+        codes = []
+        for image, filters in zip(self.images, self.filters, strict=True):
+            pixels = features[:, image.start : image.start + image.size]
+            if image.channels_first:
+                pixels = pixels.reshape(-1, image.channels, image.height, image.width)
+            else:
+                pixels = pixels.reshape(-1, image.height, image.width, image.channels).permute(0, 3, 1, 2)
+            codes.append(filters(pixels))
+        return torch.cat([*codes, features[:, self.rest]], dim=1)
+
+
+class ImageActorCritic(ActorCritic):
+    """An actor-critic whose bodies begin with filters.
+
+    Args:
+        n_features: as of `ActorCritic`, with the following.
+        n_actions: likewise.
+        continuous: likewise.
+        hidden: widths of the layers after the filters.
+        images: where they are, as `Image.config` says it.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_actions: int,
+        *,
+        continuous: bool,
+        hidden: tuple[int, ...],
+        images: tuple[list[int], ...],
+    ) -> None:
+        super().__init__(n_features, n_actions, continuous=continuous, hidden=())
+        self.hidden = hidden
+        self.image_places = images
+        found = tuple(image_of(place) for place in images)
+        actor, critic = ImageEncoder(n_features, found), ImageEncoder(n_features, found)
+        self.actor = nn.Sequential(actor, *mlp((actor.size, *hidden, n_actions), gain=0.01))
+        self.critic = nn.Sequential(critic, *mlp((critic.size, *hidden, 1), gain=1.0))
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "images": self.image_places}
+
+
+def image_of(place: list[int]) -> Image:
+    """Return the image that `Image.config` described."""
+    start, height, width, channels, first = place
+    return Image(start, height, width, channels, channels_first=bool(first))
+
+
+def _filters(image: Image) -> nn.Sequential:
+    if min(image.height, image.width) >= NATURE:
+        sizes = [(32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)]
+    else:
+        sizes = [(16, 3, 1, 1), (32, 3, 2, 1)]
+    layers: list[nn.Module] = []
+    n_in = image.channels
+    for n_out, kernel, stride, padding in sizes:
+        convolution = nn.Conv2d(n_in, n_out, kernel, stride, padding)
+        nn.init.orthogonal_(convolution.weight, math.sqrt(2))
+        nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
+        layers += [convolution, nn.ReLU()]
+        n_in = n_out
+    return nn.Sequential(*layers, nn.Flatten())

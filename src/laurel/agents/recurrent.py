@@ -1,0 +1,108 @@
+"""An actor-critic that remembers: a gated recurrent unit between what is seen and what is done.
+
+Knows features and actions; where episodes begin is for its callers to say. Knows nothing about how it is trained.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from laurel.agents.images import ImageEncoder, image_of
+from laurel.agents.learner import PolicyNetwork
+from laurel.agents.policy import ActorCritic, mlp
+from laurel.envs.base import Array, FloatArray
+
+
+class RecurrentActorCritic(PolicyNetwork):
+    """Policy and value of one memory (a GRU: Cho et al. 2014, arXiv 1406.1078).
+
+    Args:
+        n_features: F, width of a feature row.
+        n_actions: number of discrete actions, or the dimension of continuous ones.
+        continuous: a Gaussian with a state-independent deviation instead of a categorical policy.
+        hidden: widths of the layers before the memory, and, last, of the memory: M.
+        images: where images are in a row of features, as `laurel.agents.images.Image.config` says it.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        n_actions: int,
+        *,
+        continuous: bool,
+        hidden: tuple[int, ...],
+        images: tuple[list[int], ...] = (),
+    ) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.n_actions = n_actions
+        self.continuous = continuous
+        self.hidden = hidden
+        self.image_places = images
+        *before, self.memory_size = hidden
+        layers: list[nn.Module] = []
+        width = n_features
+        if images:
+            encoder = ImageEncoder(n_features, tuple(image_of(place) for place in images))
+            layers, width = [encoder], encoder.size
+        for size in before:
+            layers += [*mlp((width, size), gain=2**0.5), nn.Tanh()]
+            width = size
+        self.encoder = nn.Sequential(*layers)
+        self.core = nn.GRUCell(width, self.memory_size)
+        self.heads = ActorCritic(self.memory_size, n_actions, continuous=continuous, hidden=())
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "n_features": self.n_features,
+            "n_actions": self.n_actions,
+            "continuous": self.continuous,
+            "hidden": self.hidden,
+            "images": self.image_places,
+        }
+
+    def nothing(self, n: int) -> FloatArray:
+        """Return the memory (n, M) of those to whom nothing has happened yet."""
+        return np.zeros((n, self.memory_size), dtype=np.float32)
+
+    @torch.inference_mode()
+    def remember(self, features: FloatArray, memory: FloatArray) -> FloatArray:
+        """Return the memory (N, M) after seeing features (N, F)."""
+        x, before = (torch.from_numpy(array).to(self.device) for array in (features, memory))
+        after: FloatArray = self.core(self.encoder(x), before).cpu().numpy()
+        return after
+
+    def act(
+        self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
+    ) -> tuple[Array, FloatArray, FloatArray]:
+        """Act as in an episode's first step: with nothing to remember."""
+        return self.heads.act(self.remember(features, self.nothing(len(features))), rng, greedy=greedy)
+
+    def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
+        """Return the log-probabilities (N,) of actions in an episode's first step."""
+        return self.heads.log_prob(self.remember(features, self.nothing(len(features))), action)
+
+    def forward(self, features: Tensor, action: Tensor, memory: Tensor, begins: Tensor) -> tuple[Tensor, ...]:
+        """Go through sequences of T steps.
+
+        Args:
+            features: (T, B, F).
+            action: (T, B) or (T, B, A).
+            memory: (B, M) before the first step.
+            begins: (T, B) 1.0 where an episode begins, and all before is forgotten.
+
+        Returns:
+            Log-probabilities of the actions, entropies and values, each (T, B).
+        """
+        n_steps, n_rows = features.shape[:2]
+        seen = self.encoder(features.reshape(n_steps * n_rows, -1)).reshape(n_steps, n_rows, -1)
+        memories = []
+        for t in range(n_steps):
+            memory = self.core(seen[t], memory * (1 - begins[t])[:, None])
+            memories.append(memory)
+        flat = action.reshape(n_steps * n_rows, *action.shape[2:])
+        return tuple(part.reshape(n_steps, n_rows) for part in self.heads(torch.cat(memories), flat))

@@ -1,0 +1,141 @@
+"""PPO with a policy that remembers: minibatches are whole sequences of some of the environments.
+
+The loss is that of `laurel.agents.ppo` (equation 7 there); the memory goes on from rollout to rollout, is forgotten
+where an episode begins, and gradients go back to the rollout's first step, through time. Each epoch begins with the
+memories that the rollout began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laurel.agents.collecting import descend
+from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam
+from laurel.agents.ppo import gae
+from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.envs.base import Array, BoolArray, FloatArray
+from laurel.envs.vector import VectorEnv
+from laurel.params.training import PPOParams
+
+MEMORY, BEGINS = "memory", "begins"
+
+
+@dataclass
+class RememberedRollout(Rollout):
+    """A rollout with what the policy that made it saw, remembered and thought."""
+
+    features: FloatArray
+    """(T + 1, N, F) what the network saw."""
+    memory: FloatArray
+    """(N, M) before the first step."""
+    begins: BoolArray
+    """(T + 1, N) where an observation is an episode's first."""
+    log_prob: FloatArray
+    value: FloatArray
+    """(T + 1, N)."""
+
+
+class RecurrentPPO(Learner):
+    """A recurrent actor-critic, its optimiser, its random generator, and what it remembers of running episodes."""
+
+    name = "ppo"
+    policy: RecurrentActorCritic
+
+    def __init__(self, policy: RecurrentActorCritic, params: PPOParams, rng: np.random.Generator) -> None:
+        self.policy = policy
+        self.params = params
+        self.rng = rng
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        self.memory = policy.nothing(params.n_envs)
+        self.begins = np.ones(params.n_envs, dtype=np.bool_)
+
+    def rollout(self, envs: VectorEnv) -> RememberedRollout:
+        steps, n_envs = self.params.n_steps, envs.n_envs
+        return RememberedRollout(
+            **Rollout.shapes(steps, envs, self.policy),
+            features=np.zeros((steps + 1, n_envs, self.policy.n_features), dtype=np.float32),
+            memory=np.zeros_like(self.memory),
+            begins=np.zeros((steps + 1, n_envs), dtype=np.bool_),
+            log_prob=np.zeros((steps, n_envs), dtype=np.float32),
+            value=np.zeros((steps + 1, n_envs), dtype=np.float32),
+        )
+
+    def collect(self, envs: VectorEnv, observation: Array, rollout: RememberedRollout) -> Array:
+        rollout.observation[0] = observation
+        rollout.memory[:] = self.memory
+        for t in range(self.params.n_steps + 1):
+            rollout.features[t] = envs.room.features(rollout.observation[t])
+            rollout.begins[t] = self.begins
+            after = self.policy.remember(rollout.features[t], self.memory * ~self.begins[:, None])
+            if t == self.params.n_steps:  # the next rollout begins with this observation
+                rollout.value[t] = self.policy.heads.evaluate(after)
+                break
+            self.memory = after
+            action, rollout.log_prob[t], rollout.value[t] = self.policy.heads.act(after, self.rng)
+            rollout.record(t, action, envs.step(action))
+            self.begins = ~rollout.valid[t]
+        rollout.reward[:] = rollout.extrinsic
+        return rollout.observation[-1].copy()
+
+    def learn(self, rollout: RememberedRollout) -> Mapping[str, float]:
+        p, device = self.params, self.policy.device
+        if not rollout.valid.any():
+            return {}
+        reward = np.where(rollout.valid, rollout.reward, 0)
+        advantage = gae(reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda)
+
+        def tensor(array: Array) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+        features, action, begins = (
+            tensor(a) for a in (rollout.features[:-1], rollout.action, rollout.begins[:-1].astype(np.float32))
+        )
+        memory, old_log_prob, valid = (tensor(a) for a in (rollout.memory, rollout.log_prob, rollout.valid))
+        advantages, returns = tensor(advantage), tensor(advantage + rollout.value[:-1])
+        n_envs = rollout.valid.shape[1]
+        n_batches = min(n_envs, max(1, round(rollout.valid.size / p.batch_size)))
+        sums, n_updates = torch.zeros(5, device=device), 0
+        for _ in range(p.n_epochs):
+            for batch in np.array_split(self.rng.permutation(n_envs), n_batches):
+                rows = tensor(batch)
+                kept = valid[:, rows]
+                if not kept.any():
+                    continue
+                log_prob, entropy, value = self.policy(
+                    features[:, rows], action[:, rows], memory[rows], begins[:, rows]
+                )
+                adv = advantages[:, rows][kept]
+                adv = (adv - adv.mean()) / (adv.std(correction=0) + 1e-8)
+                log_ratio = (log_prob - old_log_prob[:, rows])[kept]
+                ratio = log_ratio.exp()
+                clipped = ratio.clamp(1 - p.clip_range, 1 + p.clip_range)
+                policy_loss = -torch.minimum(ratio * adv, clipped * adv).mean()
+                value_loss = 0.5 * (value - returns[:, rows])[kept].square().mean()
+                mean_entropy = entropy[kept].mean()
+                loss = policy_loss + p.value_coef * value_loss - p.entropy_coef * mean_entropy
+                descend(self.optimizer, self.policy, loss, p.max_grad_norm)
+                with torch.no_grad():
+                    kl = (ratio - 1 - log_ratio).mean()
+                    clip_fraction = ((ratio - 1).abs() > p.clip_range).float().mean()
+                    sums += torch.stack([policy_loss, value_loss, mean_entropy, kl, clip_fraction])
+                n_updates += 1
+        names = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
+        return dict(zip(names, (sums / n_updates).tolist(), strict=True))
+
+    def schedule(self, done: float) -> None:
+        if self.params.anneal:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.params.learning_rate * (1 - done)
+
+    def state(self) -> dict[str, Tensor]:
+        kept = {MEMORY: torch.from_numpy(self.memory), BEGINS: torch.from_numpy(self.begins)}
+        return {**kept, **adam_state(self.optimizer, self.policy)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.memory, self.begins = state[MEMORY].numpy().copy(), state[BEGINS].numpy().copy()
+        restore_adam(self.optimizer, self.policy, state)

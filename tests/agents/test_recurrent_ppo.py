@@ -1,0 +1,245 @@
+"""PPO that remembers: what cannot be solved otherwise, its update against the formulas, memories and where they end."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from learning import GAMMA, collected, learned, mean_return, poisoned, probe, same, weights
+from probe_environments import Countdown, OneStep, Probe, Recall, RewardAtEnd, RewardByBoth, Steady, Targets
+
+from laurel.agents.behaviour import Behaviour
+from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.player import Player
+from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.agents.recurrent_ppo import RecurrentPPO
+from laurel.envs import room_for
+from laurel.envs.captioner import Captioner
+from laurel.errors import ParamsError
+from laurel.evaluation.episode import moments
+from laurel.params import PolicyShare, parse_params
+from laurel.params.training import PPOParams
+
+SMALL = PPOParams(
+    n_envs=16,
+    n_steps=10,
+    n_epochs=4,
+    batch_size=80,
+    learning_rate=1e-2,
+    gamma=GAMMA,
+    entropy_coef=0.01,
+    recurrent=True,
+    hidden=(16, 16),
+)
+
+
+def test_what_was_seen_first_is_remembered() -> None:
+    """As evaluation plays; who does not remember earns nothing on average."""
+    recall = probe(Recall)
+    assert mean_return(learned(recall, SMALL, 60), recall) > 0.95
+    assert abs(mean_return(learned(recall, SMALL.model_copy(update={"recurrent": False}), 60), recall)) < 0.3
+
+
+def first_values(learner: RecurrentPPO, n: int) -> list[float]:
+    """Return the values of the observations 0, 1, 2, … seen in this order."""
+    player = Player(learner.policy, np.random.default_rng(0))
+    return [float(player.act(row[None])[2][0]) for row in np.eye(learner.policy.n_features, dtype=np.float32)[:n]]
+
+
+def test_truncation_bootstraps_and_termination_does_not() -> None:
+    steady = learned(probe(Steady, limit=3), SMALL, 60)
+    assert first_values(steady, 1) == pytest.approx([1 / (1 - GAMMA)], rel=0.05)
+    expected = [1 + GAMMA + GAMMA**2, 1 + GAMMA, 1.0]
+    assert first_values(learned(probe(Countdown), SMALL, 60), 3) == pytest.approx(expected, abs=0.1)
+    assert first_values(learned(probe(RewardAtEnd), SMALL, 60), 2) == pytest.approx([GAMMA, 1.0], abs=0.05)
+
+
+def test_a_gaussian_policy_finds_the_targets() -> None:
+    policy = learned(probe(Targets), SMALL.model_copy(update={"entropy_coef": 0.0}), 60).policy
+    assert policy.act(np.eye(2, dtype=np.float32), np.random.default_rng(0), greedy=True)[0][:, 0].tolist() == (
+        pytest.approx([-0.5, 0.5], abs=0.1)
+    )
+
+
+# -- collecting and learning ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", [Countdown, Recall])
+def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> None:
+    """Over two rollouts, seen by a policy that is asked from each episode's first observation on."""
+    learner, rollout, envs = collected(probe(kind, limit=7), SMALL)
+    rollouts = [copy.deepcopy(rollout)]
+    learner.collect(envs, rollout.observation[-1].copy(), rollout)
+    rollouts.append(rollout)
+    begins_anew = True
+    for n in range(2):
+        memory = learner.policy.nothing(1)
+        for part in rollouts:
+            if begins_anew:
+                memory = learner.policy.nothing(1)
+            np.testing.assert_allclose(part.memory[n] * (not begins_anew), memory[0], atol=1e-6)
+            for t in range(SMALL.n_steps):
+                assert bool(part.begins[t, n]) == begins_anew
+                if begins_anew:
+                    memory = learner.policy.nothing(1)
+                memory = learner.policy.remember(part.features[t, n][None], memory)
+                value = learner.policy.heads.evaluate(memory)
+                assert part.value[t, n] == pytest.approx(float(value[0]), abs=1e-5)
+                log_prob = learner.policy.heads.log_prob(memory, part.action[t, n][None])
+                assert part.log_prob[t, n] == pytest.approx(float(log_prob[0]), abs=1e-5)
+                begins_anew = not part.valid[t, n]
+        begins_anew = True
+
+
+@pytest.mark.parametrize("kind", [Recall, Targets])
+def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
+    """One sequence, one step at a time, with torch's own distributions."""
+    params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": 0.1, "gae_lambda": 0.8})
+    learner, rollout, _ = collected(probe(kind, limit=5), params)
+    rng = np.random.default_rng(0)
+    rollout.log_prob += rng.normal(0, 0.3, rollout.log_prob.shape).astype(np.float32)
+    rollout.reward[rollout.valid] += rng.normal(0, 1, rollout.valid.sum())
+    other, p = copy.deepcopy(learner), params
+    network = other.policy
+    n_steps, n_envs = rollout.valid.shape
+    advantage = np.zeros((n_steps, n_envs))
+    for n in range(n_envs):
+        following = 0.0
+        for t in reversed(range(n_steps)):
+            ended = rollout.terminated[t, n] or rollout.truncated[t, n]
+            after = 0.0 if rollout.terminated[t, n] else p.gamma * float(rollout.value[t + 1, n])
+            delta = float(rollout.reward[t, n]) + after - float(rollout.value[t, n])
+            following = delta + (0.0 if ended else p.gamma * p.gae_lambda * following)
+            advantage[t, n] = following
+    optimizer = torch.optim.Adam(network.parameters(), lr=p.learning_rate, eps=1e-5)
+    for _ in range(p.n_epochs):
+        for batch in np.array_split(other.rng.permutation(n_envs), round(n_steps * n_envs / p.batch_size)):
+            parts: list[tuple[Any, ...]] = []
+            for n in batch:
+                memory = torch.from_numpy(rollout.memory[n][None])
+                for t in range(n_steps):
+                    if rollout.begins[t, n]:
+                        memory = torch.zeros_like(memory)
+                    x = torch.from_numpy(rollout.features[t, n][None])
+                    memory = network.core(network.encoder(x), memory)
+                    if not rollout.valid[t, n]:
+                        continue
+                    output, value = network.heads.actor(memory)[0], network.heads.critic(memory)[0, 0]
+                    if network.heads.log_std is None:
+                        chances: Any = torch.distributions.Categorical(logits=output)
+                    else:
+                        normal = torch.distributions.Normal(output, network.heads.log_std.exp())
+                        chances = torch.distributions.Independent(normal, 1)
+                    log_prob = chances.log_prob(torch.as_tensor(rollout.action[t, n]))
+                    target = float(advantage[t, n] + rollout.value[t, n])
+                    old = float(rollout.log_prob[t, n])
+                    parts.append((log_prob - old, chances.entropy(), (value - target) ** 2, float(advantage[t, n])))
+            log_ratio, entropy, error = (torch.stack([part[i] for part in parts]) for i in range(3))
+            adv = torch.tensor([part[3] for part in parts])
+            adv = (adv - adv.mean()) / adv.std(correction=0)
+            ratio = log_ratio.exp()
+            surrogate = torch.minimum(ratio * adv, ratio.clamp(1 - p.clip_range, 1 + p.clip_range) * adv)
+            loss = -surrogate.mean() + p.value_coef * 0.5 * error.mean() - p.entropy_coef * entropy.mean()
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), p.max_grad_norm)
+            optimizer.step()
+    losses = learner.learn(rollout)
+    assert losses["clip_fraction"] > 0.1
+    for name, weight in weights(learner).items():
+        torch.testing.assert_close(weight, weights(other)[name], atol=2e-4, rtol=0, msg=name)
+
+
+def test_resets_teach_nothing() -> None:
+    learner, rollout, _ = collected(probe(OneStep), SMALL)
+    other, nonsense = copy.deepcopy(learner), poisoned(rollout)
+    nonsense.log_prob[~rollout.valid] = 9.0
+    assert learner.learn(rollout) == other.learn(nonsense)
+    assert same(weights(learner), weights(other))
+
+
+# -- a policy with a memory, used elsewhere -------------------------------------------------------------------------
+def saved(path: Path) -> RecurrentActorCritic:
+    torch.manual_seed(0)
+    network = RecurrentActorCritic(3, 2, continuous=False, hidden=(8,))
+    for parameter in network.parameters():
+        parameter.data *= 3
+    save_policy(path, network)
+    return network
+
+
+def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
+    network, features = saved(tmp_path), np.random.default_rng(0).random((4, 3), dtype=np.float32)
+    loaded = load_policy(tmp_path)
+    assert loaded.config() == network.config()
+    for ours, theirs in zip(
+        network.act(features, np.random.default_rng(1)), loaded.act(features, np.random.default_rng(1)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_player_remembers_until_an_episode_begins(tmp_path: Path) -> None:
+    player = Player(saved(tmp_path), np.random.default_rng(0))
+    features = np.random.default_rng(0).random((5, 2, 3), dtype=np.float32)
+    memory = player.policy.nothing(2)
+    for t, row in enumerate(features):
+        if t == 3:
+            player.begin(np.array([True, False]))
+            memory[0] = 0
+        memory = player.policy.remember(row, memory)
+        action, log_prob, value = player.act(row)
+        np.testing.assert_allclose(value, player.policy.heads.evaluate(memory), atol=1e-6)
+        np.testing.assert_allclose(log_prob, player.policy.heads.log_prob(memory, action), atol=1e-6)
+        np.testing.assert_allclose(player.log_prob(row, 1 - action), np.log1p(-np.exp(log_prob)), atol=1e-4)
+
+
+def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: None)
+    player, room = Player(saved(tmp_path), np.random.default_rng(0)), room_for(probe(Recall))
+    reference, captioner = gym.make(probe(Recall).id), Captioner(room)
+    remembered = []
+    for seed in (0, 0):
+        episode = moments(reference, room, player, captioner, 10, seed, None)
+        next(episode)
+        next(episode)
+        assert player._memory is not None
+        remembered.append(player._memory.copy())
+        list(episode)
+    np.testing.assert_array_equal(*remembered)
+
+
+def test_collection_remembers_too(tmp_path: Path) -> None:
+    network = saved(tmp_path)
+    room = room_for(probe(Recall))
+    for kind in ("checkpoint", "epsilon_random"):
+        share = PolicyShare(kind=kind, epsilon=0.5, path=tmp_path)
+        behaviour, memory = Behaviour([share], room, 2, 0), network.nothing(2)
+        for t, begins in enumerate([[True, True], [False, False], [False, True], [False, False]]):
+            observation = np.array([[t % 3], [(t + 1) % 3]])
+            memory[begins] = 0
+            memory = network.remember(room.features(observation), memory)
+            action, log_prob, value = behaviour.act(observation, np.array(begins))
+            chances = np.exp(network.heads.log_prob(memory, action))
+            np.testing.assert_allclose(value, network.heads.evaluate(memory), atol=1e-6)
+            expected = chances if kind == "checkpoint" else 0.25 + 0.5 * chances
+            np.testing.assert_allclose(np.exp(log_prob), expected, rtol=1e-4)
+
+
+def test_a_memory_needs_a_width() -> None:
+    content = {
+        "env": {"id": "CartPole-v1"},
+        "collect": {"steps": 1},
+        "agent": {"arms": "full", "seeds": [0], "steps": 1, "ppo": {"recurrent": True, "hidden": []}},
+    }
+    with pytest.raises(ParamsError, match=r"agent\.ppo is recurrent, so hidden must have at least one width"):
+        parse_params(content, "my.yaml")
+
+
+def test_the_plain_one_is_unchanged_where_the_task_has_nothing_to_remember() -> None:
+    learner = learned(probe(RewardByBoth), SMALL, 40)
+    assert isinstance(learner, RecurrentPPO)
+    assert isinstance(gym.make("CartPole-v1").action_space, gym.spaces.Discrete)
+    assert mean_return(learner, probe(RewardByBoth)) > 0.95
