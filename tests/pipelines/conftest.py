@@ -13,6 +13,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from vertex_server import VertexServer, serving
 
+from laurel.pipelines import registry
+
 
 @pytest.fixture(scope="session")
 def private_key() -> str:
@@ -66,5 +68,5 @@ def google(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
-        monkeypatch.setattr("laurel.pipelines.registry.address", lambda host: server.url)
+        monkeypatch.setattr(registry, "address", lambda host: server.url)
         yield server
