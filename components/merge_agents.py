@@ -40,7 +40,7 @@ def merge_agents(
         preferences: Output of annotate; the agents must come from it.
         model: Output of train-reward; the agents must come from it.
         shards: Outputs of train-agents, one a branch.
-        agents: files.tar, with a directory for each arm and seed. Metadata: arms and seeds (counts), steps_each
+        agents: files.zip, with a directory for each arm and seed. Metadata: arms and seeds (counts), steps_each
             (environment steps of a training run).
     """
     from pathlib import Path

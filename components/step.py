@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 import sys
-import tarfile
 import tempfile
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 RESPONSES = "LAUREL_RESPONSES"
 """Folder in which language models' answers outlive a step."""
-PACKED = "files.tar"
+PACKED = "files.zip"
 BEGUN, DONE, FAILED = "begun", "done", "failed"
 NOT_USED: Mapping[str, Any] = {
     "collect": {"steps": 1},
@@ -102,10 +102,10 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
             source = Path(artifact.path)
             place = Path(scratch) / f"{number}-{source.name}"
             try:
-                with tarfile.open(source / PACKED) as files:
-                    files.extractall(place, filter="data")
+                with zipfile.ZipFile(source / PACKED) as files:
+                    files.extractall(place)
                 shutil.copyfile(source / MANIFEST, place / MANIFEST)
-            except (OSError, tarfile.TarError) as error:
+            except (OSError, zipfile.BadZipFile) as error:
                 reason = str(error).splitlines()[0]
                 raise DataError(f"{source}: cannot be read ({reason}). Run the step that writes it again.") from None
             places.append(place)
@@ -114,12 +114,9 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
 
 def _pack(folder: Path, file: Path) -> None:
     """Write the files of a folder, its manifest aside, as one; the same files give the same bytes."""
-    with tarfile.open(file, "w") as packed:
+    with zipfile.ZipFile(file, "w") as packed:
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST):
-            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
-            entry.size = path.stat().st_size
-            with path.open("rb") as content:
-                packed.addfile(entry, content)
+            packed.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
 
 
 def _say(name: str, event: str, detail: str = "") -> None:

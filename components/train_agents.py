@@ -40,7 +40,7 @@ def train_agents(
         captions: Output of caption.
         preferences: Output of annotate.
         model: Output of train-reward.
-        agents: files.tar, with a directory for each seed: weights (safetensors), learning curve over environment
+        agents: files.zip, with a directory for each seed: weights (safetensors), learning curve over environment
             steps. Metadata: arms and seeds (counts), steps_each (environment steps of a training run).
     """
     from pathlib import Path

@@ -233,15 +233,15 @@ def test_a_defect_keeps_its_traceback(project: Project, monkeypatch: pytest.Monk
 
 # -- stopping -------------------------------------------------------------------------------------
 def interrupt(project: Project, stage: str, when: Callable[[], bool], after: float) -> tuple[int, float, str]:
-    """Press Ctrl-C some time after a condition holds; return the exit code, how long it took, and what was said."""
+    """Press Ctrl-C some time after a condition holds; return the exit code, how long the last took, and what was said."""
     process = project.start(stage)
     deadline = time.monotonic() + 60
     while not when() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(after)
-    pressed = time.monotonic()
     assert process.poll() is None, process.communicate()
     for _ in range(3):
+        pressed = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
         try:
             _, said = process.communicate(timeout=10)

@@ -66,8 +66,8 @@ def test_many_files_travel_as_one(tmp_path: Path) -> None:
         return artifact
 
     first, second = write("a"), write("b")
-    assert sorted(file.name for file in Path(first.path).iterdir()) == ["files.tar", "manifest.json"]
-    packed = [(Path(artifact.path) / "files.tar").read_bytes() for artifact in (first, second)]
+    assert sorted(file.name for file in Path(first.path).iterdir()) == ["files.zip", "manifest.json"]
+    packed = [(Path(artifact.path) / "files.zip").read_bytes() for artifact in (first, second)]
     assert packed[0] == packed[1], "same files, same bytes"
     with unpacked([first, second]) as places:
         for place in places:
@@ -75,10 +75,10 @@ def test_many_files_travel_as_one(tmp_path: Path) -> None:
             assert (place / "oracle" / "seed-1" / "curve.parquet").read_text() == "curve 1"
     assert not places[0].exists()
 
-    (Path(second.path) / "files.tar").write_bytes(packed[0][:700])
+    (Path(second.path) / "files.zip").write_bytes(packed[0][:700])
     with pytest.raises(DataError, match=r"agents: cannot be read \(.*\)\. Run the step"), unpacked([second]):
         pass
-    (Path(second.path) / "files.tar").unlink()
+    (Path(second.path) / "files.zip").unlink()
     with (
         pytest.raises(DataError, match=r"agents: cannot be read \(.*No such file.*\)\. Run the step"),
         unpacked([second]),

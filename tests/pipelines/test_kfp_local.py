@@ -104,10 +104,10 @@ def test_the_same_metrics_as_dvc_repro(finished: Project, ran: Project) -> None:
 
 def test_the_same_agents(finished: Project, ran: Project, tmp_path: Path) -> None:
     (artifact,) = (ran.path / "out" / "steps").glob("*/merge-agents/agents")
-    assert sorted(file.name for file in artifact.iterdir()) == ["files.tar", "manifest.json"], "few large files"
+    assert sorted(file.name for file in artifact.iterdir()) == ["files.zip", "manifest.json"], "few large files"
     merged = shutil.copytree(artifact, tmp_path / "agents")
-    shutil.unpack_archive(merged / "files.tar", merged, filter="data")
-    (merged / "files.tar").unlink()
+    shutil.unpack_archive(merged / "files.zip", merged)
+    (merged / "files.zip").unlink()
     whole = finished.output("train-agents")
     assert lasting(merged).keys() == lasting(whole).keys()
     assert read_manifest(merged)["params"] == read_manifest(whole)["params"]

@@ -31,6 +31,8 @@ CAPTIONS = 12
 """Captions shown at either end of the list by reward."""
 SAMPLE_COLUMNS = ("pair", "status", "p_first", "first", "second", "answer")
 """Columns shown of the sample of labelled pairs, which has more than a line can hold."""
+COLUMNS = 14
+"""Columns shown of a table."""
 VALUES = 40
 """Values shown of a JSON file."""
 
@@ -233,7 +235,9 @@ def _cell(value: Any) -> str:
 
 
 def _table(headers: Sequence[str], rows: _Rows) -> list[str]:
-    """Align columns, numbers to the right; the widest are cut until a line fits."""
+    """Align columns, numbers to the right; the widest are cut until a line fits, the last left out if they are many."""
+    if len(headers) > COLUMNS:
+        headers, rows = [*headers[: COLUMNS - 1], "..."], [[*row[: COLUMNS - 1], ""] for row in rows]
     cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     while 2 + sum(widths) + 2 * (len(widths) - 1) > WIDTH and max(widths) > 4:
