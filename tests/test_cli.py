@@ -233,7 +233,7 @@ def test_a_defect_keeps_its_traceback(project: Project, monkeypatch: pytest.Monk
 
 # -- stopping -------------------------------------------------------------------------------------
 def interrupt(project: Project, stage: str, when: Callable[[], bool], after: float) -> tuple[int, float, str]:
-    """Press Ctrl-C some time after a condition holds; return the exit code, the seconds that took, and what was said."""
+    """Press Ctrl-C some time after a condition holds; return the exit code, the seconds it took, and what was said."""
     process = project.start(stage)
     deadline = time.monotonic() + 60
     while not when() and process.poll() is None and time.monotonic() < deadline:
