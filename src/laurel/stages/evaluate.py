@@ -92,9 +92,7 @@ def run(
             metrics: dict[str, Any] = {
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
-                "algorithm": params.agent.tabular.method
-                if params.agent.algorithm == "tabular"
-                else params.agent.algorithm,
+                "algorithm": params.agent.trainer,
                 "arms": arms,
                 "annotation": {
                     **manifests["preferences"]["counts"],
