@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from laurel.console import printable
 from laurel.evaluation.episode import Moment, signed
 from laurel.evaluation.rendering import Picture
 
@@ -180,11 +181,6 @@ def wrapped(text: str, width: int) -> list[str]:
     if display_width(text) > len(text):
         width //= 2
     return textwrap.wrap(text, max(1, width))
-
-
-def printable(text: str) -> str:
-    """Escape control characters: what is said must not steer the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def display_width(text: str) -> int:
