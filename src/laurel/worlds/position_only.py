@@ -36,8 +36,8 @@ class PositionOnlyCartPole(CartPoleEnv):
         super().__init__(**options)
         self.observation_space = _seen(self.observation_space)
 
-    def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
-        observation, info = super().reset(**options)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
         return observation[POSITIONS], info
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -53,8 +53,8 @@ class PositionOnlyCartPoleVector(CartPoleVectorEnv):
         self.single_observation_space = _seen(self.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
 
-    def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
-        observation, info = super().reset(**options)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        observation, info = super().reset(seed=seed, options=options)
         return observation[:, POSITIONS], info
 
     def step(self, action: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
