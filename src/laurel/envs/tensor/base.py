@@ -75,7 +75,7 @@ class TensorEnv(ABC):
             "ended": torch.zeros(self.n_rows, dtype=torch.bool, device=self.device),
         }
         for name, value in fresh.items():
-            self.state.setdefault(name, value).copy_(value)
+            self.state.setdefault(name, value.contiguous()).copy_(value)
         self.clock += 1
         return self.observation
 
