@@ -106,6 +106,8 @@ class Progress:
     curve: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update."""
+    backend: str | None = None
+    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
 
 
 def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
+    """Note where the next rollouts begin."""
     for run, observation in zip(runs, observations, strict=True):
         run.observation = observation
 
@@ -200,6 +203,11 @@ class _Run:
         self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
         self.envs = make_envs(task.env, room, task.settings.n_envs, seed, policy.device if tensors else None)
+        if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
+            raise DataError(
+                f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
+                f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
+            )
         self.signal = Signal(task.shaping, room, agent.reward, task.settings.n_envs)
         self.episodes = Episodes(room, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
@@ -224,7 +232,7 @@ class _Run:
         row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
         progress.curve.append({**row, **self.episodes.finished(self.rollout), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            _save(self.directory, task, self.learner, progress, self.signal.unseen)
+            _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend)
 
 
 def _compact(actions: Array) -> Array:
@@ -233,7 +241,7 @@ def _compact(actions: Array) -> Array:
     return actions.astype(np.uint8) if small else actions.copy()
 
 
-def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int) -> None:
+def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int, backend: str) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
     shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
@@ -254,6 +262,7 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
             "finished": finished,
             "seconds": progress.seconds,
             "unseen": unseen,
+            "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },
     )
@@ -276,7 +285,8 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
         if not state["finished"] and len(actions) != state["update"]:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
-        return Progress(state["update"], state["seconds"], curve, [actions[key] for key in sorted(actions)])
+        taken = [actions[key] for key in sorted(actions)]
+        return Progress(state["update"], state["seconds"], curve, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

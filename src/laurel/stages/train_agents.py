@@ -54,6 +54,8 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         out.notes += skipped.values()
         if params.agent.engine == "sb3":
             out.notes += _notes_on_sb3(params, room)
+        elif torch_device(params.agent.device, "agent.device").type != "cpu":
+            out.notes.append(_note_on_gpu(params, room))
         arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
@@ -123,6 +125,21 @@ def _notes_on_sb3(params: Params, room: Room) -> list[str]:
             "training was stopped and resumed may differ from those that were trained at one go."
         )
     return notes
+
+
+def _note_on_gpu(params: Params, room: Room) -> str:
+    """Say what was on the GPU: the environments, too, or the networks alone."""
+    from laurel.agents.lockstep import on_device
+
+    if on_device(params.env, room, params.agent.settings, params.agent.device):
+        return (
+            f"The agents were trained with all on the GPU: {room.env_id} ran there as tensors. Its random streams are "
+            "others than those of the CPU, so agents of the same seed differ."
+        )
+    return (
+        f"The agents' networks were trained on the GPU, but {room.env_id} ran on the CPU: what can run on the GPU is "
+        'PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, if env.backend is "auto" and env.kwargs empty.'
+    )
 
 
 def preload(params: Params) -> list[str]:

@@ -48,8 +48,7 @@ class TensorEnv(ABC):
 
     def __init__(self, n_envs: int, seeds: Sequence[int], limit: int, device: torch.device) -> None:
         self.n_envs, self.seeds, self.limit, self.device = n_envs, tuple(seeds), limit, device
-        self.clock = 0
-        """Steps and resets so far, with which the random numbers go on; the same in all rows."""
+        self._clock = [0]
         self._keys = torch.tensor([[seed, 0] for seed in seeds], device=device)
         self.state: dict[str, Tensor] = {}
         """A row each: what moves, `observation`, `age` of the episode in steps, and whether it has `ended`."""
@@ -58,6 +57,11 @@ class TensorEnv(ABC):
     @property
     def n_rows(self) -> int:
         return self.n_envs * len(self.seeds)
+
+    @property
+    def clock(self) -> int:
+        """Steps and resets so far, with which the random numbers go on; rows that are stacked have the same."""
+        return self._clock[0]
 
     @property
     def observation(self) -> Tensor:
@@ -76,13 +80,13 @@ class TensorEnv(ABC):
         }
         for name, value in fresh.items():
             self.state.setdefault(name, value.contiguous()).copy_(value)
-        self.clock += 1
+        self._clock[0] += 1
         return self.observation
 
     def draw(self, n_steps: int) -> Tensor:
         """Draw the random words (T, R, K) of the next T steps; the clock goes on by as many."""
         drawn = words(self._keys, STEPS, self.clock, (n_steps, self.n_envs, self.n_words)).flatten(1, 2)
-        self.clock += n_steps
+        self._clock[0] += n_steps
         return drawn
 
     def step(self, action: Tensor, drawn: Tensor) -> TensorStep:
@@ -109,10 +113,10 @@ class TensorEnv(ABC):
         if {part.clock for part in parts} != {first.clock}:
             raise ValueError("environments that are stepped together must have taken as many steps")
         stack = first._like([seed for part in parts for seed in part.seeds])
-        stack.clock = first.clock
+        stack._clock[0] = first.clock
         start = 0
         for part in parts:
-            rows = slice(start, start + part.n_rows)
+            part._clock, rows = stack._clock, slice(start, start + part.n_rows)
             for name, value in part.state.items():
                 stack.state[name][rows] = value
                 part.state[name] = stack.state[name][rows]
