@@ -54,8 +54,6 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         out.notes += skipped.values()
         if params.agent.engine == "sb3":
             out.notes += _notes_on_sb3(params, room)
-        elif torch_device(params.agent.device, "agent.device").type != "cpu":
-            out.notes.append(_note_on_gpu(params, room))
         arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
@@ -65,6 +63,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         elif torch_device(params.agent.device, "agent.device").type == "cpu":
             groups = divide(unfinished, params.agent.workers or usable_cpus(), MAX_GROUP)
         else:  # a GPU is the quicker the more it has to do
+            out.notes += [_note_on_gpu(params, room)] if places else []
             groups = divide(unfinished, params.agent.workers or 1, len(unfinished))
         jobs = [
             Job(
