@@ -7,15 +7,13 @@ where it goes into calls. The ways take turns. Run it with: python benchmarks/se
 """
 
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
-from records import write
+from record import ONE_THREAD, about, load_average, write
 
 from laurel.agents.pool import Job, run_jobs
 
@@ -31,7 +29,6 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], int]] = {
 }
 PRELOAD = ["laurel.agents.training", "threadpoolctl", "torch._dynamo", "envpool", "minigrid"]
 TIMES = 2.0
-COMMAND = "python benchmarks/seed_batch.py"
 Way = tuple[int, bool]
 """Processes, and whether each trains its agents together."""
 WAYS: dict[str, Way] = {
@@ -58,7 +55,6 @@ def main() -> None:
     }
     write(
         "seed_batch",
-        COMMAND,
         {
             "value": [round(gain, 2) for gain in gains.values()],
             "unit": f"times as many steps/s of {SEEDS} agents in lockstep as one after another, in one process, with "
@@ -69,7 +65,7 @@ def main() -> None:
             "peer_value": [round(gain, 2) for gain in processes.values()],
             "steps_per_second": found,
         },
-        packages=("torch", "numpy", "gymnasium", "laurel"),
+        about("torch", "numpy", "gymnasium", "laurel", remarks=(ONE_THREAD, f"{load_average()} after the run")),
     )
 
 
