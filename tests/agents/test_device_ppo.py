@@ -212,8 +212,9 @@ def test_nothing_waits_for_the_device(env_id: str) -> None:
     agents = Agents(env_id, range(2), device=torch.device("meta"))
     group = agents.group
     with torch.no_grad():
+        update = group.update()
         group.act()
-        figures = group.improve(torch.zeros(SMALL.n_steps, 2, SMALL.n_envs, device="meta"))
+        figures = group.improve(update, torch.zeros(SMALL.n_steps, 2, SMALL.n_envs, device="meta"))
     assert figures.shape == (2, 6)
     assert group.stack.weights.device.type == "meta"
     with pytest.raises(RuntimeError, match="meta"):

@@ -1,9 +1,13 @@
 """PPO with all on the device: many agents at once act, step their environments and learn without the host.
 
 What is computed is that of `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
-numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. The host waits for the device twice
-an update, whatever the number of agents and steps: for what the agents did, from which rewards and episodes are told,
-and for the figures of what was learned. Knows nothing about where rewards come from.
+numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
+who else is in the group, but for the order in which a device may sum up products of matrices.
+
+The host waits for the device twice an update, whatever the number of agents and steps: for what the agents did, from
+which rewards and episodes are told, and for the figures of what was learned. It copies to the device twice, too, when
+that has nothing else to do: keys of random numbers, then rewards with what Adam must know. Knows nothing about where
+rewards come from.
 """
 
 from __future__ import annotations
@@ -147,19 +151,25 @@ class DevicePPO(PPOGroup):
     @torch.no_grad()
     def learn(self, rollouts: Sequence[Any]) -> list[dict[str, float]]:
         """Improve each policy on its `rollout.reward`, after `collect` of the same rollouts."""
-        figures = host(self.improve(self.stack.put(np.stack([rollout.reward for rollout in rollouts], axis=1))))
+        reward = self.stack.put(np.stack([rollout.reward for rollout in rollouts], axis=1))
+        figures = host(self.improve(self.update(), reward))
         counts = np.array([[rollout.valid.sum()] for rollout in rollouts])
         self.steps += self.params.n_epochs * counts.clip(max=minibatches(self.params, rollouts[0].valid.size))
         names = (*TOLD, "explained_variance")
         return [dict(zip(names, figure, strict=True)) for figure in figures.tolist()]
 
-    def improve(self, reward: Tensor) -> Tensor:
+    def update(self) -> DeviceUpdate:
+        """Bring to the device what an update goes on from."""
+        n_rows = self.params.n_steps * self.envs.n_envs
+        return DeviceUpdate(self, -(-n_rows // minibatches(self.params, n_rows)))
+
+    def improve(self, update: DeviceUpdate, reward: Tensor) -> Tensor:
         """Learn from rewards (T, S, N) of the steps that were taken; nothing here waits for the device.
 
         Returns:
             (S, 6) the figures that are told of an update; NaN where an agent had nothing to learn from.
         """
-        p, steps, stack = self.params, self._steps, self.stack
+        p, steps = self.params, self._steps
         valid, n_rows = steps.valid, steps.valid[:, 0].numel()
         advantage = self._advantage(torch.where(valid, reward, 0.0))
         returns = advantage + steps.value[:-1]
@@ -168,8 +178,7 @@ class DevicePPO(PPOGroup):
         counts = valid.sum((0, 2))
         n_batches = minibatches(p, n_rows)
         each, more = counts // n_batches, counts % n_batches  # as np.array_split divides
-        place = torch.arange(-(-n_rows // n_batches), device=stack.device)
-        update = _DeviceUpdate(self, len(place))
+        place = torch.arange(update.features.shape[1], device=self.stack.device)
         for order in self._orders():
             for batch in range(n_batches):
                 start, size = each * batch + more.clamp(max=batch), (each + (batch < more))[:, None]
@@ -211,7 +220,7 @@ class DevicePPO(PPOGroup):
         return order // n_envs * (n_agents * n_envs) + agent * n_envs + order % n_envs
 
 
-class _DeviceUpdate(Update):
+class DeviceUpdate(Update):
     """The steps of gradient descent of all agents, whose numbers of rows the device alone knows."""
 
     def __init__(self, group: DevicePPO, size: int) -> None:
