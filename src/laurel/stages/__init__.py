@@ -1,1 +1,1 @@
-"""The stages of the pipeline, and those beside it: mergers, a search, a comparison of judges. No algorithm lives here."""
+"""The stages of the pipeline, and mergers, a search and a comparison of judges. No algorithm lives here."""
