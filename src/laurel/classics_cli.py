@@ -14,7 +14,7 @@ Say = Callable[[str], int]
 KINDS = {
     "bandits": ("Run the bandit agents on ten arms, Gaussian and Bernoulli.", 2000),
     "tabular": ("Run the agents with a table where the best policy is known.", 100),
-    "deep": ("Train the deep agents on CartPole; a few minutes.", 5),
+    "deep": ("Train the deep agents on CartPole, Pendulum and Catch; a few minutes.", 5),
 }
 """What can be drawn -> how it is explained, and in how many runs."""
 

@@ -57,6 +57,8 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
         unfinished = [agent for agent in places if not is_finished(agent[2])]
+        if places and on_gpu(params):
+            out.notes.append(_note_on_gpu(params, room))
         jobs = [
             Job(
                 ", ".join(f"{arm} seed {seed}" for arm, seed, _ in some),
@@ -80,13 +82,19 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
 def groups(params: Params, agents: Agents) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep."""
     from laurel.agents.pool import usable_cpus
-    from laurel.device import torch_device
 
     if params.agent.engine == "sb3":
         return divide(agents, 1, 1)  # nothing is shared there
-    if torch_device(params.agent.device, "agent.device").type == "cpu":
-        return divide(agents, params.agent.workers or usable_cpus(), MAX_GROUP)
-    return divide(agents, params.agent.workers or 1, len(agents))  # a GPU is the quicker the more it has to do
+    if on_gpu(params):
+        return divide(agents, params.agent.workers or 1, len(agents))  # the quicker the more it has to do
+    return divide(agents, params.agent.workers or usable_cpus(), MAX_GROUP)
+
+
+def on_gpu(params: Params) -> bool:
+    """Whether Laurel's own algorithms train on a GPU."""
+    from laurel.device import torch_device
+
+    return params.agent.engine == "laurel" and torch_device(params.agent.device, "agent.device").type != "cpu"
 
 
 def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
@@ -128,6 +136,21 @@ def _notes_on_sb3(params: Params, room: Room) -> list[str]:
             "training was stopped and resumed may differ from those that were trained at one go."
         )
     return notes
+
+
+def _note_on_gpu(params: Params, room: Room) -> str:
+    """Say what was on the GPU: the environments, too, or the networks alone."""
+    from laurel.agents.lockstep import on_device
+
+    if on_device(params.env, room, params.agent.settings, params.agent.device):
+        return (
+            f"The agents were trained with all on the GPU: {room.env_id} ran there as tensors. Its random streams are "
+            "others than those of the CPU, so agents of the same seed differ."
+        )
+    return (
+        f"The agents' networks were trained on the GPU, but {room.env_id} ran on the CPU: what can run on the GPU is "
+        'PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, if env.backend is "auto" and env.kwargs empty.'
+    )
 
 
 def preload(params: Params) -> list[str]:
