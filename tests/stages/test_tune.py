@@ -150,6 +150,22 @@ def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
     assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
 
 
+def test_values_that_do_not_go_together_are_a_failed_trial(searched: Project, tmp_path: Path) -> None:
+    entries = ("agent.ppo.recurrent=true,false", "agent.ppo.hidden=[],[8]")
+    sweep = sweep_of(searched.params, Search(**{**SMALL, "entries": entries}))  # type: ignore[arg-type]
+    values = {"agent.ppo.recurrent": True, "agent.ppo.hidden": []}
+    inputs = searched.inputs("train-agents")
+    try_candidate.run(searched.params, **inputs, output=tmp_path / "a", sweep=sweep, number=0, values=values)
+    (trial,) = read_trials(tmp_path / "a" / TRIALS)
+    assert (trial.state, trial.score) == ("failed", None)
+    assert "hidden must have at least one width" in trial.note
+
+
+def test_a_study_goes_on_whatever_the_settings_that_nobody_reads(searched: Project) -> None:
+    project = searched.copy(searched.path.with_name("unread"), {"agent.dqn": {"gamma": 0.5}})
+    assert "3 complete" in searching(project, trials=3)
+
+
 def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 

@@ -6,7 +6,6 @@ values are drawn, or what makes one better than another.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +127,7 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
     Raises:
         ParamsError: a name or value is not allowed.
     """
-    content = copy.deepcopy(params.dump())
+    content = params.dump()
     for name, value in values.items():
         *sections, last = name.split(".")
         place: Any = content
@@ -141,9 +140,11 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
 
 
 def value_of(params: Params, name: str) -> JsonValue:
-    """Return a parameter by its name."""
+    """Return a parameter by its name; None where a mapping of free entries lacks it."""
     value: Any = params.dump()
     for part in name.split("."):
+        if part not in value:
+            return None
         value = value[part]
     return value
 
@@ -154,22 +155,24 @@ def is_whole(name: str) -> bool:
 
 
 def _annotation(name: str) -> Any:
-    model: Any = Params
+    """Return the type of a parameter; JsonValue for what lies in a mapping of free entries, as agent.sb3.kwargs is."""
+    found: Any = Params
     for part in name.split("."):
-        model = model.model_fields[part].annotation
-    return model
+        if not _is_section(found):
+            return JsonValue
+        found = found.model_fields[part].annotation
+    return found
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _default(params: Params, arm: str) -> list[str]:
-    section = f"agent.{_algorithm(params)}"
+    section = f"agent.{params.agent.section}"
     fields = _annotation(section).model_fields
     own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
     return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
-
-
-def _algorithm(params: Params) -> str:
-    """Return the name of the section of the algorithm that trains."""
-    return str(params.dump("agent")["agent"].get("algorithm", "ppo"))
 
 
 def _matters(name: str, arm: str) -> bool:
@@ -220,12 +223,15 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         whole = searched.choices is None and isinstance(end, float) and end.is_integer() and _known_whole(name)
         with_values(params, {name: int(end) if whole else end})  # type: ignore[arg-type]
     annotation = _annotation(name)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if _is_section(annotation):
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
-    if searched.choices is None and annotation not in (int, float):
+    if searched.choices is None and annotation not in (int, float, JsonValue):
         raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
-    if len(parts) > 2 and parts[0] == "agent" and parts[1] != _algorithm(params):
-        raise ParamsError(f"{OPTION}: agent.algorithm is {_algorithm(params)}, which does not read {name}.")
+    agent = params.agent
+    sb3 = agent.engine == "sb3"
+    if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
+        what = "agent.engine is sb3" if sb3 else f"agent.algorithm is {agent.algorithm}"
+        raise ParamsError(f"{OPTION}: {what}, which does not read {name}.")
     if not _matters(name, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
 
@@ -233,5 +239,5 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
 def _known_whole(name: str) -> bool:
     try:
         return is_whole(name)
-    except (KeyError, AttributeError):
+    except KeyError:
         return False  # unknown, as the check of the value will say
