@@ -87,6 +87,8 @@ def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
         ("agent.steps=1:2", "agent.steps says how much is trained and where"),
         ("reward.learning_rate=0:1", "reward.learning_rate is read before agents are trained, and cannot be searched."),
         ("agent.dqn.gamma=0:1", "agent.algorithm is ppo, which does not read agent.dqn.gamma."),
+        ("agent.ppo={gamma: 0.9}", "must have one of the forms NAME=LOW:HIGH,"),
+        ("agent.ppo.hidden={a}", "must have one of the forms NAME=LOW:HIGH,"),
         ("agent.sb3.noise=0:1", "agent.algorithm is ppo, which does not read agent.sb3.noise."),
         ("nowhere.yaml", "nowhere.yaml: no such file. A space is a YAML file"),
     ],
@@ -96,6 +98,35 @@ def test_mistakes(params: Params, entry: str, sentence: str) -> None:
         read_space([entry], params, "preference")
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("shaping.beta: {low: 0}", "shaping.beta needs low and high, or choices."),
+        ("shaping.beta: {high: 1}", "shaping.beta needs low and high, or choices."),
+        ("shaping.beta: {choices: [0.5], low: 0}", "shaping.beta has choices and a range: leave out one of them."),
+        ("shaping.beta: {choices: [0.5], high: 1}", "shaping.beta has choices and a range: leave out one of them."),
+        ("shaping.beta: {choices: [0.5], log: true}", "shaping.beta has choices and a range: leave out one of them."),
+        (
+            "shaping.beta: {low: 0, high: .inf}",
+            "shaping.beta is a range from 0 to inf, but low must be less than high.",
+        ),
+        ("agent.ppo: {choices: [{gamma: 0.9}]}", "agent.ppo is a section; name one of its parameters."),
+        ("agent.ppo.network: {low: 0, high: 1}", "agent.ppo.network is 0.0, but must be one of auto, mlp, cnn."),
+    ],
+)
+def test_mistakes_in_a_file(params: Params, tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "space.yaml").write_text(content)
+    with pytest.raises(ParamsError) as error:
+        read_space([str(tmp_path / "space.yaml")], params, "preference")
+    assert sentence in str(error.value)
+
+
+def test_what_a_space_holds() -> None:
+    searched = Searched(low=0.5, high=2.0)
+    assert [searched.holds(value) for value in (0.5, 1, 2.0, 0.4, 2.1, "1", None)] == [True] * 3 + [False] * 4
+    assert [Searched(choices=("a", [1])).holds(value) for value in ("a", [1], "b", 1)] == [True, True, False, False]
 
 
 def test_of_another_engine_its_own_parameters_are_searched(params: Params) -> None:

@@ -55,6 +55,7 @@ def run(
     from laurel.envs import room_for
     from laurel.feedback.annotator import make_annotator
     from laurel.feedback.rounds import make_rounds
+    from laurel.heap import settled
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
@@ -96,6 +97,7 @@ def run(
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
             progress(most, "annotate", "pairs") as advance,
+            settled(),
         ):
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses
