@@ -66,7 +66,7 @@ def test_metrics(finished: Project) -> None:
             assert improvement["over"] == "extrinsic"
             assert is_estimate({"iqm": improvement["value"], "ci95": improvement["ci95"]}, 0, 1)
     labels = read_json(finished.path / "data/preferences/quality.json")
-    assert set(labels) == {"tie_rate", "intransitivity", "oracle"}, "an encoder cannot be biased, nor fail"
+    assert set(labels) == {"annotator", "tie_rate", "intransitivity", "oracle"}, "an encoder cannot be biased, nor fail"
     assert {key: metrics["annotation"].pop(key) for key in labels} == labels
     assert set(metrics["annotation"]) == {
         "pairs", "distinct_segments", "ok", "tie", "abstain", "parse_failed", "api_failed", "usage",
