@@ -97,6 +97,39 @@ def test_mistakes(params: Params, entry: str, sentence: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.fixture
+def of_sb3(params: Params) -> Params:
+    return with_values(params, {"agent.engine": "sb3", "agent.sb3.algorithm": "PPO"})
+
+
+def test_the_default_fits_the_engine(of_sb3: Params) -> None:
+    space = read_space([], of_sb3, "preference")
+    assert "shaping.intrinsic" in space
+    assert [name for name in space if name.startswith("agent.")] == ["agent.sb3.kwargs.learning_rate"]
+    assert value_of(of_sb3, "agent.sb3.kwargs.learning_rate") is None
+    assert value_of(with_values(of_sb3, {"agent.sb3.kwargs.gamma": 0.9}), "agent.sb3.kwargs.gamma") == 0.9
+
+
+def test_arguments_of_another_library(of_sb3: Params) -> None:
+    entries = ["agent.sb3.n_envs=4:8", "agent.sb3.kwargs.policy_kwargs.net_arch=[8],[64]", "agent.sb3.kwargs.tau=0:1.5"]
+    assert list(read_space(entries, of_sb3, "preference")) == [entry.partition("=")[0] for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("engine", "entry"),
+    [
+        ("sb3", "agent.ppo.learning_rate=0.1:1"),
+        ("sb3", "agent.algorithm=ppo,a2c"),
+        ("laurel", "agent.sb3.kwargs.learning_rate=0.1:1"),
+        ("laurel", "agent.sb3.n_envs=4:8"),
+    ],
+)
+def test_what_an_engine_does_not_read(params: Params, engine: str, entry: str) -> None:
+    name = entry.partition("=")[0]
+    with pytest.raises(ParamsError, match=rf"agent\.engine is {engine}, which does not read {name}\."):
+        read_space([entry], with_values(params, {"agent.engine": engine}), "preference")
+
+
 def test_what_an_arm_does_not_depend_on(params: Params) -> None:
     with pytest.raises(ParamsError, match=r"the arm extrinsic does not depend on shaping\.beta"):
         read_space(["shaping.beta=0:1"], params, "extrinsic")
@@ -113,8 +146,11 @@ def test_values_are_written_short_and_stay_inside() -> None:
     assert searched.rounded(0.0375829) == 0.03758
     assert searched.rounded(0.0987653) == 0.0987654
     assert Searched(choices=(0.123456,)).rounded(0.123456) == 0.123456
-    assert is_whole("agent.ppo.n_epochs")
-    assert not is_whole("shaping.beta")
+    whole, fraction = Searched(low=1.0, high=8.0), Searched(low=1.0, high=8.5)
+    assert is_whole("agent.ppo.n_epochs", whole)
+    assert not is_whole("shaping.beta", whole)
+    assert is_whole("agent.sb3.kwargs.batch_size", whole)
+    assert not is_whole("agent.sb3.kwargs.tau", fraction)
 
 
 def test_a_sweep_reads_back(params: Params) -> None:

@@ -28,6 +28,10 @@ FIXED = ("agent.arms", "agent.seeds", "agent.steps", "agent.checkpoint_steps", "
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
 """Of the algorithm's own section, as far as it has them."""
+OPEN = "agent.sb3.kwargs"
+"""A section whose names are not Laurel's: arguments of the algorithm's class."""
+DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
+"""The one argument that all of those algorithms take."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
 DIGITS = 4
 """Significant digits of the numbers that are tried."""
@@ -141,15 +145,22 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
 
 
 def value_of(params: Params, name: str) -> JsonValue:
-    """Return a parameter by its name."""
+    """Return a parameter by its name; None where it is an argument that the parameters leave out."""
     value: Any = params.dump()
     for part in name.split("."):
+        if name.startswith(f"{OPEN}.") and (not isinstance(value, dict) or part not in value):
+            return None
         value = value[part]
     return value
 
 
-def is_whole(name: str) -> bool:
-    """Whether a parameter is a whole number."""
+def is_whole(name: str, searched: Searched) -> bool:
+    """Whether a parameter that is searched over a range is a whole number.
+
+    What an argument of another library's is, is not known here: it is taken for one between ends that are.
+    """
+    if name.startswith(f"{OPEN}."):
+        return all(isinstance(end, float) and end.is_integer() for end in (searched.low, searched.high))
     return _annotation(name) is int
 
 
@@ -161,15 +172,28 @@ def _annotation(name: str) -> Any:
 
 
 def _default(params: Params, arm: str) -> list[str]:
-    section = f"agent.{_algorithm(params)}"
+    shaping = [entry for entry in DEFAULT if _matters(entry, arm)]
+    if params.agent.engine == "sb3":
+        return [*shaping, *DEFAULT_OF_SB3]
+    section = f"agent.{params.agent.algorithm}"
     fields = _annotation(section).model_fields
-    own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
-    return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
+    return [*shaping, *(f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields)]
 
 
-def _algorithm(params: Params) -> str:
-    """Return the name of the section of the algorithm that trains."""
-    return str(params.dump("agent")["agent"].get("algorithm", "ppo"))
+def _check_is_read(name: str, params: Params) -> None:
+    """Refuse what the engine or algorithm that trains does not read.
+
+    Raises:
+        ParamsError: the parameter is another's.
+    """
+    agent, parts = params.agent, name.split(".")
+    if parts[0] != "agent" or (len(parts) == 2 and (name != "agent.algorithm" or agent.engine == "laurel")):
+        return
+    if agent.engine == "sb3" or parts[1] == "sb3":
+        if parts[1] != agent.engine:
+            raise ParamsError(f"{OPTION}: agent.engine is {agent.engine}, which does not read {name}.")
+    elif parts[1] != agent.algorithm:
+        raise ParamsError(f"{OPTION}: agent.algorithm is {agent.algorithm}, which does not read {name}.")
 
 
 def _matters(name: str, arm: str) -> bool:
@@ -207,31 +231,35 @@ def _searched(values: Any, name: str, source: str) -> Searched:
 
 
 def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
-    parts = name.split(".")
-    ends = searched.choices if searched.choices is not None else (searched.low, searched.high)
-    if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
+    section = name.partition(".")[0]
+    if section in Params.model_fields and section not in SECTIONS:
         raise ParamsError(
             f"{OPTION}: {name} is read before agents are trained, and cannot be searched. What can: parameters of "
             f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
         )
     if name in FIXED:
         raise ParamsError(f"{OPTION}: {name} says how much is trained and where, and cannot be searched.")
-    for end in ends:
-        whole = searched.choices is None and isinstance(end, float) and end.is_integer() and _known_whole(name)
-        with_values(params, {name: int(end) if whole else end})  # type: ignore[arg-type]
+    for value in examples(name, searched):
+        with_values(params, {name: value})
+    _check_is_read(name, params)
+    if not _matters(name, arm):
+        raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
+    if name.startswith(f"{OPEN}."):
+        return
     annotation = _annotation(name)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
     if searched.choices is None and annotation not in (int, float):
         raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
-    if len(parts) > 2 and parts[0] == "agent" and parts[1] != _algorithm(params):
-        raise ParamsError(f"{OPTION}: agent.algorithm is {_algorithm(params)}, which does not read {name}.")
-    if not _matters(name, arm):
-        raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
 
 
-def _known_whole(name: str) -> bool:
+def examples(name: str, searched: Searched) -> list[JsonValue]:
+    """Return the choices, or the ends of a range, as they are tried."""
+    if searched.choices is not None:
+        return list(searched.choices)
     try:
-        return is_whole(name)
+        whole = is_whole(name, searched)
     except (KeyError, AttributeError):
-        return False  # unknown, as the check of the value will say
+        whole = False  # unknown, as the check of the value will say
+    ends = [end for end in (searched.low, searched.high) if end is not None]
+    return [int(end) if whole and end.is_integer() else end for end in ends]
