@@ -71,7 +71,7 @@ def run(
     sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
     made_with = {**used, "shard": shard} if shard else used
     with (
-        mirrored(params.annotate.language_model.responses, kept),
+        mirrored(params.annotate.language_model.store, kept),
         output_directory(output, stage=stage, params=made_with, inputs=sources) as out,
     ):
         segments = read_segments(captions)
