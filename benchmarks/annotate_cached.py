@@ -7,8 +7,6 @@ Run it with: python benchmarks/annotate_cached.py [PAIRS]
 """
 
 import json
-import os
-import platform
 import re
 import sqlite3
 import subprocess
@@ -16,14 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import about, load_average, write
 
-RESULTS = Path(__file__).resolve().parent / "results"
 FEW, MANY = 10_000, 1_000_000
 SEGMENTS = 5_000
 TARGET_MICROSECONDS, TARGET_MEGABYTES = 20, 64
@@ -43,14 +39,13 @@ tracking: {{enabled: false}}
 
 def main(many: int) -> None:
     """Measure both numbers of pairs, print the result and write it."""
-    load = os.getloadavg()
+    load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as folder:
         few = _measured(Path(folder) / "few", FEW, distinct=True)
         alike = _measured(Path(folder) / "alike", FEW, distinct=False)
         lots = _measured(Path(folder) / "lots", many, distinct=True)
     cost, growth = _microseconds(lots, "judging"), lots["judging_peak"] - few["judging_peak"]
-    result = {
-        "benchmark": "annotate_cached",
+    found = {
         "value": round(cost, 1),
         "unit": f"microseconds a pair whose two answers are stored, with {lots['pairs']:.0f} pairs",
         "target": f"<= {TARGET_MICROSECONDS}, and at most {TARGET_MEGABYTES} MB more memory than with {FEW} pairs, "
@@ -64,20 +59,8 @@ def main(many: int) -> None:
             round(_microseconds(lots, "seconds"), 1),
             *(round(_microseconds(one, "judging"), 1) for one in (few, alike)),
         ],
-        "command": "python benchmarks/annotate_cached.py",
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "load": f"{load[0]:.1f} processes over the last minute before the start",
-        "versions": {
-            "python": platform.python_version(),
-            "sqlite": sqlite3.sqlite_version,
-            **{package: version(package) for package in ("pyarrow", "laurel")},
-        },
-        "date": date.today().isoformat(),
     }
-    path = RESULTS / "annotate_cached.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    sys.stdout.write(path.read_text())
+    write("annotate_cached", found, about("pyarrow", "laurel", remarks=(load,), sqlite=sqlite3.sqlite_version))
 
 
 def _microseconds(measured: dict[str, float], seconds: str) -> float:

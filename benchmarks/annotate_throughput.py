@@ -6,27 +6,22 @@ servers without a limit runs a bare one of aiohttp. Run it with: python benchmar
 
 import asyncio
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
-from importlib.metadata import version
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
+from record import about, load_average, write
 
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
 
-RESULTS = Path(__file__).resolve().parent / "results"
+PACKAGES = ("openai", "aiohttp", "laurel")
 QUESTION = "Which of the two is better? " + "The agent moves towards the goal. " * 20
 LIMIT, LIMITED_LATENCY, LIMITED_IN_FLIGHT = 50.0, 0.8, 64
 WARM_UP, MEASURED = 5.0, 30.0
@@ -49,7 +44,7 @@ def main() -> None:
 
 def limited() -> None:
     """Ask a server that takes 50 requests a second, and tells so, as fast as it lets us."""
-    load = os.getloadavg()
+    load = f"{load_average()} before the run"
     with _server("limited") as url:
         begun = time.time()
         for _, answer in _model(url, LIMITED_IN_FLIGHT).ask(_requests(until=begun + WARM_UP + MEASURED)):
@@ -58,21 +53,23 @@ def limited() -> None:
     warm = [status for when, status in log if WARM_UP <= when - begun < WARM_UP + MEASURED]
     share = round(warm.count(200) / (LIMIT * MEASURED), 4)
     refused = sum(status == 429 for _, status in log)
-    _write(
+    write(
         "annotate_throughput_limited",
-        value=share,
-        unit="share of a limit of 50 requests/s (0.8 s latency), told by headers alone, that is reached",
-        target=">= 0.95, and no request refused after the first 5 s",
-        met=share >= 0.95 and 429 not in warm,
-        peer="requests refused with status 429 after the first 5 s, and in them",
-        peer_value=[warm.count(429), refused - warm.count(429)],
-        load=load,
+        {
+            "value": share,
+            "unit": "share of a limit of 50 requests/s (0.8 s latency), told by headers alone, that is reached",
+            "target": ">= 0.95, and no request refused after the first 5 s",
+            "met": share >= 0.95 and 429 not in warm,
+            "peer": "requests refused with status 429 after the first 5 s, and in them",
+            "peer_value": [warm.count(429), refused - warm.count(429)],
+        },
+        about(*PACKAGES, remarks=(load,)),
     )
 
 
 def unlimited() -> None:
     """Ask a server without a limit, in turns with a bare client."""
-    load = os.getloadavg()
+    load = f"{load_average()} before the run"
     rates, bare = [], []
     with _server("unlimited") as url:
         for _ in range(REPEATS):
@@ -85,35 +82,18 @@ def unlimited() -> None:
             asyncio.run(_bare(url))
             bare.append(REQUESTS / (time.perf_counter() - began))
     rate = round(sorted(rates)[REPEATS // 2])
-    _write(
+    write(
         "annotate_throughput_unlimited",
-        value=rate,
-        unit="requests/s with 256 in flight at 0.2 s latency (1280 at most), median of 3 runs from start to end",
-        target=">= 1000",
-        met=rate >= 1000,
-        peer="requests/s of a bare aiohttp client, the same way",
-        peer_value=round(sorted(bare)[REPEATS // 2]),
-        load=load,
-    )
-
-
-def _write(name: str, load: tuple[float, float, float], **fields: Any) -> None:
-    result = {
-        "benchmark": name,
-        **fields,
-        "command": "python benchmarks/annotate_throughput.py",
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "load": f"{load[0]:.1f} processes over the last minute before the start",
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("openai", "aiohttp", "laurel")},
+        {
+            "value": rate,
+            "unit": "requests/s with 256 in flight at 0.2 s latency (1280 at most), median of 3 runs from start to end",
+            "target": ">= 1000",
+            "met": rate >= 1000,
+            "peer": "requests/s of a bare aiohttp client, the same way",
+            "peer_value": round(sorted(bare)[REPEATS // 2]),
         },
-        "date": date.today().isoformat(),
-    }
-    path = RESULTS / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    sys.stdout.write(path.read_text())
+        about(*PACKAGES, remarks=(load,)),
+    )
 
 
 def _model(url: str, in_flight: int) -> OpenAIChat:

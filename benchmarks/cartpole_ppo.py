@@ -13,7 +13,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from environment import peer_python
-from records import SB3, Figures, run_peer, write
+from record import ONE_THREAD, about, load_average, write
+from running import SB3, Figures, run_peer
 
 SEEDS = (0, 1, 2)
 STEPS = 500_000
@@ -23,7 +24,6 @@ PPO = {"n_epochs": 4, "learning_rate": 3e-3, "entropy_coef": 0.0}
 """What differs from the settings that params.yaml has."""
 EXTRINSIC = 0.02
 """shaping.extrinsic: returns near 500 are more than a critic with tanh learns soon."""
-COMMAND = "python benchmarks/cartpole_ppo.py"
 
 
 def main() -> None:
@@ -48,10 +48,12 @@ def main() -> None:
         "compile_seconds": [round(some["compile_seconds"], 2) for some in found["jax"]],
         "settings": {**PPO, "shaping.extrinsic": EXTRINSIC},
     }
-    versions = {"packages": ("torch", "numpy", "gymnasium", "laurel"), "stable-baselines3": SB3, "jax": " ".join(JAX)}
+    peers = {"stable-baselines3": SB3, "jax": " ".join(JAX)}
+    common = about(
+        "torch", "numpy", "gymnasium", "laurel", remarks=(ONE_THREAD, f"{load_average()} after the run"), **peers
+    )
     write(
         "cartpole_ppo",
-        COMMAND,
         {
             "value": round(median["laurel"], 2),
             "unit": "seconds until PPO has solved CartPole (last 100 training episodes >= 475), median of 3 seeds",
@@ -61,7 +63,7 @@ def main() -> None:
             "peer_value": [round(median["sb3"], 2), round(median["jax"], 2)],
             **told,
         },
-        **versions,
+        common,
     )
     for name, peer, times in (
         ("sb3", "Stable-Baselines3, zoo settings", SB3_TIMES),
@@ -69,7 +71,6 @@ def main() -> None:
     ):
         write(
             f"cartpole_ppo_{name}",
-            COMMAND,
             {
                 "value": round(speed["laurel"] / speed[name], 1),
                 "unit": "times as many environment steps a second until CartPole is solved",
@@ -79,7 +80,7 @@ def main() -> None:
                 "peer_value": [round(speed[name]), round(speed["laurel"])],
                 **told,
             },
-            **versions,
+            common,
         )
 
 

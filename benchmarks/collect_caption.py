@@ -8,7 +8,6 @@ keeps. Both take turns. Run it with: python benchmarks/collect_caption.py
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -16,14 +15,12 @@ import tempfile
 import time
 import warnings
 from dataclasses import dataclass
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import about, load_average, write
 
-RESULTS = Path(__file__).resolve().parent / "results"
 SHARE, MEMORY, GROWTH = 0.5, 1000, 1.2
 ENV_ID = "MiniGrid-DoorKey-8x8-v0"
 N_ENVS = 64
@@ -48,7 +45,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000, help="and ten times as many, once (default: 1000000)")
     parser.add_argument("--rounds", type=int, default=3, help="of the smaller number of steps (default: 3)")
     arguments = parser.parse_args()
-    load = round(os.getloadavg()[0], 1)
+    load = f"{load_average()} before the run"
     threads = _best_threads()
     raw, small = [], []
     for _ in range(arguments.rounds):
@@ -59,19 +56,10 @@ def main() -> None:
     limit = statistics.median(raw)
     rate = arguments.steps / statistics.median(_seconds(run) for run in small)
     rate_large = 10 * arguments.steps / _seconds(large)
-    common = {
-        "command": "python benchmarks/collect_caption.py",
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; load average {load} before "
-        "the run",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("envpool", "numpy", "pyarrow", "laurel")},
-        },
-        "date": date.today().isoformat(),
-    }
-    _write(
+    common = about("envpool", "numpy", "pyarrow", "laurel", remarks=(load,))
+    write(
+        "collect_caption",
         {
-            "benchmark": "collect_caption",
             "value": round(rate_large / limit, 3),
             "unit": f"share of the environment's own rate at which steps are collected and captioned, "
             f"{10 * arguments.steps:,} steps in {N_ENVS} environments",
@@ -85,14 +73,14 @@ def main() -> None:
             "cpu_microseconds_a_step": {
                 stage: round(spent.cpu_seconds / arguments.steps / 10 * 1e6, 2) for stage, spent in large.items()
             },
-            **common,
-        }
+        },
+        common,
     )
     growth = rate / rate_large
     peaks = [round(max(spent.megabytes for spent in run.values())) for run in (small[-1], large)]
-    _write(
+    write(
+        "collect_memory",
         {
-            "benchmark": "collect_memory",
             "value": peaks[1],
             "unit": f"MB of resident memory at most to collect and caption {10 * arguments.steps:,} steps",
             "target": f"< {MEMORY:,}, and at most {GROWTH} times the time a step of {arguments.steps:,} steps",
@@ -100,8 +88,8 @@ def main() -> None:
             "peer": f"MB with {arguments.steps:,} steps; times as long a step with ten times as many",
             "peer_value": [peaks[0], round(growth, 2)],
             "megabytes": {stage: [round(run[stage].megabytes) for run in (small[-1], large)] for stage in large},
-            **common,
-        }
+        },
+        common,
     )
 
 
@@ -159,13 +147,6 @@ def _command(stage: str, folder: Path) -> Spent:
 
 def _seconds(run: dict[str, Spent]) -> float:
     return sum(spent.seconds for spent in run.values())
-
-
-def _write(record: dict[str, Any]) -> None:
-    file = RESULTS / f"{record['benchmark']}.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(record, indent=2) + "\n")
-    sys.stdout.write(file.read_text())
 
 
 if __name__ == "__main__":

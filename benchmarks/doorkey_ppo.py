@@ -15,13 +15,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from environment import peer_python
-from records import SB3, Figures, run_peer, write
+from record import ONE_THREAD, about, load_average, write
+from running import SB3, Figures, run_peer
 
 SEEDS = (0, 1, 2)
 STEPS, PEER_STEPS = 40 * 2048, 5 * 2048
 TIMES, SHARE = 10.0, 0.05
 ROUNDS = 5
-COMMAND = "python benchmarks/doorkey_ppo.py"
 
 
 def main() -> None:
@@ -37,10 +37,10 @@ def main() -> None:
         {name: statistics.median(some["steps"] / some[of] for some in runs) for name, runs in found.items()}
         for of in ("seconds", "cpu_seconds")
     )
-    versions = {"packages": ("torch", "numpy", "envpool", "minigrid", "laurel"), "stable-baselines3": SB3}
+    packages, peers = ("torch", "numpy", "envpool", "minigrid", "laurel"), {"stable-baselines3": SB3}
+    common = about(*packages, remarks=(ONE_THREAD, f"{load_average()} after the run"), **peers)
     write(
         "doorkey_ppo",
-        COMMAND,
         {
             "value": round(speed["laurel"] / speed["sb3"], 1),
             "unit": "times as many environment steps a second of PPO on DoorKey-8x8 with a reward for each caption",
@@ -50,11 +50,10 @@ def main() -> None:
             "peer_value": [round(speed["sb3"]), round(speed["laurel"])],
             "per_cpu_second": {name: round(value) for name, value in per_cpu.items()},
         },
-        **versions,
+        common,
     )
     write(
         "doorkey_reward_cost",
-        COMMAND,
         {
             "value": round(statistics.median(costs), 3),
             "unit": "share by which captions, counts and rewards lengthen the same run of PPO on DoorKey-8x8",
@@ -63,7 +62,7 @@ def main() -> None:
             "peer": f"of each seed; processor time, the shortest of {ROUNDS} runs",
             "peer_value": [round(cost, 3) for cost in costs],
         },
-        **versions,
+        common,
     )
 
 

@@ -6,19 +6,17 @@ clusters. Run it with: python benchmarks/kfp_overhead.py
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-RESULT = Path(__file__).resolve().parent / "results" / "kfp_overhead.json"
+from record import about, write
+
 TARGET = 1.0
 REPEATS = 7
 STAGES = ("collect", "caption", "annotate")
@@ -46,22 +44,15 @@ def main() -> None:
             alone.append(_timed(_run_commands))
     a_step, a_command = statistics.median(under_kfp) / len(STAGES), statistics.median(alone) / len(STAGES)
     overhead = round(a_step - a_command, 3)
-    result = {
-        "benchmark": "kfp_overhead",
+    found = {
         "value": overhead,
         "unit": "seconds that a step takes longer than its stage called alone",
         "target": f"<= {TARGET}",
         "met": overhead <= TARGET,
         "peer": "seconds of a stage called alone, as a command",
         "peer_value": round(a_command, 3),
-        "command": "python benchmarks/kfp_overhead.py",
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("kfp", "laurel")}},
-        "date": date.today().isoformat(),
     }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    sys.stdout.write(RESULT.read_text())
+    write("kfp_overhead", found, about("kfp", "laurel"))
 
 
 def _timed(work: Callable[[], None]) -> float:

@@ -12,19 +12,16 @@ python benchmarks/labels_needed.py
 import argparse
 import json
 import math
-import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from datetime import date
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import RESULTS, about, load_average, write
 from scipy.stats import kendalltau
 
 from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
@@ -33,7 +30,7 @@ from laurel.feedback.samplers import AdaptiveSampler, DrawnSampler, Sampler
 from laurel.feedback.unasked import UnaskedPairs
 from laurel.llm.encoder import PACKAGED, load_encoder
 
-RESULT = Path(__file__).resolve().parent / "results" / "labels_needed.json"
+RESULT = RESULTS / "labels_needed.json"
 TAU, TARGET = 0.9, 1 / 3
 SIZES, NOISE = (20, 200, 2000), (0.0, 0.1, 0.2)
 SAMPLERS = ("uniform", "frequency", "disagreement", "information", "ranking", "nearby")
@@ -59,7 +56,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="for each vocabulary; default: 5, 4 and 3")
     parser.add_argument("--output", type=Path, default=RESULT)
     args = parser.parse_args()
-    load = round(os.getloadavg()[0], 1)
+    load = f"{load_average()} before"
     sentences = _sentences(max(args.sizes))
     embeddings = load_encoder(PACKAGED).encode(sentences).astype(np.float64)
     measured = json.loads(args.output.read_text())["cells"] if args.output.exists() else []
@@ -76,7 +73,6 @@ def main() -> None:
             cells[-1]["seconds"] = round(time.perf_counter() - started)
         sys.stderr.write(json.dumps(cells[-1]) + "\n")
         _write(args.output, cells, [f"{t}, {n} captions, noise {e}" for t, n, e in wanted[len(cells) :]], load)
-    sys.stdout.write(args.output.read_text())
 
 
 def _known(measured: Sequence[dict[str, Any]], cell: dict[str, Any], samplers: Sequence[str]) -> dict[str, Any] | None:
@@ -85,14 +81,13 @@ def _known(measured: Sequence[dict[str, Any]], cell: dict[str, Any], samplers: S
     return next(fitting, None)
 
 
-def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: float) -> None:
+def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: str) -> None:
     """Write the record of the cells so far."""
     linear = [cell for cell in cells if cell["teacher"] == cells[0]["teacher"]]
     worst = max(linear, key=lambda cell: math.inf if cell["ratio"] is None else cell["ratio"])
     missed = [_name(cell) for cell in cells if cell["ratio"] is None or cell["ratio"] > TARGET]
     value = statistics.median(cell["ratio"] or math.inf for cell in linear)
-    result = {
-        "benchmark": "labels_needed",
+    found = {
         "value": None if math.isinf(value) else value,
         "unit": f"labels that the best sampler needs for tau {TAU} per label of uniform, median over vocabularies and "
         f"noise, {cells[0]['teacher']} teacher",
@@ -106,18 +101,14 @@ def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: flo
         "cells": cells,
         "never": "null: not reached with all pairs or within the limit of "
         + ", ".join(f"{limit:,} labels ({size:,} captions, {teacher})" for (teacher, size), limit in LIMIT.items()),
-        "command": " ".join(["python", "benchmarks/labels_needed.py", *sys.argv[1:]]),
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; load average {load} before",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "scipy", "laurel")},
-        },
-        "date": date.today().isoformat(),
     }
-    output.parent.mkdir(exist_ok=True)
-    partial = output.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=2) + "\n")
-    partial.replace(output)
+    write(
+        "labels_needed",
+        found,
+        about("numpy", "scipy", "laurel", remarks=(load,)),
+        output,
+        last=not left,
+    )
 
 
 def _name(cell: dict[str, Any]) -> str:

@@ -7,13 +7,10 @@ python benchmarks/reward_training.py
 """
 
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
-from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from laurel.rewards.model import raw_rewards
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "peers"))
 from environment import peer_python  # noqa: E402
+from record import about, load_average, write  # noqa: E402
 from reward_task import BATCH, EPOCHS, HIDDEN, LENGTH, LONG, PAIRS, WIDTH, Rewards, measure  # noqa: E402
 
 TARGET = 40_000
@@ -40,7 +38,7 @@ TORCH, PEER = f"torch=={version('torch').split('+')[0]}", "imitation==1.0.1"
 def main() -> None:
     """Measure both, print the results and write them."""
     torch.set_num_threads(1)
-    load = round(os.getloadavg()[0], 1)
+    load = f"{load_average()} before the run"
     python = peer_python("imitation", (TORCH,), (PEER,))  # torch first, as here: imitation would take any
     ours, theirs = [], []
     for _ in range(ROUNDS):
@@ -50,21 +48,12 @@ def main() -> None:
     good, good_peer = measure("quality", train, prepare), _imitation(python, "quality")
     short, long = (statistics.mean(good["accuracies"][str(epochs)]) for epochs in (EPOCHS, LONG))
     short_peer, long_peer = (statistics.mean(good_peer["accuracies"][str(epochs)]) for epochs in (EPOCHS, LONG))
-    common = {
-        "command": "python benchmarks/reward_training.py",
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; one thread each; "
-        f"load average {load} before the run",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy", "laurel")},
-            **_versions(python, "imitation", "stable-baselines3", "gymnasium", "torch", "numpy"),
-        },
-        "date": date.today().isoformat(),
-    }
+    peers = _versions(python, "imitation", "stable-baselines3", "gymnasium", "torch", "numpy")
+    common = about("torch", "numpy", "laurel", remarks=("one thread each", load), **peers)
     task = f"{PAIRS} pairs of {LENGTH} steps of {WIDTH} numbers, {HIDDEN[0]}-{HIDDEN[1]} ReLU, batch {BATCH}"
-    _write(
+    write(
+        "reward_training",
         {
-            "benchmark": "reward_training",
             "value": round(speed),
             "unit": f"pair-epochs/s of one model ({task}, {EPOCHS} epochs)",
             "target": f">= {TARGET:,}",
@@ -73,13 +62,13 @@ def main() -> None:
             "peer_value": round(peer),
             "per_cpu_second": [round(_pair_epochs(rounds, "cpu_seconds")) for rounds in (ours, theirs)],
             "others": _others(),
-            **common,
-        }
+        },
+        common,
     )
     seconds, seconds_peer = LONG * PAIRS / speed, EPOCHS * PAIRS / peer
-    _write(
+    write(
+        "reward_training_accuracy",
         {
-            "benchmark": "reward_training_accuracy",
             "value": round(long, 3),
             "unit": f"held-out accuracy of one model after {LONG} epochs, mean of 3 data sets with a planted reward",
             "target": f">= imitation's after as many (- {TOLERANCE}); and more than its after {EPOCHS}, in less time",
@@ -91,8 +80,8 @@ def main() -> None:
                 f"imitation, {EPOCHS} epochs": round(seconds_peer, 2),
             },
             "learning_rates": {"Laurel": good["learning_rate"], "imitation": good_peer["learning_rate"]},
-            **common,
-        }
+        },
+        common,
     )
 
 
@@ -158,13 +147,6 @@ def _versions(python: Path, *packages: str) -> dict[str, str]:
 
 def _pair_epochs(rounds: list[dict[str, Any]], clock: str) -> float:
     return EPOCHS * PAIRS / statistics.median(seconds for figures in rounds for seconds in figures[clock])
-
-
-def _write(record: dict[str, Any]) -> None:
-    file = HERE / "results" / f"{record['benchmark']}.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(record, indent=2) + "\n")
-    sys.stdout.write(file.read_text())
 
 
 if __name__ == "__main__":

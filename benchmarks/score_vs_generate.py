@@ -5,18 +5,14 @@ not. Both modes take turns. Knows nothing about which labels are better. Run it 
 python benchmarks/score_vs_generate.py
 """
 
-import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
 import time
-from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from record import about, load_average, write
 
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.local_chat import LocalChat
@@ -25,7 +21,6 @@ from laurel.llm.local_prompts import Prompt, PromptReader
 from laurel.params.judges import HuggingFaceParams
 
 ROOT = Path(__file__).resolve().parent
-RESULT = ROOT / "results" / "score_vs_generate.json"
 TARGET = 10.0
 REPEATS = 3
 SCORED, WRITTEN = 256, 26
@@ -55,7 +50,7 @@ DEEDS = (
 def main() -> None:
     """Measure both, print the result and write it."""
     torch.set_num_threads(1)  # more would wait for each other on a machine that others use, too
-    load = round(os.getloadavg()[0], 1)
+    load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as directory:
         local = _model(Path(directory))
         chat = LocalChat(local, HuggingFaceParams().batch_tokens)
@@ -73,8 +68,7 @@ def main() -> None:
     shared = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
     own = round(statistics.mean(map(len, tokens)) - shared)
     speed, peer = statistics.median(of_score), statistics.median(of_generate)
-    result = {
-        "benchmark": "score_vs_generate",
+    found = {
         "value": round(speed / peer, 1),
         "unit": "times as many pairs a second scored as written",
         "target": f">= {TARGET:g}",
@@ -84,18 +78,9 @@ def main() -> None:
         "scored": f"{speed:.1f} pairs a second",
         "prompt": f"{shared} shared tokens and {own} of its own on average",
         "model": "Llama, 8 layers of width 256, random weights, float32",
-        "command": "python benchmarks/score_vs_generate.py",
-        "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}; one thread on {local.device}; "
-        f"load average {load} before the run",
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "transformers", "laurel")},
-        },
-        "date": date.today().isoformat(),
     }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    sys.stdout.write(RESULT.read_text())
+    remarks = f"one thread on {local.device}", load
+    write("score_vs_generate", found, about("torch", "transformers", "laurel", remarks=remarks))
 
 
 def _model(folder: Path) -> LocalModel:

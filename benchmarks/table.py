@@ -27,8 +27,24 @@ def main() -> None:
     """Write the table, and print it."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((HERE / "results").glob("*.json"))]
     text = HEAD + "\n".join(map(_row, records)) + "\n"
+    missed = [record for record in records if not record["met"]]
+    if missed:
+        text += "\n## What is missed, and why\n" + "".join(map(_explained, missed))
     (HERE / "README.md").write_text(text, encoding="utf-8")
     sys.stdout.write(text)
+
+
+def _explained(record: dict[str, Any]) -> str:
+    """Say why a target is missed, with the profile where the record has one: setting -> part -> seconds."""
+    text = f"\n**{record['benchmark']}.** {record.get('why', 'Not yet explained.')}\n"
+    profile: dict[str, dict[str, list[float]]] = record.get("profile", {})
+    if profile:
+        parts = list(next(iter(profile.values())))
+        text += f"\n| seconds of | {' | '.join(profile)} |\n|---|{'---|' * len(profile)}\n"
+        for part in parts:
+            cells = [" → ".join(f"{seconds:.2f}" for seconds in of[part]) for of in profile.values()]
+            text += f"| {part} | {' | '.join(cells)} |\n"
+    return text
 
 
 def _row(record: dict[str, Any]) -> str:

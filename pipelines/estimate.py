@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from laurel.console import aligned
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS
@@ -82,19 +83,16 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, s
     steps = list(tasks(spec))
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    trained, each = (
-        len([arm for arm in params.agent.arms if arm != UNTRAINED]) * len(params.agent.seeds),
-        params.agent.steps,
-    )
-    if sweep is not None:
+    if sweep is None:
+        arms = [arm for arm in params.agent.arms if arm != UNTRAINED]
+        trained, each = len(arms) * len(params.agent.seeds), params.agent.steps
+    else:
         trained, each = len(sweep.candidates) * len(sweep.sweep.seeds), sweep.sweep.steps
     work = [
         f"{params.collect.steps} environment steps to collect, {params.annotate.n_pairs} questions to annotate at most",
         f"{trained * each} environment steps to train: {trained} agents of {each} each",
     ]
-    return "\n".join([*table, "", *work, *([_cost(steps, counts, region)] if region else [])])
+    return "\n".join([*aligned(rows), "", *work, *([_cost(steps, counts, region)] if region else [])])
 
 
 def _row(step: Task, count: int, region: str | None) -> tuple[str, ...]:

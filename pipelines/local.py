@@ -72,10 +72,10 @@ def run_locally(
     """
     output = output.resolve()
     kind = REPORTS if sweep is None else STUDY
-    reports = output / kind
-    foreign = reports.is_file() or (reports.is_dir() and any(reports.iterdir()))
-    if foreign and not (reports / "manifest.json").is_file():
-        raise DataError(f"{reports}: holds files that are not Laurel's. Choose another --output.")
+    place = output / kind
+    foreign = place.is_file() or (place.is_dir() and any(place.iterdir()))
+    if foreign and not (place / "manifest.json").is_file():
+        raise DataError(f"{place}: holds files that are not Laurel's. Choose another --output.")
     try:
         (output / STEPS).mkdir(parents=True, exist_ok=True)
         log = (output / LOG).open("w", encoding="utf-8")
@@ -99,14 +99,14 @@ def run_locally(
             except (RuntimeError, ValueError) as error:
                 sentence = _explain(listener, str(error), output / LOG)
                 raise PipelineError(f"{sentence} With --resume, what is done is not done again.") from error
-    partial = reports.with_name(f".{kind}.partial")
+    partial = place.with_name(f".{kind}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         shutil.copytree(made, partial)
-        replace_directory(partial, reports)
+        replace_directory(partial, place)
     except OSError as error:
-        raise DataError(f"{reports}: cannot be written ({error}). All of it is in {made}.") from None
-    return reports
+        raise DataError(f"{place}: cannot be written ({error}). All of it is in {made}.") from None
+    return place
 
 
 def _made(output: Path, kind: str) -> list[Path]:

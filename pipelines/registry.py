@@ -40,6 +40,7 @@ def look_into(image: str, credentials: Any) -> Finding:
     try:
         with AuthorizedSession(credentials) as session:
             return _look_into(image, session)
+    # the last four where the answer is no JSON, or not the specification's: the image may be fine all the same
     except (GoogleAuthError, RequestException, ValueError, KeyError, TypeError, AttributeError) as error:
         return Finding(remark=f"{image} was not looked into: its registry gives no answer ({type(error).__name__}).")
 

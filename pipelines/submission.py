@@ -171,10 +171,11 @@ def _check_names(options: Options, found: _Findings) -> None:
     if options.template is None:
         found.check(forms.image(options.image, vertex=options.vertex))
     else:
-        for name in ("image", "gpu", "search"):
-            if getattr(options, name):
-                name = "sweep" if name == "search" else name
-                found.check(f"--{name} does not go with --template, into which it is compiled: leave out one of them.")
+        for option, given in (("image", options.image), ("gpu", options.gpu), ("sweep", options.search)):
+            if given:
+                found.check(
+                    f"--{option} does not go with --template, into which it is compiled: leave out one of them."
+                )
 
 
 def _params(options: Options) -> Params:

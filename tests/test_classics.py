@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from laurel.classics import WORLDS
+from laurel.classics_deep import TASKS
 from laurel.cli import main
 
 
@@ -14,7 +15,10 @@ from laurel.cli import main
     ("kind", "names"),
     [
         ("bandits", ["cheater", "Thompson", "UCB", "gradient", "optimistic", "ε-greedy", "greedy", "random"]),
-        ("deep", ["PPO", "A2C", "REINFORCE", "DQN"]),
+        (
+            "deep",
+            ["PPO", "A2C", "REINFORCE", "DQN", "recurrent PPO", "plain PPO", "Gaussian PPO", "PPO with filters"],
+        ),
         ("tabular", ["expected SARSA", "Q-learning", "4-step tree backup", "Monte Carlo", "off-policy Monte Carlo"]),
     ],
 )
@@ -22,7 +26,7 @@ def test_figure_and_table_are_the_same_each_time(
     kind: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.classics.WORLDS", tuple(replace(world, episodes=10) for world in WORLDS))
-    monkeypatch.setattr("laurel.classics_deep.STEPS", 2000)
+    monkeypatch.setattr("laurel.classics_deep.TASKS", tuple(replace(task, steps=2000) for task in TASKS))
     printed = []
     for place in ("once", "again"):
         output = tmp_path / place
@@ -31,7 +35,10 @@ def test_figure_and_table_are_the_same_each_time(
         with Image.open(output / f"{kind}.png") as image:
             assert image.width > 1000
     assert printed[0] == printed[1]
-    assert (tmp_path / "once" / f"{kind}.png").read_bytes() == (tmp_path / "again" / f"{kind}.png").read_bytes()
+    files = sorted(file.name for file in (tmp_path / "once").iterdir())
+    assert files == ([f"{kind}.json"] if kind == "deep" else []) + [f"{kind}.png"]
+    for name in files:
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     for name in names:
         assert f"| {name} | " in printed[0]
     assert "±" in printed[0]

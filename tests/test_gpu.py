@@ -16,10 +16,14 @@ import pytest
 import torch
 
 from laurel.agents.algorithms import initial_policy
+from laurel.agents.device_ppo import DevicePPO
+from laurel.agents.learner import Rollout
+from laurel.agents.lockstep import group_of, make_envs, make_rollout
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
-from laurel.agents.training import Task, train
+from laurel.agents.training import Assignment, Task, train, train_together
+from laurel.data.directory import read_json
 from laurel.device import torch_device
 from laurel.envs import room_for
 from laurel.envs.vector import make_vector
@@ -28,6 +32,7 @@ from laurel.llm.encoder import PACKAGED, load_encoder
 from laurel.params import EnvParams
 from laurel.params.training import PPOParams, RewardParams, ShapingParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
+from laurel.rewards.functions import oracle
 
 CUDA = pytest.param(
     "cuda",
@@ -144,6 +149,119 @@ def test_training_goes_on_from_its_checkpoint(device: str, tmp_path: Path) -> No
     run(tmp_path / "stopped")
     whole, stopped = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "stopped"))
     assert whole == stopped
+
+
+# -- all on the device ------------------------------------------------------------------------------------------
+TENSORS = pytest.mark.parametrize("env_id", ["CartPole-v1", "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-5x5-v0"])
+
+
+def all_on(device: str, env_id: str, params: PPOParams, n_agents: int) -> tuple[DevicePPO, list[Rollout]]:
+    """A group of agents with their environments there, and what the host keeps of their steps."""
+    env = EnvParams(id=env_id)
+    room, there = room_for(env), torch_device(device, "agent.device")
+    learners = []
+    for seed in range(n_agents):
+        policy = initial_policy(room, params, 0, seed).to(there)
+        assert isinstance(policy, ActorCritic)
+        learners.append(StackedPPO(policy, params, np.random.default_rng(seed)))
+    envs = [make_envs(env, room, params.n_envs, seed, there) for seed in range(n_agents)]
+    rollouts = [make_rollout(learner, its, True) for learner, its in zip(learners, envs, strict=True)]
+    group = group_of(learners, envs, rollouts)
+    assert isinstance(group, DevicePPO)
+    assert {tensor.device.type for tensor in (group.stack.weights, group.envs.observation)} == {device}
+    return group, rollouts
+
+
+@devices
+@TENSORS
+def test_environments_are_the_same_there(env_id: str, device: str) -> None:
+    """From the same seeds by the same actions: random numbers are the same on any device."""
+    params = PPOParams(n_envs=16, n_steps=200)
+    (group, rollouts), (reference, expected) = (all_on(d, env_id, params, 3) for d in (device, "cpu"))
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        actions = [rng.integers(0, group.stack.n_actions, (params.n_steps, params.n_envs)) for _ in rollouts]
+        for each, kept in ((group, rollouts), (reference, expected)):
+            each.replay([], [], kept, actions)
+        for ours, theirs in zip(rollouts, expected, strict=True):
+            np.testing.assert_allclose(ours.observation, theirs.observation, atol=1e-5)
+            for name in ("extrinsic", "terminated", "truncated", "valid"):
+                np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+    assert any(not rollout.valid.all() for rollout in rollouts) or "Random" in env_id or "Empty" in env_id
+
+
+@devices
+@TENSORS
+def test_an_update_is_the_same_there(env_id: str, device: str) -> None:
+    params = PPOParams(n_envs=8, n_steps=32, n_epochs=2, batch_size=64)
+    (group, rollouts), (reference, expected) = (all_on(d, env_id, params, 3) for d in (device, "cpu"))
+    for each, kept in ((group, rollouts), (reference, expected)):
+        each.collect([], [], kept)
+    actions = [rollout.action for rollout in expected]
+    alike = [np.array_equal(rollout.action, action) for rollout, action in zip(rollouts, actions, strict=True)]
+    assert sum(alike) >= 2  # a draw may lie just between two actions
+    told, wanted = group.learn(rollouts), reference.learn(expected)
+    for s in np.flatnonzero(alike):
+        for name in ("policy", "value", "entropy"):
+            assert told[s][name] == pytest.approx(wanted[s][name], abs=1e-3, rel=1e-2)
+        ours, theirs = (each.learners[s].policy.parameters() for each in (group, reference))
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.cpu(), other, atol=1e-3, rtol=1e-2)
+
+
+@devices
+@TENSORS
+def test_hundreds_act_and_learn_there(env_id: str, device: str) -> None:
+    """Without waiting for it: CUDA says so where something does."""
+    params = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(16,))
+    group, rollouts = all_on(device, env_id, params, 256)
+    for _ in range(2):
+        group.collect([], [], rollouts)  # the first time, libraries are loaded
+        said = group.learn(rollouts)
+    assert np.isfinite([list(figures.values())[:5] for figures in said]).all()
+    assert len({rollout.action.tobytes() for rollout in rollouts}) == 256
+    update, reward = group.update(), group.stack.put(np.zeros((16, 256, 4), dtype=np.float32))
+    mode = torch.cuda.set_sync_debug_mode if device == "cuda" else lambda level: None
+    mode("error")
+    try:
+        with torch.no_grad():
+            group.act()
+            group.improve(update, reward)
+    finally:
+        mode("default")
+
+
+@devices
+@TENSORS
+def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
+    """A GPU is used without being asked twice; on the CPU, it is asked for."""
+    ppo = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(8,))
+    env = EnvParams(id=env_id)
+    room = room_for(env)
+    room.oracle = lambda caption: float("turn" in caption)  # type: ignore[method-assign]
+
+    def run(place: Path, stop_after: int | None = None) -> None:
+        done = 0
+
+        def advance(steps: int) -> None:
+            nonlocal done
+            done += steps
+            if stop_after is not None and done >= stop_after:
+                raise KeyboardInterrupt
+
+        tasks = [Task("oracle", seed, 0, env, ppo, ShapingParams(), 256, 64, device) for seed in range(3)]
+        rewards = [oracle(room), None, oracle(room)]
+        agents = [Assignment(*pair, place / str(seed)) for seed, pair in enumerate(zip(tasks, rewards, strict=True))]
+        train_together(agents, room, advance, tensors=True if device == "cpu" else None)
+
+    run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", stop_after=3 * 128)
+    assert read_json(tmp_path / "stopped/0/state.json")["backend"] == "tensors"
+    run(tmp_path / "stopped")
+    for seed in "012":
+        whole, stopped = ((tmp_path / name / seed / "model.safetensors").read_bytes() for name in ("whole", "stopped"))
+        assert whole == stopped
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

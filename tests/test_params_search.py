@@ -87,6 +87,9 @@ def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
         ("agent.steps=1:2", "agent.steps says how much is trained and where"),
         ("reward.learning_rate=0:1", "reward.learning_rate is read before agents are trained, and cannot be searched."),
         ("agent.dqn.gamma=0:1", "agent.algorithm is ppo, which does not read agent.dqn.gamma."),
+        ("agent.ppo={gamma: 0.9}", "must have one of the forms NAME=LOW:HIGH,"),
+        ("agent.ppo.hidden={a}", "must have one of the forms NAME=LOW:HIGH,"),
+        ("agent.sb3.noise=0:1", "agent.algorithm is ppo, which does not read agent.sb3.noise."),
         ("nowhere.yaml", "nowhere.yaml: no such file. A space is a YAML file"),
     ],
 )
@@ -110,24 +113,46 @@ def test_the_default_fits_the_engine(of_sb3: Params) -> None:
     assert value_of(with_values(of_sb3, {"agent.sb3.kwargs.gamma": 0.9}), "agent.sb3.kwargs.gamma") == 0.9
 
 
-def test_arguments_of_another_library(of_sb3: Params) -> None:
-    entries = ["agent.sb3.n_envs=4:8", "agent.sb3.kwargs.policy_kwargs.net_arch=[8],[64]", "agent.sb3.kwargs.tau=0:1.5"]
-    assert list(read_space(entries, of_sb3, "preference")) == [entry.partition("=")[0] for entry in entries]
-
-
 @pytest.mark.parametrize(
-    ("engine", "entry"),
+    ("content", "sentence"),
     [
-        ("sb3", "agent.ppo.learning_rate=0.1:1"),
-        ("sb3", "agent.algorithm=ppo,a2c"),
-        ("laurel", "agent.sb3.kwargs.learning_rate=0.1:1"),
-        ("laurel", "agent.sb3.n_envs=4:8"),
+        ("shaping.beta: {low: 0}", "shaping.beta needs low and high, or choices."),
+        ("shaping.beta: {high: 1}", "shaping.beta needs low and high, or choices."),
+        ("shaping.beta: {choices: [0.5], low: 0}", "shaping.beta has choices and a range: leave out one of them."),
+        ("shaping.beta: {choices: [0.5], high: 1}", "shaping.beta has choices and a range: leave out one of them."),
+        ("shaping.beta: {choices: [0.5], log: true}", "shaping.beta has choices and a range: leave out one of them."),
+        (
+            "shaping.beta: {low: 0, high: .inf}",
+            "shaping.beta is a range from 0 to inf, but low must be less than high.",
+        ),
+        ("agent.ppo: {choices: [{gamma: 0.9}]}", "agent.ppo is a section; name one of its parameters."),
+        ("agent.ppo.network: {low: 0, high: 1}", "agent.ppo.network is 0.0, but must be one of auto, mlp, cnn."),
     ],
 )
-def test_what_an_engine_does_not_read(params: Params, engine: str, entry: str) -> None:
-    name = entry.partition("=")[0]
-    with pytest.raises(ParamsError, match=rf"agent\.engine is {engine}, which does not read {name}\."):
-        read_space([entry], with_values(params, {"agent.engine": engine}), "preference")
+def test_mistakes_in_a_file(params: Params, tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "space.yaml").write_text(content)
+    with pytest.raises(ParamsError) as error:
+        read_space([str(tmp_path / "space.yaml")], params, "preference")
+    assert sentence in str(error.value)
+
+
+def test_what_a_space_holds() -> None:
+    searched = Searched(low=0.5, high=2.0)
+    assert [searched.holds(value) for value in (0.5, 1, 2.0, 0.4, 2.1, "1", None)] == [True] * 3 + [False] * 4
+    assert [Searched(choices=("a", [1])).holds(value) for value in ("a", [1], "b", 1)] == [True, True, False, False]
+
+
+def test_of_another_engine_its_own_parameters_are_searched(params: Params) -> None:
+    chosen = with_values(params, {"agent.engine": "sb3", "agent.sb3": {"kwargs": {"tau": 0.01}}})
+    entries = ["agent.sb3.noise=0:0.5", "agent.sb3.n_envs=1:8", "agent.sb3.kwargs.learning_rate=log:1e-4:1e-2"]
+    entries += ["agent.sb3.kwargs.tau=0.005,0.01", "agent.sb3.kwargs.policy_kwargs.net_arch=[16],[32, 32]"]
+    space = read_space(entries, chosen, "preference")
+    assert [value_of(chosen, name) for name in space] == [0.0, 8, None, 0.01, None]
+    net = {"agent.sb3.kwargs.policy_kwargs.net_arch": [16]}
+    assert with_values(chosen, net).agent.sb3.kwargs == {"tau": 0.01, "policy_kwargs": {"net_arch": [16]}}
+    for entry in ("agent.ppo.gamma=0.9:0.99", "agent.algorithm=ppo,dqn"):
+        with pytest.raises(ParamsError, match=r"agent\.engine is sb3, which does not read agent\."):
+            read_space([entry], chosen, "preference")
 
 
 def test_what_an_arm_does_not_depend_on(params: Params) -> None:

@@ -6,13 +6,15 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from laurel.arguments import whole
+
 Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
 
 KINDS = {
     "bandits": ("Run the bandit agents on ten arms, Gaussian and Bernoulli.", 2000),
     "tabular": ("Run the agents with a table where the best policy is known.", 100),
-    "deep": ("Train the deep agents on CartPole; a few minutes.", 5),
+    "deep": ("Train the deep agents on CartPole, Pendulum and Catch; a few minutes.", 5),
 }
 """What can be drawn -> how it is explained, and in how many runs."""
 
@@ -30,21 +32,10 @@ def add_classics(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     kinds = classics.add_subparsers(dest="kind", metavar="KIND", required=True)
     for kind, (what, runs) in KINDS.items():
         one = command(kinds, kind, what, f"laurel classics {kind} --output docs")
-        one.add_argument("--runs", type=_whole(2), default=runs, metavar="N", help=f"of each agent; default: {runs}")
-        one.add_argument("--seed", type=_whole(0), default=0, metavar="N", help="default: 0")
+        one.add_argument("--runs", type=whole(2), default=runs, metavar="N", help=f"of each agent; default: {runs}")
+        one.add_argument("--seed", type=whole(0), default=0, metavar="N", help="default: 0")
         one.add_argument("--output", type=Path, default=Path(), metavar="DIR", help=f"where {kind}.png goes")
         one.set_defaults(run=lambda options: _run(options, say))
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
-        return value
-
-    number.__name__ = "whole number"  # argparse names it where the text is none
-    return number
 
 
 def _run(options: argparse.Namespace, say: Say) -> int:

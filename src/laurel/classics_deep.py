@@ -1,4 +1,4 @@
-"""The deep agents on show: each learns CartPole over a few seeds, is drawn, and is put into a table.
+"""The deep agents on show: each learns a task that tells what it is for, is drawn, and is put into a table.
 
 Puts learners and figures together; no algorithm lives here.
 """
@@ -6,76 +6,151 @@ Puts learners and figures together; no algorithm lives here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from laurel.agents.algorithms import initial_policy, make_learner
-from laurel.classics import estimated, save, table
-from laurel.envs import room_for
+from laurel.classics import save, table
+from laurel.data.directory import write_json
+from laurel.envs import Room, make_reference
 from laurel.envs.vector import make_vector
-from laurel.evaluation.reward_curves import draw_rewards, moving_average
+from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs, moving_average
 from laurel.evaluation.style import MUTED, drawing
 from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams
 from laurel.params.training import AlgorithmParams, PPOParams
 from laurel.seeding import derive_seed, generator
+from laurel.worlds import CATCH, POSITION_ONLY
 
-ENV = EnvParams(id="CartPole-v1")
-STEPS = 100_000
-"""Of each run."""
+Floats = npt.NDArray[np.float64]
+
 GRID = 1_000
 """Steps between two points of a curve."""
-BEST = 500.0
-"""Return of an episode that lasts to its limit."""
 LAST = 10
 """Points at the end of a run that the table speaks of."""
 
+CARTPOLE: dict[str, Any] = {"n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.0}
+"""PPO's settings in RL Baselines3 Zoo for this task."""
+PENDULUM: dict[str, Any] = {
+    "n_epochs": 10,
+    "gamma": 0.9,
+    "gae_lambda": 0.95,
+    "entropy_coef": 0.0,
+    "n_envs": 16,
+    "n_steps": 128,
+}
+"""Likewise, but for more environments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What agents learn, and how it is shown."""
+
+    title: str
+    env_id: str
+    agents: Mapping[str, AlgorithmParams]
+    steps: int
+    """Of each run."""
+    limits: tuple[float, float]
+    """Lowest return that is drawn, and the best that there can be."""
+    goal: float
+    """Return at which the task is said to be learned."""
+
+
+TASKS = (
+    Task(
+        "CartPole",
+        "CartPole-v1",
+        {"PPO": PPOParams(**CARTPOLE), "A2C": A2CParams(), "REINFORCE": ReinforceParams(), "DQN": DQNParams()},
+        steps=100_000,
+        limits=(0, 500),
+        goal=475,
+    ),
+    Task(
+        "CartPole, velocities hidden",
+        POSITION_ONLY,
+        {"recurrent PPO": PPOParams(recurrent=True, **CARTPOLE), "plain PPO": PPOParams(**CARTPOLE)},
+        steps=100_000,
+        limits=(0, 500),
+        goal=195,
+    ),
+    Task(
+        "Pendulum, continuous",
+        "Pendulum-v1",
+        {"Gaussian PPO": PPOParams(n_envs=16, n_steps=128, batch_size=256, anneal=True, **PENDULUM)},
+        steps=200_000,
+        limits=(-1500, 0),
+        goal=-250,
+    ),
+    Task(
+        "Catch, from pixels",
+        CATCH,
+        {"PPO with filters": PPOParams(network="cnn", n_envs=16), "PPO without": PPOParams(network="mlp", n_envs=16)},
+        steps=30_000,
+        limits=(-1, 1),
+        goal=0.95,
+    ),
+)
+
 
 def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
-    """Train the deep agents on CartPole; write `deep.png` and return a table."""
+    """Train the deep agents on their tasks; write `deep.png` and `deep.json` and return a table of each."""
     import torch
 
     torch.set_num_threads(1)  # sums keep their order
-    agents = _agents()
-    returns = np.array(
-        [[_learn(settings, derive_seed(seed, name, run)) for run in range(n_runs)] for name, settings in agents.items()]
-    )
-    with drawing(7.6, 3.8) as figure:
-        axes = figure.subplots()
-        title, label = "CartPole: return of the episodes while learning", "environment steps, in thousands"
-        draw_rewards(axes, returns, list(agents), 5, title=title, xlabel=label)
-        axes.set_ylim(0, 1.04 * BEST)  # intervals of a few runs reach beyond what can be
-        axes.axhline(BEST, color=MUTED, lw=1.0, ls=(0, (3, 2)))
+    found, tables = {}, []
+    with drawing(11.5, 6.6) as figure:
+        for axes, task in zip(figure.subplots(2, 2).flat, TASKS, strict=True):
+            returns = np.array(
+                [
+                    [_learn(task, settings, derive_seed(seed, task.title, name, run)) for run in range(n_runs)]
+                    for name, settings in task.agents.items()
+                ]
+            )
+            label = "environment steps, in thousands"
+            draw_rewards(axes, returns, list(task.agents), 5, title=f"{task.title}: return", xlabel=label)
+            low, best = task.limits
+            axes.set_ylim(low, best + 0.04 * (best - low))  # intervals of a few runs reach beyond what can be
+            axes.axhline(best, color=MUTED, lw=1.0, ls=(0, (3, 2)))
+            records = {
+                name: {"algorithm": settings.model_dump(mode="json"), **_figures(of_agent, task)}
+                for (name, settings), of_agent in zip(task.agents.items(), returns, strict=True)
+            }
+            found[task.title] = {"env": task.env_id, "steps": task.steps, "goal": task.goal, "agents": records}
+            head = (task.title, f"return, last {LAST * GRID:,} steps", f"steps to {task.goal:g}, median")
+            tables.append(table(head, [(name, *in_words(record)) for name, record in records.items()]))
         save(figure, output / "deep.png")
-    rows = [
-        (name, estimated(of_agent[:, -LAST:].mean(axis=1), ".0f"), _steps_to(of_agent))
-        for name, of_agent in zip(agents, returns, strict=True)
-    ]
-    return table(("CartPole", f"return, last {LAST * GRID:,} steps", f"steps to {0.95 * BEST:.0f}, median"), rows)
+    write_json(output / "deep.json", {"runs": n_runs, "seed": seed, "tasks": found})
+    return "\n\n".join(tables)
 
 
-def _agents() -> Mapping[str, AlgorithmParams]:
-    """Return the algorithms with their own settings; PPO's are those of RL Baselines3 Zoo for this task."""
-    return {
-        "PPO": PPOParams(n_epochs=10, gamma=0.98, gae_lambda=0.8, entropy_coef=0.0),
-        "A2C": A2CParams(),
-        "REINFORCE": ReinforceParams(),
-        "DQN": DQNParams(),
-    }
+def in_words(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Say an agent's figures as they stand in `deep.json`: its return in the end, and when it had learned the task."""
+    mean, half = record["return"]["mean"], record["return"]["half_of_ci95"]
+    form = ".2f" if abs(mean) <= 1 else ".0f"
+    reached = record["steps_to_goal"]
+    median = "not reached" if reached["median"] is None else f"{reached['median']:,.0f}"
+    spread = "" if half is None else f" ± {half:{form}}"
+    return f"{mean:{form}}{spread}", f"{median} ({reached['runs']} of {reached['of']})"
 
 
-def _learn(settings: AlgorithmParams, seed: int) -> npt.NDArray[np.float64]:
+def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
     """Train an agent; return the mean return of the episodes that ended in each GRID steps, or of those before."""
-    room = room_for(ENV)
+    env = EnvParams(id=task.env_id)
+    reference = make_reference(env)
+    room = Room(task.env_id, reference.observation_space, reference.action_space)  # nothing is said here
+    reference.close()
     learner = make_learner(initial_policy(room, settings, seed, 0), settings, generator(seed, "actions"))
-    envs = make_vector(ENV, room, settings.n_envs, derive_seed(seed, "envs"))
+    envs = make_vector(env, room, settings.n_envs, derive_seed(seed, "envs"))
     observation, rollout = envs.reset(), learner.rollout(envs)
     running = np.zeros(settings.n_envs)
     per_update = settings.n_envs * settings.n_steps
-    updates = -(-STEPS // per_update)
-    ended: list[list[float]] = [[] for _ in range(STEPS // GRID)]
+    updates = -(-task.steps // per_update)
+    ended: list[list[float]] = [[] for _ in range(task.steps // GRID)]
     for update in range(updates):
         learner.schedule(update / updates)
         observation = learner.collect(envs, observation, rollout)
@@ -87,20 +162,27 @@ def _learn(settings: AlgorithmParams, seed: int) -> npt.NDArray[np.float64]:
             ended[min(step // GRID, len(ended) - 1)] += running[over].tolist()
             running[over] = 0
     envs.close()
-    curve, last = np.zeros(len(ended)), 0.0
-    for i, returns in enumerate(ended):
-        last = float(np.mean(returns)) if returns else last
-        curve[i] = last
-    return curve
+    curve = np.array([np.mean(returns) if returns else np.nan for returns in ended])
+    known = np.flatnonzero(np.isfinite(curve))  # before the first, it is that one
+    before = np.searchsorted(known, np.arange(len(curve)), side="right") - 1
+    return curve[known[before.clip(min=0)]]
 
 
-def _steps_to(curves: npt.NDArray[np.float64]) -> str:
-    """Say after how many steps curves (runs, points), averaged over the last few points, reach 95% of the best return.
+def _figures(curves: Floats, task: Task) -> dict[str, Any]:
+    """Return what is told of an agent's curves (runs, points): the return in the end, and the steps to the goal.
 
-    It is the median of the runs; a point alone may be a single lucky episode.
+    The goal is reached where the mean of the last few points is; a point alone may be a single lucky episode.
     """
-    reached = moving_average(curves, LAST) >= 0.95 * BEST
+    estimate = mean_over_runs(curves[:, -LAST:].mean(axis=1))
+    half = None if estimate.interval is None else float(estimate.interval[1] - estimate.mean)
+    reached = moving_average(curves, LAST) >= task.goal
     steps = np.where(reached.any(axis=1), (reached.argmax(axis=1) + 1) * GRID, np.inf)
     median = float(np.median(steps))
-    count = f"{int(reached.any(axis=1).sum())} of {len(curves)}"
-    return f"{median:,.0f} ({count})" if np.isfinite(median) else f"not reached ({count})"
+    return {
+        "return": {"mean": float(estimate.mean), "half_of_ci95": half},
+        "steps_to_goal": {
+            "median": median if np.isfinite(median) else None,
+            "runs": int(reached.any(axis=1).sum()),
+            "of": len(curves),
+        },
+    }

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.annotate_cli import add_actions
+from laurel.arguments import whole
 from laurel.classics_cli import add_classics
+from laurel.cloud import pipelines_module
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
-from laurel.pipeline_cli import add_commands, pipelines_module
+from laurel.pipeline_cli import add_commands
 from laurel.play_cli import add_play
 from laurel.prompt_cli import add_prompt
 from laurel.tune_cli import add_sweep, add_tune, sweep_plan
@@ -156,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
 
     ui = _command(commands, "ui", "Open MLflow's pages on the runs.", "laurel ui --port 5001")
     ui.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="whose project's runs")
-    ui.add_argument("--port", type=int, default=5000, metavar="N", help="default: 5000")
+    ui.add_argument("--port", type=whole(1, 65535), default=5000, metavar="N", help="default: 5000")
     ui.set_defaults(run=_ui)
 
     _add_pipeline(commands)
@@ -223,13 +225,14 @@ def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
     )
     running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
-    running.add_argument("--retries", type=int, default=0, metavar="N", help="further attempts at a step; default: 0")
+    running.add_argument(
+        "--retries", type=whole(0), default=0, metavar="N", help="further attempts at a step; default: 0"
+    )
     add_sweep(running)
     running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
     for command in (compiling, running):
         command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
     add_commands(lambda name, summary, example: _command(actions, name, summary, example))
-    add_sweep(actions.choices["submit"])
 
 
 def _command(

@@ -1,7 +1,8 @@
-"""What commands write to the user: results to standard output, remarks to standard error."""
+"""What commands write to the user: results to standard output, remarks to standard error; text fit for a terminal."""
 
 import os
 import sys
+from collections.abc import Sequence
 
 USAGE_ERROR = 2
 NOT_READ = 141
@@ -26,3 +27,18 @@ def tell(line: str) -> None:
     """Write a remark to standard error."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
+
+
+def printable(text: str) -> str:
+    """Escape line breaks, control characters and lone surrogates: texts are data, and must not steer a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of cells as lines with columns of equal width.
+
+    >>> aligned([("step", "tasks"), ("annotate", "1")])
+    ['step      tasks', 'annotate  1']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -6,7 +6,6 @@ Imports nothing heavy before there is something to check.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,8 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from laurel.arguments import number
+from laurel.cloud import pipelines_module
 from laurel.console import say, tell
 from laurel.errors import LaurelError
+from laurel.tune_cli import add_sweep, sweep_search
 
 if TYPE_CHECKING:
     from laurel.pipelines.follow import Progress
@@ -74,6 +76,7 @@ def add_commands(add: Add) -> None:
     submit.add_argument(
         "--experiment", metavar="NAME", help="experiment that shows the run; default: none on Vertex AI"
     )
+    add_sweep(submit)
     submit.set_defaults(run=_submit)
 
     status = add("status", "Say how far a submitted run is.", "laurel pipeline status JOB --wait")
@@ -91,17 +94,9 @@ def add_commands(add: Add) -> None:
         command.add_argument("--host", metavar="URL", help="a cluster's Kubeflow Pipelines, instead of Vertex AI")
         command.add_argument("--namespace", metavar="NAME", help="cluster: namespace of the run")
     for command in (submit, status):
-        command.add_argument("--poll", type=_seconds, default=15.0, metavar="SECONDS", help="--wait: default: 15")
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.05 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f'"{text}" is no number of seconds from 0.05 to 3600')
-    return value
+        command.add_argument(
+            "--poll", type=number(0.05, 3600), default=15.0, metavar="SECONDS", help="--wait: default: 15"
+        )
 
 
 class _Backend(Protocol):
@@ -121,8 +116,6 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _options(options: argparse.Namespace) -> Options:
-    from laurel.tune_cli import sweep_search
-
     made: Options = pipelines_module("submission").Options(
         params=options.params,
         template=options.template,
@@ -333,18 +326,3 @@ def _project(options: argparse.Namespace) -> str | None:
 
 def _region(options: argparse.Namespace) -> str | None:
     return options.region or os.environ.get(REGION)
-
-
-def pipelines_module(module: str) -> Any:
-    """Import a module of the pipeline.
-
-    Raises:
-        LaurelError: it needs a package of the extra `cloud`, which is not installed.
-    """
-    try:
-        return importlib.import_module(f"laurel.pipelines.{module}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("kfp", "kfp_server_api", "google", "requests"):
-            raise
-        what = "Vertex AI's client" if (error.name or "").startswith("google") else "KFP"
-        raise LaurelError(f"This needs {what}, which is not installed: pip install 'laurel[cloud]'") from None

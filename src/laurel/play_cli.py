@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.arguments import number, whole
 from laurel.console import tell
 from laurel.errors import DataError, ParamsError, closest
 
@@ -45,7 +46,7 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         "agent", nargs="?", metavar="AGENT", help="an arm, or an agent's directory; default: preference, if it is there"
     )
     play.add_argument(
-        "which", nargs="?", type=int, metavar="SEED", help="of the arm; default: the first of agent.seeds"
+        "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
     )
     play.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
     play.add_argument("--agents", type=Path, default=AGENTS, metavar="DIR", help=f"where arms are; default: {AGENTS}")
@@ -56,38 +57,18 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         "--as", dest="form", choices=["terminal", "window", "gif"], help="default: terminal, or gif where -o is given"
     )
     play.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"a .gif or .webp to write; default: {FILM}")
-    play.add_argument("--episodes", type=_count, default=1, metavar="N", help="default: 1")
-    play.add_argument("--steps", type=_count, default=500, metavar="N", help="of an episode at most; default: 500")
-    play.add_argument("--seed", type=_seed, metavar="N", help="of the episodes; default: the seed of the params")
+    play.add_argument("--episodes", type=whole(), default=1, metavar="N", help="default: 1")
+    play.add_argument("--steps", type=whole(), default=500, metavar="N", help="of an episode at most; default: 500")
+    play.add_argument("--seed", type=whole(0), metavar="N", help="of the episodes; default: the seed of the params")
     play.add_argument(
         "--greedy",
         action=argparse.BooleanOptionalAction,
         help="the likeliest action instead of a sample; default: evaluate.greedy",
     )
-    play.add_argument("--fps", type=_pace, metavar="N", help="steps a second; default: the environment's, 10 at most")
+    play.add_argument(
+        "--fps", type=number(0.01, 100), metavar="N", help="steps a second; default: the environment's, 10 at most"
+    )
     play.set_defaults(run=lambda options: _run(options, say), again="Nothing was kept.")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {2**31 - 1}")
-    return int(text)
-
-
-def _pace(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to 100")
-    return value
 
 
 def _run(options: argparse.Namespace, say: Say) -> int:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.arguments import whole
 from laurel.errors import AnnotationError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def add_review(actions: argparse._SubParsersAction[argparse.ArgumentParser], com
         default="uniform",
         help="which pairs: any, which tells how good all labels are, or those first whose label is in doubt",
     )
-    reviewing.add_argument("-n", type=_count, default=50, metavar="N", help="pairs at most; default: 50")
+    reviewing.add_argument("-n", type=whole(), default=50, metavar="N", help="pairs at most; default: 50")
     reviewing.add_argument(
         "--labels",
         choices=["before", "after", "never"],
@@ -60,12 +61,6 @@ def add_review(actions: argparse._SubParsersAction[argparse.ArgumentParser], com
         help="when to show what the annotator said; before may sway you; default: after",
     )
     reviewing.set_defaults(run=lambda options: say(_review(options, say)), again="Every answer so far is kept.")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 def _review(options: argparse.Namespace, say: Say) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.arguments import whole
+from laurel.cloud import pipelines_module
 from laurel.errors import ParamsError
-from laurel.pipeline_cli import pipelines_module
 
 if TYPE_CHECKING:
     from laurel.params import Params
@@ -48,10 +49,10 @@ def add_tune(
         tune.add_argument(
             f"--{name}", type=Path, default=Path(places[name]), metavar="DIR", help=f"default: {places[name]}"
         )
-    tune.add_argument("--trials", type=_positive, default=30, metavar="N", help="of the study in all; default: 30")
+    tune.add_argument("--trials", type=whole(), default=30, metavar="N", help="of the study in all; default: 30")
     add_search(tune)
     tune.add_argument("--no-prune", action="store_true", help="train every candidate to the end")
-    tune.add_argument("--workers", type=_positive, metavar="N", help="candidates at a time; default: agent.workers")
+    tune.add_argument("--workers", type=whole(), metavar="N", help="candidates at a time; default: agent.workers")
     tune.add_argument("--study", metavar="NAME", help="the same name goes on where it was; default: the arm's")
     tune.add_argument("--storage", type=Path, default=STORAGE, metavar="FILE", help=f"SQLite; default: {STORAGE}")
     tune.add_argument("--output", type=Path, default=OUTPUT, metavar="DIR", help=f"default: {OUTPUT}")
@@ -72,9 +73,9 @@ def add_search(
     )
     parser.add_argument("--arm", metavar="ARM", help="which is trained; default: preference")
     parser.add_argument(
-        "--seeds", type=_seed, nargs="+", metavar="N", help="of the trials; none of agent.seeds; default: 1000 1001"
+        "--seeds", type=whole(0), nargs="+", metavar="N", help="of the trials; none of agent.seeds; default: 1000 1001"
     )
-    parser.add_argument("--steps", type=_positive, metavar="N", help="of a training run; default: agent.steps")
+    parser.add_argument("--steps", type=whole(), metavar="N", help="of a training run; default: agent.steps")
     parser.add_argument(
         "--sampler", choices=samplers, default=samplers[0], help=f"how candidates are drawn; default: {samplers[0]}"
     )
@@ -85,7 +86,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         dest="trials",
-        type=_positive,
+        type=whole(),
         metavar="N",
         help="try N candidates, drawn beforehand, each in a branch of its own, and pick the best; at most 100",
     )
@@ -139,20 +140,6 @@ def search_of(options: argparse.Namespace) -> Search:
         study=study,
         storage=getattr(options, "storage", STORAGE),
     )
-
-
-def _positive(text: str) -> int:
-    return _whole(text, 1)
-
-
-def _seed(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    if not (text.isascii() and text.isdecimal() and least <= int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f'"{text}" is no whole number from {least} on')
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> str:

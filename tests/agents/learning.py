@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -27,11 +28,13 @@ def probe(kind: type[gym.Env[Any, Any]], *, limit: int | None = None) -> EnvPara
     return EnvParams(id=probe_id(kind), backend="gymnasium", max_episode_steps=limit)
 
 
-def make(env: EnvParams, settings: AlgorithmParams, seed: int = 0) -> tuple[Any, VectorEnv]:
-    """Make a learner and its environments."""
+def make(
+    env: EnvParams, settings: AlgorithmParams, seed: int = 0, *, kind: Callable[..., Learner] = make_learner
+) -> tuple[Any, VectorEnv]:
+    """Make a learner, of another kind than training makes where one is named, and its environments."""
     torch.set_num_threads(1)
     room = room_for(env)
-    learner = make_learner(initial_policy(room, settings, 0, seed), settings, generator(seed, "actions"))
+    learner = kind(initial_policy(room, settings, 0, seed), settings, generator(seed, "actions"))
     return learner, make_vector(env, room, settings.n_envs, derive_seed(seed, "envs"))
 
 
@@ -53,6 +56,27 @@ def learned(env: EnvParams, settings: AlgorithmParams, updates: int, seed: int =
         learner.learn(rollout)
     envs.close()
     return learner
+
+
+def slow_gae(
+    reward: Any, value: Any, terminated: Any, truncated: Any, valid: Any, gamma: float, lam: float
+) -> dict[tuple[int, int], float]:
+    """Sum (gamma lam)^l delta_{t+l} over what is left of the step's episode (eq. 16), step by step."""
+    n_steps, n_envs = reward.shape
+    advantage = {}
+    for n in range(n_envs):
+        for t in range(n_steps):
+            if not valid[t, n]:
+                continue
+            total, weight, step = 0.0, 1.0, t
+            while True:
+                after = 0.0 if terminated[step, n] else float(value[step + 1, n])
+                total += weight * (float(reward[step, n]) + gamma * after - float(value[step, n]))
+                if terminated[step, n] or truncated[step, n] or step + 1 == n_steps:
+                    break
+                weight, step = weight * gamma * lam, step + 1
+            advantage[t, n] = total
+    return advantage
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:

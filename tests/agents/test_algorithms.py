@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import stopping
 import torch
 from probe_environments import RewardByAction, probe_id
+from stopping import caption_reward, content
 
 from laurel.agents.algorithms import make_learner
 from laurel.agents.arms import task_of, train_arms
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.training import Task, train
-from laurel.data.directory import read_json
 from laurel.envs import room_for
 from laurel.evaluation.play import play_agent
 from laurel.params import EnvParams
@@ -61,38 +60,9 @@ def task_for(name: str, env: str, updates: int = 8) -> Task:
     )
 
 
-class StoppedError(Exception):
-    """As if the process had been killed."""
-
-
-def run(task: Task, directory: Path, *, updates: int | None = None, **options: Any) -> None:
+def run(task: Task, directory: Path, *, updates: int | None = None) -> None:
     """Train for some updates more, or to the end, paid for captions by their length."""
-    told: list[int] = []
-
-    def advance(n: int) -> None:
-        told.append(n)
-        if updates is not None and len(told) > updates:
-            raise StoppedError
-
-    def score(texts: list[str]) -> np.ndarray:
-        return np.array([len(text) % 7 - 2 for text in texts], dtype=np.float32)
-
-    try:
-        train(task, room_for(task.env), CaptionReward({"You turn.": 1.0}, 0.0, score), directory, advance)
-    except StoppedError:
-        assert updates is not None
-
-
-def content(directory: Path) -> dict[str, Any]:
-    """What two equal runs have in common: everything but seconds."""
-    state = read_json(directory / "state.json")
-    state.pop("seconds")
-    return {
-        "state": state,
-        "curve": json.dumps(pq.read_table(directory / "curve.parquet").drop_columns("seconds").to_pylist()),
-        "model": (directory / "model.safetensors").read_bytes(),
-        "optimizer": (directory / "optimizer.safetensors").read_bytes(),
-    }
+    stopping.run(task, room_for(task.env), directory, caption_reward(), updates=updates)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo"])

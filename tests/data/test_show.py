@@ -119,3 +119,11 @@ def test_empty_output(tmp_path: Path) -> None:
     with output_directory(tmp_path / "e", stage="evaluate", params={}):
         pass
     assert "output of laurel evaluate" in described(tmp_path / "e")
+
+
+def test_what_asking_used(tmp_path: Path) -> None:
+    with output_directory(tmp_path / "out", stage="annotate", params={}) as out:
+        out.usage = {"calls": 272, "cost_usd": None}
+    lines = [line.split() for line in describe_directory(tmp_path / "out").splitlines()]
+    assert ["used", "calls", "272"] in lines
+    assert ["used", "cost_usd", "unknown"] in lines

@@ -10,7 +10,10 @@ from laurel.envs import room_for
 from laurel.envs.base import Room, Transition
 from laurel.envs.captioner import Captioner
 from laurel.evaluation import animation
-from laurel.evaluation.animation import NotRendered, Recording, record, side_by_side
+from laurel.evaluation.animation import record, side_by_side
+from laurel.evaluation.episode import Moment
+from laurel.evaluation.rendering import NotRenderedError
+from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
 from laurel.rewards.functions import CaptionReward
 
@@ -75,7 +78,8 @@ def play(monkeypatch):
             assert features.shape == (1, 4)
             return np.array([next(queue)])
 
-        return record(EnvParams(id=env_id), room, act, Captioner(room), max_steps, 0, reward)
+        learned = None if reward is None else LearnedReward(reward, beta=0.0)
+        return record(EnvParams(id=env_id), room, act, Captioner(room), max_steps, 0, learned)
 
     yield run
     gym.registry.pop("LaurelCorridor-v0")
@@ -90,27 +94,27 @@ def test_recording_tells_the_episode(play):
         return np.array([float(text[-2]) for text in texts])
 
     found = play([1, 0, 1, 1, 1], reward=CaptionReward({"You go from 0 to 1.": -1.5}, 0.0, score))
-    assert isinstance(found, Recording)
     said = ["You go from 0 to 1.", "You go from 0 to 1.", "You go from 1 to 2.", "You go from 2 to 3."]
-    assert found.captions == ["", said[0], "", *said[1:]]
-    assert found.rewards == [None, -1.5, None, -1.5, 2.0, 3.0]
+    assert [moment.caption for moment in found] == ["", said[0], "", *said[1:]]
+    assert [moment.learned for moment in found] == [None, -1.5, None, -1.5, 2.0, 3.0]
     assert asked == said[2:], "what no table holds is scored, once for each"
-    assert found.returns == [0.0] * 5 + [1.0]
-    assert [int(picture[0, 0, 0]) for picture in found.pictures] == [0, 60, 0, 60, 120, 180]
-    assert found.pictures[0].shape == (160, 320, 3)
-    assert (found.length, found.terminated, found.success, found.outcome) == (5, True, True, "solved")
+    assert [moment.total for moment in found] == [0.0] * 5 + [1.0]
+    assert [int(moment.picture[0, 0, 0]) for moment in found] == [0, 60, 0, 60, 120, 180]
+    assert found[0].picture.shape == (160, 320, 3)
+    last = found[-1]
+    assert (last.step, last.terminated, last.success, last.outcome) == (5, True, True, "solved")
 
 
 def test_recording_is_cut_and_says_so(play):
-    found = play([0] * 20, max_steps=5)
-    assert (found.length, found.terminated, found.truncated, found.success) == (5, False, False, None)
-    assert found.outcome == "recording ends"
-    assert found.rewards == [None] * 6
+    *before, last = play([0] * 20, max_steps=5)
+    assert (last.step, last.terminated, last.truncated, last.success) == (5, False, False, None)
+    assert last.outcome == "cut after 5 steps"
+    assert [moment.learned for moment in (*before, last)] == [None] * 6
 
 
 def test_time_limit_ends_the_episode_unsolved(play):
-    found = play([0] * 20)
-    assert (found.length, found.truncated, found.success, found.outcome) == (10, True, False, "not solved")
+    last = play([0] * 20)[-1]
+    assert (last.step, last.truncated, last.success, last.outcome) == (10, True, False, "not solved")
 
 
 @pytest.mark.parametrize(
@@ -121,18 +125,16 @@ def test_time_limit_ends_the_episode_unsolved(play):
         ("text, not a picture", "renders no rgb_array"),
     ],
 )
-def test_what_cannot_render_is_a_note_and_no_crash(play, broken, words):
-    found = play([0] * 20, broken=broken)
-    assert isinstance(found, NotRendered)
-    assert words in found.reason
-    assert found.reason.endswith((".", ")"))
+def test_what_cannot_render_is_told(play, broken, words):
+    with pytest.raises(NotRenderedError, match=words) as error:
+        play([0] * 20, broken=broken)
+    assert str(error.value).endswith((".", ")"))
 
 
 @pytest.mark.filterwarnings("error")
-def test_an_environment_without_render_modes_is_a_note(play):
-    found = play([0] * 20, env_id="LaurelBlind-v0")
-    assert isinstance(found, NotRendered)
-    assert "LaurelBlind-v0" in found.reason
+def test_an_environment_without_render_modes_is_told(play):
+    with pytest.raises(NotRenderedError, match="LaurelBlind-v0"):
+        play([0] * 20, env_id="LaurelBlind-v0")
 
 
 def test_the_video_driver_is_given_back(play, monkeypatch):
@@ -164,7 +166,7 @@ def test_noisy_pictures_still_give_a_small_file(tmp_path):
     rng = np.random.default_rng(0)
     base = rng.integers(0, 255, (320, 320, 3), dtype=np.uint8)
     pictures = [np.roll(base, 7 * t, axis=1) for t in range(13)]
-    noisy = Recording(pictures, ["You see noise."] * 13, [None] * 13, [0.0] * 13, False, True, None)
+    noisy = [Moment(step, picture, caption="You see noise.") for step, picture in enumerate(pictures)]
     side_by_side(noisy, noisy, tmp_path / "noise.webp")
     assert (tmp_path / "noise.webp").stat().st_size < animation.MAX_BYTES
 
@@ -175,7 +177,6 @@ def test_a_real_environment_is_shown(tmp_path):
     rng = np.random.default_rng(0)
     found = record(env, room, lambda _: rng.integers(7, size=1), Captioner(room), 8, 1, None)
     again = record(env, room, lambda _: np.array([0]), Captioner(room), 1, 1, None)
-    assert isinstance(found, Recording)
-    assert found.pictures[0].shape == (320, 320, 3)
-    assert np.array_equal(found.pictures[0], again.pictures[0])  # the same seed begins in the same state
-    assert any(found.captions)
+    assert found[0].picture.shape == (320, 320, 3)
+    assert np.array_equal(found[0].picture, again[0].picture)  # the same seed begins in the same state
+    assert any(moment.caption for moment in found)

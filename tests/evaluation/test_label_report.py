@@ -46,13 +46,34 @@ def test_annotators_beside_each_other() -> None:
 )
 def test_answers_say_how_they_were_asked(answer: dict[str, object], how: str, verdict: str) -> None:
     pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True}
-    (example,) = examples([{**pair, "answers": [{**answer, "answer": "raw"}]}])
+    (example,) = examples([{**pair, "answers": [{"answer_p_first": None, **answer, "answer": "raw"}]}])
     assert not example.inconsistent
     assert [(one.how, one.verdict, one.raw) for one in example.answers] == [(how, verdict, "raw")]
 
 
 def test_who_answered_is_said_where_several_did() -> None:
-    answers = [{"swapped": False, "vote": 0, "verdict": "tie", "annotator": name, "answer": "raw"} for name in "ab"]
+    one = {"swapped": False, "vote": 0, "verdict": "tie", "answer_p_first": 0.5, "answer": "raw"}
+    answers = [{**one, "annotator": name} for name in "ab"]
     pair = {"first": "a", "second": "b", "status": "tie", "p_first": 0.5, "swap_consistent": True, "answers": answers}
     (example,) = examples([pair])
     assert [answer.how for answer in example.answers] == ["a, 1 shown first", "b, 1 shown first"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "p_first", "written", "said", "raw"),
+    [
+        ("first", 0.71, "", "1, 71% sure", None),
+        ("second", 0.25, "", "2, 75% sure", None),
+        ("second", 0.0, "", "2", None),
+        ("tie", 0.5, "", "neither", None),
+        ("first", 1.0, "It is 1.", "1", "It is 1."),
+        ("unread", None, "", "unread", ""),
+    ],
+)
+def test_scored_answers_say_how_sure_they_are_instead_of_words(
+    verdict: str, p_first: float | None, written: str, said: str, raw: str | None
+) -> None:
+    answer = {"swapped": False, "vote": 0, "verdict": verdict, "annotator": "x", "answer": written}
+    pair = {"first": "a", "second": "b", "status": "ok", "p_first": 0.9, "swap_consistent": None}
+    (example,) = examples([{**pair, "answers": [{**answer, "answer_p_first": p_first}]}])
+    assert [(one.verdict, one.raw) for one in example.answers] == [(said, raw)]

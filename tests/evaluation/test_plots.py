@@ -131,3 +131,12 @@ def test_the_users_settings_neither_count_nor_change(tables):
         before = dict(mpl.rcParams)
         assert plots.svg(plots.learning_curves(curves, "success_rate", resamples=20)) == usual
         assert dict(mpl.rcParams) == before
+
+
+def test_a_curve_of_one_point_is_seen(tables):
+    _, curves = tables({"extrinsic": 0.25, "preference": 0.9})
+    points = {"extrinsic": 1, "preference": 2}
+    short = curves.groupby(["arm", "seed"], group_keys=False).apply(lambda rows: rows.head(points[rows.name[0]]))
+    axes = plots.learning_curves(short.assign(episodes=200), "success_rate", resamples=20).axes[0]
+    markers = {line.get_color(): line.get_marker() for line in axes.lines}
+    assert markers == {style("extrinsic").color: "o", style("preference").color: "None"}

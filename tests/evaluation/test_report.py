@@ -16,7 +16,14 @@ VOID = {"meta", "img", "br", "link", "hr", "input"}
 
 
 def answer(text, *, swapped=False, verdict="first"):
-    return {"swapped": swapped, "vote": 0, "verdict": verdict, "annotator": None, "answer": text}
+    return {
+        "swapped": swapped,
+        "vote": 0,
+        "verdict": verdict,
+        "answer_p_first": None,
+        "annotator": None,
+        "answer": text,
+    }
 
 
 INJECTED = '</pre></main><script>alert("raw")</script>{{ 7 * 7 }} & "answer 1"'

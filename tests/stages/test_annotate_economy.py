@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,17 @@ def test_a_run_can_go_on_with_the_pairs_that_were_judged(project: Project, serve
     assert len(preferences) == len(read_pairs(made)) == judged
     assert set(preferences.status) <= {"ok", "tie"}
     assert run(project)["counts"]["pairs"] >= judged, "a second run has its own budget"
+
+
+def test_pairs_that_were_not_judged_do_not_count_as_done(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advanced: list[int] = []
+    monkeypatch.setattr("laurel.progress.progress", lambda *of: nullcontext(advanced.append))
+    asking(project, server.url, budget={"max_calls": 30, "on_limit": "continue"})
+    manifest = run(project)
+    assert sum(advanced) == manifest["counts"]["pairs"] < PAIRS
+    assert f"annotate: {manifest['notes'][0]}\n" in capsys.readouterr().err
 
 
 def test_shares_divide_a_budget(project: Project, server: ChatServer, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 
 from laurel.errors import DataError
-from laurel.evaluation.animation import Recording
+from laurel.evaluation.episode import Moment
 from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
@@ -230,17 +231,18 @@ def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
     kept = [i for i in range(len(whole.texts)) if i != turn]
     without = {name: getattr(whole, name)[kept] for name in ("rewards", "spreads", "counts", "embeddings")}
     replace(whole, texts=tuple(whole.texts[i] for i in kept), **without).save(place)
-    shown: list[Recording] = []
+    shown: list[Sequence[Moment]] = []
 
-    def keep(before: Recording, after: Recording, path: Path) -> None:
+    def keep(before: Sequence[Moment], after: Sequence[Moment], path: Path) -> None:
         shown.extend((before, after))
         path.touch()
 
     monkeypatch.setattr("laurel.evaluation.animation.side_by_side", keep)
     project.change({"agent.arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
     project.run("evaluate")
-    for recording in shown:
-        said = dict(zip(recording.captions, recording.rewards, strict=True))
+    assert len(shown) == 2
+    for episode in shown:
+        said = {moment.caption: moment.learned for moment in episode}
         assert said["You turn."] == pytest.approx(float(whole.rewards[turn]), abs=1e-4)
         assert said["You turn."] != 0
 

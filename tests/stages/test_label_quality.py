@@ -69,7 +69,8 @@ def quality(project: Project) -> dict[str, Any]:
 def test_an_encoder_has_no_answers_to_measure(project: Project) -> None:
     project.run("annotate")
     found = quality(project)
-    assert set(found) == {"tie_rate", "intransitivity", "oracle"}
+    assert set(found) == {"annotator", "tie_rate", "intransitivity", "oracle"}
+    assert found["annotator"] == read_preferences(project.output("annotate")).annotator
     assert found["intransitivity"]["value"] == 0, "it goes by one number a text"
     assert found["oracle"]["agreement"]["value"] > 0.5
     assert 0 <= found["oracle"]["brier"] <= 0.25
@@ -93,6 +94,7 @@ def test_a_chat_model_is_measured_by_its_answers(asking: Project) -> None:
     sample = read_sample(out)
     assert sample[0]["swap_consistent"] is False, "those in doubt come first"
     raw = [answer["answer"] for pair in sample for answer in pair["answers"]]
+    assert {answer["answer_p_first"] for pair in sample for answer in pair["answers"]} == {0.0, 1.0, None}
     assert any("<b>" in text for text in raw)
     assert any(text.startswith("<script>") for text in raw)
     texts = read_segments(asking.output("caption")).texts

@@ -65,6 +65,21 @@ def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monk
         project.run("evaluate")
 
 
+@pytest.mark.parametrize(
+    ("backend", "said"),
+    [("auto", "with all on the GPU: MiniGrid-Empty-5x5-v0 ran there"), ("gymnasium", "-5x5-v0 ran on the CPU")],
+)
+def test_it_is_said_what_ran_on_a_gpu(
+    backend: str, said: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stage believes that there is a GPU; its workers find none, and take the CPU."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    project.change({"agent.device": "auto", "env.backend": backend})
+    project.run("train-agents")
+    (note,) = manifest(project)["notes"]
+    assert said in note
+
+
 def test_finished_agents_are_not_trained_again(project: Project, finished: Project) -> None:
     project.run("train-agents")
     done, out = project.output("train-agents"), project.output("train-agents").parent

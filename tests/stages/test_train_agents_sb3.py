@@ -15,6 +15,10 @@ from laurel.agents.checkpoint import load_policy
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.cli import main
 from laurel.errors import ParamsError
+from laurel.params import load_params
+from laurel.stages import tune
+from laurel.stages.tune import Search
+from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import UNTRACKED, Project, read_json
 
 SMALL = {"policy_kwargs": {"net_arch": [16]}, "learning_starts": 64, "batch_size": 16}
@@ -55,6 +59,7 @@ def test_discrete_agents_from_training_to_the_report(
         assert isinstance(load_policy(place), SB3Policy)
     metrics = read_json(lake.output("evaluate") / "metrics.json")
     assert list(metrics["arms"]) == ["extrinsic", "preference", "random_policy"]
+    assert metrics["algorithm"] == "QRDQN (sb3)"
     assert (lake.output("evaluate") / "episodes.webp").exists(), "before and after training"
     monkeypatch.chdir(lake.path)
     capsys.readouterr()
@@ -110,3 +115,17 @@ def test_a_note_where_resuming_is_not_exact(lake: Project) -> None:
     lake.change({"agent.device": "auto"})
     lake.run("train-agents")
     assert "stopped and resumed may differ" in manifest(lake, "train-agents")["notes"][1]
+
+
+def test_its_arguments_are_searched(lake: Project) -> None:
+    kwargs = {"n_steps": 16, "policy_kwargs": {"net_arch": [8]}}
+    lake.change({"agent.sb3": {"algorithm": "A2C", "n_envs": 2, "kwargs": kwargs}})
+    entries = ("agent.sb3.kwargs.learning_rate=0.001,0.01", "agent.sb3.algorithm=A2C,SAC")
+    search = Search(storage=lake.path / "s.db", entries=entries, steps=256, prune=False, sampler="grid", trials=4)
+    tune.run(lake.params, **lake.inputs("train-agents"), output=lake.path / "tune", search=search)
+    trials = read_trials(lake.path / "tune" / TRIALS)
+    assert [trial.state for trial in trials] == ["complete", "failed", "complete", "failed"]
+    assert "SAC acts in Box spaces" in trials[1].note
+    best = load_params(lake.path / "tune" / "best.yaml").agent.sb3
+    assert best.kwargs["learning_rate"] in (0.001, 0.01)
+    assert best.kwargs["n_steps"] == 16

@@ -138,6 +138,8 @@ def test_arguments_that_stable_baselines3_does_not_take(rewarded: Project) -> No
     assert list(sweep_of(params, Search()).space)[-1] == "agent.sb3.kwargs.learning_rate"
     with pytest.raises(ParamsError, match=r'PPO takes no learnin_rate, but .*Did you mean "learning_rate"'):
         sweep_of(params, Search(entries=["agent.sb3.kwargs.learnin_rate=0.1:1"]))
+    unfit = changed(rewarded.params, agent={"engine": "sb3", "sb3": SB3Params(algorithm="SAC")})
+    assert sweep_of(unfit, Search(entries=["agent.sb3.algorithm=PPO,A2C"])), "SAC is none of them"
     with pytest.raises(ParamsError, match="SAC acts in Box spaces"):
         sweep_of(params, Search(entries=["agent.sb3.algorithm=PPO,SAC"]))
 
@@ -159,6 +161,22 @@ def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
     assert [trial.state for trial in trials] == ["complete", "failed"]
     assert "training diverged after" in trials[1].note
     assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
+
+
+def test_values_that_do_not_go_together_are_a_failed_trial(searched: Project, tmp_path: Path) -> None:
+    entries = ("agent.ppo.recurrent=true,false", "agent.ppo.hidden=[],[8]")
+    sweep = sweep_of(searched.params, Search(**{**SMALL, "entries": entries}))  # type: ignore[arg-type]
+    values = {"agent.ppo.recurrent": True, "agent.ppo.hidden": []}
+    inputs = searched.inputs("train-agents")
+    try_candidate.run(searched.params, **inputs, output=tmp_path / "a", sweep=sweep, number=0, values=values)
+    (trial,) = read_trials(tmp_path / "a" / TRIALS)
+    assert (trial.state, trial.score) == ("failed", None)
+    assert "hidden must have at least one width" in trial.note
+
+
+def test_a_study_goes_on_whatever_the_settings_that_nobody_reads(searched: Project) -> None:
+    project = searched.copy(searched.path.with_name("unread"), {"agent.dqn": {"gamma": 0.5}})
+    assert "3 complete" in searching(project, trials=3)
 
 
 def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.MonkeyPatch) -> None:

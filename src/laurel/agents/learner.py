@@ -183,9 +183,30 @@ class LearnerGroup:
             for learner, its, observation, rollout in zip(self.learners, envs, observations, rollouts, strict=True)
         ]
 
+    def replay(
+        self,
+        envs: Sequence[VectorEnv],
+        observations: Sequence[Array],
+        rollouts: Sequence[Any],
+        actions: Sequence[Array],
+    ) -> list[Array]:
+        """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
+        return [
+            _replay(its, observation, rollout, taken)
+            for its, observation, rollout, taken in zip(envs, observations, rollouts, actions, strict=True)
+        ]
+
     def learn(self, rollouts: Sequence[Any]) -> Sequence[Mapping[str, float]]:
         """Have each learner learn from its rollout."""
         return [learner.learn(rollout) for learner, rollout in zip(self.learners, rollouts, strict=True)]
+
+
+def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
+    """Take the actions of one agent again."""
+    rollout.observation[0] = observation
+    for t, action in enumerate(actions):
+        rollout.record(t, action, envs.step(action.astype(rollout.action.dtype)))
+    return rollout.observation[-1].copy()
 
 
 def adam_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:

@@ -29,6 +29,11 @@ class Signal:
         """Captions met that the reward's table did not hold."""
         return self._reward.unseen if self._reward else 0
 
+    @property
+    def rewarded(self) -> bool:
+        """Whether there is a learned part, for which it must be seen what happened."""
+        return self._reward is not None
+
     def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
         """Write `rollout.reward`; return what the curve keeps of its learned part."""
         if self._reward is None:

@@ -110,10 +110,14 @@ class PPOGroup(LearnerGroup):
         for row, learner in enumerate(learners):
             if learner.place is not None:
                 group, old = learner.place
-                self.mean[row], self.square[row] = group.mean[old], group.square[old]
+                self.mean[row], self.square[row] = self._own(group.mean[old]), self._own(group.square[old])
                 self.steps[row] = group.steps[old]
             learner.place = (self, row)
         self._passes: dict[tuple[int, ...], Pass] = {}
+
+    def _own(self, row: Any) -> Any:
+        """Bring a row of another group's, whose arrays may be of the other kind, to where this one's are."""
+        return row if isinstance(row, type(self.mean)) else self.stack.put(_host(row))
 
     # -- acting -------------------------------------------------------------------------------------------------
     def collect(
@@ -209,7 +213,7 @@ class PPOGroup(LearnerGroup):
         rows = [np.flatnonzero(some) for some in valid]
         n_batches = minibatches(p, total)
         size = -(-total // n_batches)
-        update = _Update(self, policies, size)
+        update = Update(self, policies, size)
         for _ in range(p.n_epochs):
             shuffled = [some[learner.rng.permutation(len(some))] for some, learner in zip(rows, learners, strict=True)]
             index, counts = _epoch(shuffled, n_batches, size)
@@ -228,7 +232,7 @@ class PPOGroup(LearnerGroup):
         return self._passes[key]
 
 
-class _Update:
+class Update:
     """The steps of gradient descent of one update, and the means of what they meet."""
 
     def __init__(self, group: PPOGroup, policies: slice, size: int) -> None:
@@ -254,11 +258,11 @@ class _Update:
         old, advantage, returns, *action = _columns(facts, index + total * np.arange(n)[:, None])
         weight = (np.arange(size) < counts[:, None]) / np.maximum(counts, 1).astype(np.float32)[:, None]
         self.work.forward(self.features)
-        self._differentiate(old, advantage, returns, action, self.group.stack.put(weight))
+        self.differentiate(old, advantage, returns, action, self.group.stack.put(weight))
         self._descend(counts > 0)
 
-    def _differentiate(self, old: Any, advantage: Any, returns: Any, action: Sequence[Any], weight: Any) -> None:
-        """Write the loss's gradient, and add up what is told of the minibatch; all arrays (S, B)."""
+    def differentiate(self, old: Any, advantage: Any, returns: Any, action: Sequence[Any], weight: Any) -> None:
+        """Write the loss's gradient after the pass forward, and add up what is told; all arrays (S, B)."""
         xp, p, work = self.xp, self.group.params, self.work
         advantage = advantage - _total(advantage * weight)
         advantage = advantage / (xp.sqrt(_total(advantage * advantage * weight)) + 1e-8)

@@ -28,12 +28,12 @@ from safetensors.torch import save as as_bytes
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.episodes import Episodes
-from laurel.agents.learner import METRICS, Learner, LearnerGroup, Rollout
+from laurel.agents.learner import METRICS, Learner, LearnerGroup
+from laurel.agents.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.agents.signal import Signal
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Array, Room
-from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.training import AlgorithmParams, ShapingParams
@@ -106,6 +106,8 @@ class Progress:
     curve: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update."""
+    backend: str | None = None
+    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def train(
     train_together([Assignment(task, reward, directory)], room, advance)
 
 
-def train_together(agents: Sequence[Assignment], room: Room, advance: Callable[[int], None]) -> None:
+def train_together(
+    agents: Sequence[Assignment], room: Room, advance: Callable[[int], None], *, tensors: bool | None = None
+) -> None:
     """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
 
     Each becomes what it would have become alone. Those whose checkpoints are of different updates go apart.
@@ -135,18 +139,34 @@ def train_together(agents: Sequence[Assignment], room: Room, advance: Callable[[
         agents: whom; their tasks differ in arm, seed and shaping alone.
         room: the environment's room.
         advance: told how many environment steps are done, those of the checkpoints included.
+        tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
     """
-    runs = [_Run(agent, room) for agent in agents]
+    if tensors is None:
+        tensors = on_device(agents[0].task.env, room, agents[0].task.settings, agents[0].task.device)
+    runs = [_Run(agent, room, tensors) for agent in agents]
     advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
     for update in sorted({run.progress.update for run in runs}):
         together = [run for run in runs if run.progress.update == update]
-        learners = [run.learner for run in together]
-        group = learners[0].grouped(learners[1:])
+        group = group_of(
+            [run.learner for run in together], [run.envs for run in together], [run.rollout for run in together]
+        )
+        _catch_up(together, group)
         while together[0].progress.update < together[0].task.updates:
             _update(together, group)
             advance(sum(run.task.steps_per_update for run in together))
     for run in runs:
         run.envs.close()
+
+
+def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
+    """Take the actions of checkpoints again, without learning."""
+    for actions in zip(*[run.progress.actions for run in runs], strict=True):
+        places = [run.envs for run in runs], [run.observation for run in runs], [run.rollout for run in runs]
+        _move_on(runs, group.replay(*places, actions))
+        for run in runs:
+            run.signal.mix_into(run.rollout)
+            run.learner.replayed(run.rollout)
+            run.episodes.finished(run.rollout)
 
 
 def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
@@ -155,9 +175,7 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
     for run in runs:
         run.learner.schedule(run.progress.update / run.task.updates)
     rollouts = [run.rollout for run in runs]
-    observations = group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts)
-    for run, observation in zip(runs, observations, strict=True):
-        run.observation = observation
+    _move_on(runs, group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts))
     rewarded = [run.signal.mix_into(run.rollout) for run in runs]
     learned = group.learn(rollouts)
     seconds = (time.perf_counter() - started) / len(runs)
@@ -165,11 +183,17 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
         run.account(its_reward, metrics, seconds)
 
 
+def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
+    """Note where the next rollouts begin."""
+    for run, observation in zip(runs, observations, strict=True):
+        run.observation = observation
+
+
 class _Run:
     """The training of one agent: what it goes on with, and what is kept of it."""
 
-    def __init__(self, agent: Assignment, room: Room) -> None:
-        """Begin anew, or from the checkpoint: its actions are taken again."""
+    def __init__(self, agent: Assignment, room: Room, tensors: bool) -> None:
+        """Begin anew, or from the checkpoint, whose actions are still to be taken again."""
         self.task, self.directory = agent.task, agent.directory
         task = agent.task
         recover(agent.directory)
@@ -178,16 +202,16 @@ class _Run:
         self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
         self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
-        self.envs = make_vector(task.env, room, task.settings.n_envs, seed)
+        self.envs = make_envs(task.env, room, task.settings.n_envs, seed, policy.device if tensors else None)
+        if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
+            raise DataError(
+                f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
+                f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
+            )
         self.signal = Signal(task.shaping, room, agent.reward, task.settings.n_envs)
         self.episodes = Episodes(room, task.settings.n_envs)
-        self.rollout = self.learner.rollout(self.envs)
+        self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
         self.observation = self.envs.reset()
-        for actions in self.progress.actions:
-            self.observation = _replay(self.envs, self.observation, self.rollout, actions)
-            self.signal.mix_into(self.rollout)
-            self.learner.replayed(self.rollout)
-            self.episodes.finished(self.rollout)
 
     def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
         """Note an update that was made, and save where it is time.
@@ -208,15 +232,7 @@ class _Run:
         row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
         progress.curve.append({**row, **self.episodes.finished(self.rollout), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            _save(self.directory, task, self.learner, progress, self.signal.unseen)
-
-
-def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
-    """Take the actions of an update again, so that environments and rollout are as they were after it."""
-    rollout.observation[0] = observation
-    for t, action in enumerate(actions):
-        rollout.record(t, action, envs.step(action.astype(rollout.action.dtype)))
-    return rollout.observation[-1].copy()
+            _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend)
 
 
 def _compact(actions: Array) -> Array:
@@ -225,7 +241,7 @@ def _compact(actions: Array) -> Array:
     return actions.astype(np.uint8) if small else actions.copy()
 
 
-def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int) -> None:
+def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int, backend: str) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
     shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
@@ -246,6 +262,7 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
             "finished": finished,
             "seconds": progress.seconds,
             "unseen": unseen,
+            "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },
     )
@@ -268,7 +285,8 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
         if not state["finished"] and len(actions) != state["update"]:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
-        return Progress(state["update"], state["seconds"], curve, [actions[key] for key in sorted(actions)])
+        taken = [actions[key] for key in sorted(actions)]
+        return Progress(state["update"], state["seconds"], curve, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

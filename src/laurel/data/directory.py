@@ -90,7 +90,7 @@ def output_directory(
         out = Output(partial, started=started - earlier)
         try:
             yield out
-        except BaseException as error:
+        except BaseException as error:  # also Ctrl-C: what cannot go on must not lie around
             if not resumable:
                 shutil.rmtree(partial, ignore_errors=True)
             if isinstance(error, OSError) and _is_of_writing(error, partial):

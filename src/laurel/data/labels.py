@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,8 @@ GROUP_ROWS = 65_536
 AT_ONCE = 4096
 """Labels that are collected before they become rows."""
 
-_Columns = dict[str, list[Any]]
+_SWAP = {None: -1, False: 0, True: 1}
+"""How swap_consistent is held in arrays."""
 
 
 class Answer(Protocol):
@@ -84,59 +85,50 @@ class LabelWriter:
         """How many pairs have each status, those that none has included; complete once the writer is closed."""
         self._files = _Files(path)
         self._sampler, self._seed, self._annotator = sampler, seed, annotator
-        self._pairs: _Columns = {name: [] for name in ("first", "second")}
-        self._labels: _Columns = {name: [] for name in ("p_first", "status", "votes", "swap_consistent")}
-        self._answers: _Columns = {name: [] for name in ANSWERS_SCHEMA.names}
-        self._members: _Columns = {name: [] for name in MEMBERS_SCHEMA.names}
+        self._rows: list[tuple[int, int, Judged]] = []
 
     def add(self, first: int, second: int, judgement: Judged) -> None:
         """Write what was said about the next pair."""
-        pairs, labels = self._pairs, self._labels
-        number = len(pairs["first"])
-        pairs["first"].append(first)
-        pairs["second"].append(second)
-        labels["p_first"].append(np.nan if judgement.p_first is None else judgement.p_first)
-        labels["status"].append(judgement.status)
-        labels["votes"].append(judgement.votes)
-        labels["swap_consistent"].append(-1 if judgement.swap_consistent is None else int(judgement.swap_consistent))
-        answers = self._answers
-        for said in judgement.answers:
-            answers["pair"].append(number)
-            answers["swapped"].append(said.swapped)
-            answers["vote"].append(said.vote)
-            answers["verdict"].append(said.verdict)
-            answers["p_first"].append(said.p_first)
-            answers["response"].append(said.key)
-            answers["annotator"].append(said.annotator or self._annotator)
-        for name, vote in judgement.members:
-            members = self._members
-            members["pair"].append(number)
-            members["annotator"].append(name)
-            members["p_first"].append(vote.p_first)
-            members["status"].append(vote.status)
-            members["votes"].append(vote.votes)
-            members["swap_consistent"].append(vote.swap_consistent)
-        if number + 1 == AT_ONCE:
+        self._rows.append((first, second, judgement))
+        if len(self._rows) == AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
-        first, second = (np.array(numbers, dtype=np.int64) for numbers in self._pairs.values())
+        judgements = [judgement for _, _, judgement in self._rows]
+        pairs = Pairs(
+            np.array([first for first, _, _ in self._rows], dtype=np.int64),
+            np.array([second for _, second, _ in self._rows], dtype=np.int64),
+            self._sampler,
+            self._seed,
+        )
         preferences = Preferences(
-            p_first=np.array(self._labels["p_first"], dtype=np.float64),
-            status=np.array(self._labels["status"], dtype=np.str_),
-            votes=np.array(self._labels["votes"], dtype=np.int32),
-            swap_consistent=np.array(self._labels["swap_consistent"], dtype=np.int8),
+            p_first=np.array([one.p_first for one in judgements], dtype=np.float64),  # None is NaN
+            status=np.array([one.status for one in judgements], dtype=np.str_),
+            votes=np.array([one.votes for one in judgements], dtype=np.int32),
+            swap_consistent=np.array([_SWAP[one.swap_consistent] for one in judgements], dtype=np.int8),
             annotator=self._annotator,
         )
         for status, count in preferences.status_counts().items():
             self.statuses[status] += count
-        answers = pa.table(self._answers, schema=ANSWERS_SCHEMA) if self._answers["pair"] else None
-        members = pa.table(self._members, schema=MEMBERS_SCHEMA) if self._members["pair"] else None
-        pairs = Pairs(first, second, self._sampler, self._seed)
+        answers, members = self._answers_of(judgements), _members_of(judgements)
         self._files.write(_pairs_table(pairs), _preferences_table(preferences), answers, members)
-        for columns in (self._pairs, self._labels, self._answers, self._members):
-            for column in columns.values():
-                column.clear()
+        self._rows.clear()
+
+    def _answers_of(self, judgements: Sequence[Judged]) -> pa.Table | None:
+        numbers = [number for number, one in enumerate(judgements) for _ in one.answers]
+        if not numbers:
+            return None
+        answers = [said for one in judgements for said in one.answers]
+        columns = {
+            "pair": numbers,
+            "swapped": [said.swapped for said in answers],
+            "vote": [said.vote for said in answers],
+            "verdict": [said.verdict for said in answers],
+            "p_first": [said.p_first for said in answers],
+            "response": [said.key for said in answers],
+            "annotator": [said.annotator or self._annotator for said in answers],
+        }
+        return pa.table(columns, schema=ANSWERS_SCHEMA)
 
     def __enter__(self) -> LabelWriter:
         return self
@@ -228,6 +220,22 @@ def _preferences_table(preferences: Preferences) -> pa.Table:
         "annotator": _repeated(preferences.annotator, len(preferences)),
     }
     return pa.table(columns, schema=PREFERENCES_SCHEMA)
+
+
+def _members_of(judgements: Sequence[Judged]) -> pa.Table | None:
+    numbers = [number for number, one in enumerate(judgements) for _ in one.members]
+    if not numbers:
+        return None
+    names, votes = zip(*[member for one in judgements for member in one.members], strict=True)
+    columns = {
+        "pair": numbers,
+        "annotator": names,
+        "p_first": [vote.p_first for vote in votes],
+        "status": [vote.status for vote in votes],
+        "votes": [vote.votes for vote in votes],
+        "swap_consistent": [vote.swap_consistent for vote in votes],
+    }
+    return pa.table(columns, schema=MEMBERS_SCHEMA)
 
 
 def _repeated(text: str, times: int) -> pa.Array:

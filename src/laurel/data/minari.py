@@ -96,7 +96,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
                 counts["episodes"] += len(episodes)
                 counts["steps"] += len(transitions)
                 advance(len(transitions))
-    except BaseException as error:
+    except BaseException as error:  # also Ctrl-C: half a data set must not pass for one
         shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError):
             raise DataError(f"{place}: cannot be written ({error.strerror or error}).") from error

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from laurel.data.directory import read_manifest
-from laurel.data.parquet import read_table
+from laurel.data.parquet import opened, read_table, readable
 from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
 
@@ -202,6 +202,13 @@ def read_labels(path: Path) -> tuple[Pairs, Preferences]:
             annotator="",
         ),
     )
+
+
+def read_annotator(path: Path) -> str:
+    """Return who judged, with model and settings, also of an output that is still being written; empty of no pair."""
+    with opened(path / PREFERENCES, PREFERENCES_SCHEMA, STAGE) as file, readable(path / PREFERENCES, STAGE):
+        first = next(file.iter_batches(batch_size=1, columns=["annotator"]), None)
+    return "" if first is None or not len(first) else str(first["annotator"][0])
 
 
 def _columns(schema: pa.Schema, *names: str) -> pa.Schema:

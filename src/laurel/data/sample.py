@@ -33,11 +33,13 @@ SAMPLE_SCHEMA = pa.schema(
         pa.field("swapped", pa.bool_()),
         pa.field("vote", pa.int32()),
         pa.field("verdict", pa.string()),
+        pa.field("answer_p_first", pa.float64()),
         pa.field("annotator", pa.string()),
         pa.field("answer", pa.string()),
     ]
 )
-"""`swapped` to `answer` are of a single answer; `answer` is what the model wrote, null where nothing came."""
+"""`swapped` to `answer` are of a single answer; `answer` is what the model wrote, null where nothing came and empty
+where its answers were scored."""
 
 
 def answers_of(path: Path, pairs: IntArray) -> dict[int, list[dict[str, Any]]]:
@@ -94,6 +96,7 @@ def write_sample(
                 "swapped": answer["swapped"],
                 "vote": answer["vote"],
                 "verdict": answer["verdict"],
+                "answer_p_first": answer["p_first"],
                 "annotator": answer["annotator"],
                 "answer": _cut(replies[answer["response"]]) if answer["response"] in replies else None,
             }
@@ -126,9 +129,9 @@ def read_sample(path: Path) -> list[dict[str, Any]]:
 
     Returns:
         For each pair first, second, status, p_first, swap_consistent and `answers`, each with swapped, vote, verdict,
-        annotator and answer.
+        answer_p_first, annotator and answer.
     """
-    single = ("swapped", "vote", "verdict", "annotator", "answer")
+    single = ("swapped", "vote", "verdict", "answer_p_first", "annotator", "answer")
     found = []
     for _, group in groupby(read_table(path / SAMPLE, SAMPLE_SCHEMA, STAGE).to_pylist(), key=lambda row: row["pair"]):
         rows = list(group)

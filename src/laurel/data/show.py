@@ -100,6 +100,8 @@ def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
     pairs = [("version", manifest.get("version")), ("digest", str(manifest["digest"])[:12])]
     pairs += [(f"input {name}", str(digest)[:12]) for name, digest in manifest.get("inputs", {}).items()]
     pairs += list(manifest.get("counts", {}).items())
+    usage = manifest.get("usage", {})
+    pairs += [(f"used {name}", "unknown" if amount is None else amount) for name, amount in usage.items()]
     pairs += [("seconds", manifest.get("seconds")), ("mlflow run", manifest.get("mlflow_run_id") or "none")]
     lines = [f"  {key:<22} {_fit(_cell(value), WIDTH - 25)}" for key, value in pairs]
     for note in manifest.get("notes", []):

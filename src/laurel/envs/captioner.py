@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from laurel.envs.base import BoolArray, IntArray, Room, Transitions
+from laurel.errors import EnvError
 
 NOTHING = -1
 """Caption id of a transition about which there is nothing to say."""
@@ -31,7 +32,11 @@ class Captioner:
                 self._id_of(int(event))
 
     def ids(self, transitions: Transitions) -> IntArray:
-        """Return the caption id of each transition (N,), NOTHING where there is nothing to say."""
+        """Return the caption id of each transition (N,), NOTHING where there is nothing to say.
+
+        Raises:
+            EnvError: what the room says is no text.
+        """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
         events = self.room.encode(transitions)
@@ -66,10 +71,20 @@ class Captioner:
         if event not in self._known:
             text = self.room.describe(event)
             if text and text not in self._ids:
+                self._refuse_what_is_no_text(text)
                 self._ids[text] = len(self.texts)
                 self.texts.append(text)
             self._known[event] = self._ids[text] if text else NOTHING
         return self._known[event]
+
+    def _refuse_what_is_no_text(self, caption: str) -> None:
+        try:
+            caption.encode()
+        except UnicodeEncodeError as error:
+            raise EnvError(
+                f"{self.room.env_id}: a caption is no text, {caption[:60]!a}: {error.reason} at character "
+                f"{error.start}. Mend what its room says."
+            ) from None
 
 
 def collapse(texts: list[str], separator: str = " ") -> str:

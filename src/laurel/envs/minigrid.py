@@ -77,7 +77,7 @@ class MiniGridRoom(Room):
 
     def features(self, observation: Array) -> FloatArray:
         """Scale object, colour and state of each cell to about [0, 1]; the direction tells nothing more."""
-        return observation[:, :IMAGE].astype(np.float32) * _SCALE
+        return observation[:, :IMAGE].astype(np.float32) * SCALE
 
     # -- captions -------------------------------------------------------------------------------
     def encode(self, transitions: Transitions) -> IntArray:
@@ -167,7 +167,7 @@ class MiniGridRoom(Room):
 _OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
 """Objects that the agent can stand on."""
 
-_SCALE = np.tile(np.array([1 / 10, 1 / 5, 1 / 2], dtype=np.float32), VIEW * VIEW)
+SCALE = np.tile(np.array([1 / 10, 1 / 5, 1 / 2], dtype=np.float32), VIEW * VIEW)
 
 _WORDS = {
     NOTHING: "Nothing happens.",

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, FloatArray
 from laurel.errors import EnvError
+
+if TYPE_CHECKING:
+    from laurel.envs.base import Array, FloatArray
 
 UNBOUNDED = 1e6
 """A bound of a Box from here on says nothing about the values to expect."""

@@ -171,7 +171,7 @@ def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
         return None
     unfaithful = next((why for pattern, why in _UNFAITHFUL.items() if fnmatch(env_id, pattern)), None)
     installed = importlib.util.find_spec("envpool") is not None
-    found = _envpool_id(env_id) if installed and _is_original(env) else None
+    found = _envpool_id(env_id) if installed and is_original(env) else None
     if env.backend == "envpool" and (unfaithful or found is None or env.kwargs):
         why = "is not installed" if not installed else "does not have it" if found is None else "takes no env.kwargs"
         raise EnvError(
@@ -180,7 +180,7 @@ def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
     return None if unfaithful else found
 
 
-def _is_original(env: EnvParams) -> bool:
+def is_original(env: EnvParams) -> bool:
     """Tell whether the id still means the environment that EnvPool copies, not one that a user registered over it."""
     import gymnasium as gym
 

@@ -6,8 +6,8 @@ Runs the reference Python environment; knows nothing about how the actions or th
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,49 +16,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from laurel.envs.base import Array, FloatArray, Room
 from laurel.envs.captioner import Captioner
-from laurel.evaluation.episode import Moment, moments
-from laurel.evaluation.rendering import SIDE, NotRenderedError, Picture, rendering, scaled
+from laurel.evaluation.episode import Moment, moments, signed
+from laurel.evaluation.rendering import SIDE, rendering, scaled
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
-from laurel.rewards.functions import RewardFunction
 
 MAX_BYTES = 1_500_000
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """One episode in pictures. All lists have an entry for the first observation and one for each step."""
-
-    pictures: list[Picture]
-    """(H, W, 3) each, scaled to fit SIDE."""
-    captions: list[str]
-    """What happened in the step; empty at first and where there is nothing to say."""
-    rewards: list[float | None]
-    """The learned reward of the step; None where there is none, or nothing to say."""
-    returns: list[float]
-    """The environment's own return so far."""
-    terminated: bool
-    truncated: bool
-    success: bool | None
-    """None where success has no meaning, or the episode did not end within the recording."""
-
-    @property
-    def length(self) -> int:
-        return len(self.pictures) - 1
-
-    @property
-    def outcome(self) -> str:
-        """How the recording ended, in a few words."""
-        if self.success is not None:
-            return "solved" if self.success else "not solved"
-        return "episode over" if self.terminated or self.truncated else "recording ends"
-
-
-@dataclass(frozen=True, slots=True)
-class NotRendered:
-    """There is no animation; `reason` is a sentence for the notes."""
-
-    reason: str
+"""Of a file: the report carries it whole."""
 
 
 def record(
@@ -68,45 +32,25 @@ def record(
     captioner: Captioner,
     max_steps: int,
     seed: int,
-    reward: RewardFunction | None,
-) -> Recording | NotRendered:
-    """Play one episode and keep its pictures.
+    learned: LearnedReward | None,
+) -> list[Moment]:
+    """Play one episode and keep its moments, with pictures scaled to fit SIDE.
 
     Args:
         env: the environment.
         room: its room.
         act: features (1, F) -> actions (1,) or (1, A).
-        captioner: of that room; the one that `reward` was asked with before, if it was.
+        captioner: of that room; the one that the learned reward was asked with before, if it was.
         max_steps: cut the recording here.
         seed: of the episode; the same seed begins in the same state.
-        reward: the learned reward; None where there is none.
+        learned: the learned reward; None where there is none.
 
-    Returns:
-        The recording, or why this environment cannot be shown.
+    Raises:
+        NotRenderedError: this environment cannot be shown.
     """
-    try:
-        with rendering(env, "rgb_array") as reference:
-            return _recorded(moments(reference, room, act, captioner, max_steps, seed, _unshaped(reward)))
-    except NotRenderedError as error:
-        return NotRendered(f"There is no animation: {error}")
-
-
-def _unshaped(reward: RewardFunction | None) -> LearnedReward | None:
-    return None if reward is None else LearnedReward(reward, beta=0.0)
-
-
-def _recorded(played: Iterator[Moment]) -> Recording:
-    episode = list(played)
-    last = episode[-1]
-    return Recording(
-        [scaled(moment.picture) for moment in episode],
-        [moment.caption for moment in episode],
-        [moment.learned for moment in episode],
-        [moment.total for moment in episode],
-        last.terminated,
-        last.truncated,
-        last.success,
-    )
+    with rendering(env, "rgb_array") as reference:
+        played = moments(reference, room, act, captioner, max_steps, seed, learned)
+        return [replace(moment, view=scaled(moment.picture)) for moment in played]
 
 
 # -- the file -------------------------------------------------------------------------------------
@@ -117,19 +61,19 @@ HOLD = 2500
 """Milliseconds for which the last picture stays."""
 
 
-def side_by_side(before: Recording, after: Recording, path: Path) -> None:
+def side_by_side(before: Sequence[Moment], after: Sequence[Moment], path: Path) -> None:
     """Write both episodes as one looping WebP; the shorter one waits, and the end is held.
 
     Args:
-        before: of the untrained policy.
+        before: of the untrained policy, as `record` gives it.
         after: of the trained one.
         path: where to write.
     """
-    length = max(before.length, after.length)
-    duration = int(np.clip(14_000 / (length + 1), 70, 700))
-    height = max(len(before.pictures[0]), len(after.pictures[0]))
-    frames = [_frame(before, after, t, height) for t in range(length + 1)]
-    durations = [duration] * length + [HOLD]
+    length = max(len(before), len(after))
+    duration = int(np.clip(14_000 / length, 70, 700))
+    height = max(len(before[0].picture), len(after[0].picture))
+    frames = [_frame(before, after, t, height) for t in range(length)]
+    durations = [duration] * (length - 1) + [HOLD]
     write_webp(frames, durations, path)
 
 
@@ -153,45 +97,50 @@ def write_webp(frames: Sequence[Image.Image], durations: Sequence[int], path: Pa
             return
 
 
-def _frame(before: Recording, after: Recording, t: int, height: int) -> Image.Image:
+def _frame(before: Sequence[Moment], after: Sequence[Moment], t: int, height: int) -> Image.Image:
     """Draw both episodes at step t, each at its end if that was earlier."""
     image = Image.new("RGB", (2 * SIDE + GAP + 2 * MARGIN, HEAD + height + FOOT), PAPER)
     draw = ImageDraw.Draw(image)
-    for x, label, recording in (
+    for x, label, episode in (
         (MARGIN, "before training", before),
         (MARGIN + SIDE + GAP, "after training", after),
     ):
-        _episode(image, draw, x, label, recording, min(t, recording.length), height)
+        _episode(image, draw, x, label, episode, min(t, len(episode) - 1), height)
     return image
 
 
 def _episode(
-    image: Image.Image, draw: ImageDraw.ImageDraw, x: int, label: str, recording: Recording, t: int, height: int
+    image: Image.Image, draw: ImageDraw.ImageDraw, x: int, label: str, episode: Sequence[Moment], t: int, height: int
 ) -> None:
-    picture = Image.fromarray(recording.pictures[t])
+    moment = episode[t]
+    picture = Image.fromarray(moment.picture)
     draw.text((x, 9), label, fill=INK, font=font(16, bold=True))
-    over = t == recording.length
-    if over:
-        color = MUTED if recording.success is None else GOOD if recording.success else BAD
-        draw.text((x + SIDE, 11), recording.outcome, fill=color, font=font(13, bold=True), anchor="ra")
+    if moment.last:
+        draw.text((x + SIDE, 11), moment.outcome, fill=tone_of(moment), font=font(13, bold=True), anchor="ra")
     image.paste(picture, (x + (SIDE - picture.width) // 2, HEAD + (height - picture.height) // 2))
     draw.rectangle((x - 1, HEAD - 1, x + SIDE, HEAD + height), outline=LINE)
 
     y = HEAD + height + 10
-    caption = recording.captions[t] or ("The episode begins." if t == 0 else "Nothing to say.")
-    for line in textwrap.wrap(caption, 42, max_lines=2, placeholder=" …"):
-        draw.text((x, y), line, fill=INK if recording.captions[t] else MUTED, font=font(14))
+    for line in textwrap.wrap(moment.said, 42, max_lines=2, placeholder=" …"):
+        draw.text((x, y), line, fill=INK if moment.caption else MUTED, font=font(14))
         y += 19
     y = HEAD + height + 56
-    reward = recording.rewards[t]
-    if any(value is not None for value in recording.rewards):
+    if any(other.learned is not None for other in episode):
         draw.text((x, y), "learned reward", fill=MUTED, font=font(13))
-        text = "-" if reward is None else f"{reward:+.2f}"
-        tone = MUTED if reward is None else GOOD if reward > 0 else BAD
-        draw.text((x + 122, y), text, fill=tone, font=font(13, bold=True))
+        draw.text((x + 122, y), signed(moment.learned), fill=tone(moment.learned), font=font(13, bold=True))
     draw.text((x, y + 20), "return so far", fill=MUTED, font=font(13))
-    draw.text((x + 122, y + 20), f"{recording.returns[t]:.2f}", fill=INK, font=font(13, bold=True))
-    draw.text((x + SIDE, y + 20), f"step {t} of {recording.length}", fill=MUTED, font=font(13), anchor="ra")
+    draw.text((x + 122, y + 20), f"{moment.total:.2f}", fill=INK, font=font(13, bold=True))
+    draw.text((x + SIDE, y + 20), f"step {t} of {len(episode) - 1}", fill=MUTED, font=font(13), anchor="ra")
+
+
+def tone(reward: float | None) -> tuple[int, int, int]:
+    """Return the colour of a reward."""
+    return MUTED if not reward else GOOD if reward > 0 else BAD
+
+
+def tone_of(last: Moment) -> tuple[int, int, int]:
+    """Return the colour of how an episode ended."""
+    return MUTED if last.success is None else GOOD if last.success else BAD
 
 
 def font(size: int, *, bold: bool = False) -> ImageFont.FreeTypeFont:

@@ -62,11 +62,21 @@ class Moment:
         return self.over or self.cut
 
     @property
+    def said(self) -> str:
+        """The caption, or what to show in its place."""
+        return self.caption or ("Nothing to say." if self.step else "The episode begins.")
+
+    @property
     def outcome(self) -> str:
         """How the episode stands, in a few words."""
         if self.success is not None:
             return "solved" if self.success else "not solved"
         return "episode over" if self.over else f"cut after {self.step} steps" if self.cut else "goes on"
+
+
+def signed(value: float | None) -> str:
+    """Return a reward with its sign; "-" where there is none."""
+    return "-" if value is None else f"{value:+.2f}"
 
 
 def moments(

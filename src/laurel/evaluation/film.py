@@ -12,10 +12,9 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from laurel.errors import DataError
-from laurel.evaluation.animation import BAD, GOOD, HOLD, INK, LINE, MARGIN, MUTED, PAPER, font, write_webp
-from laurel.evaluation.episode import Moment
+from laurel.evaluation.animation import HOLD, INK, LINE, MARGIN, MUTED, PAPER, font, tone, tone_of, write_webp
+from laurel.evaluation.episode import Moment, signed
 from laurel.evaluation.rendering import SIDE, scaled
-from laurel.evaluation.terminal import signed
 
 SUFFIXES = (".gif", ".webp")
 PANEL = 300
@@ -81,33 +80,27 @@ def draw(moment: Moment, title: Sequence[str]) -> Image.Image:
         y += 18 if i else 24
     pen.text((right, MARGIN + 2), f"step {moment.step}", fill=MUTED, font=font(13), anchor="ra")
     y += 8
-    for name, value, tone in _rows(moment):
+    for name, value, color in _rows(moment):
         pen.text((x, y), name, fill=MUTED, font=font(13))
-        pen.text((x + 122, y), value, fill=tone, font=font(13, bold=True))
+        pen.text((x + 122, y), value, fill=color, font=font(13, bold=True))
         y += 20
     y += 10
-    caption = moment.caption or ("The episode begins." if moment.step == 0 else "Nothing to say.")
-    for line in textwrap.wrap(caption, 40, max_lines=CAPTION_LINES, placeholder=" …"):
+    for line in textwrap.wrap(moment.said, 40, max_lines=CAPTION_LINES, placeholder=" …"):
         pen.text((x, y), line, fill=INK if moment.caption else MUTED, font=font(14))
         y += 19
     if moment.last:
-        tone = MUTED if moment.success is None else GOOD if moment.success else BAD
-        pen.text((right, height + MARGIN), moment.outcome, fill=tone, font=font(14, bold=True), anchor="rs")
+        pen.text((right, height + MARGIN), moment.outcome, fill=tone_of(moment), font=font(14, bold=True), anchor="rs")
     return image
 
 
 def _rows(moment: Moment) -> list[tuple[str, str, tuple[int, int, int]]]:
     """Return name, value and colour of what there is to read beside a picture."""
-    rows = [("action", _cut(moment.action, 20) or "-", INK), ("reward", signed(moment.reward), _tone(moment.reward))]
+    rows = [("action", _cut(moment.action, 20) or "-", INK), ("reward", signed(moment.reward), tone(moment.reward))]
     rows += [
-        (name, signed(value), _tone(value))
+        (name, signed(value), tone(value))
         for name, value in (("learned reward", moment.learned), ("shaped", moment.shaped))
     ]
     return [*rows, ("return so far", f"{moment.total:.2f}", INK)]
-
-
-def _tone(value: float | None) -> tuple[int, int, int]:
-    return MUTED if not value else GOOD if value > 0 else BAD
 
 
 def _cut(text: str, most: int = 36) -> str:

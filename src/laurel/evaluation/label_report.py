@@ -35,8 +35,9 @@ class Answer:
     how: str
     """Which text was shown first, and who answered where several did."""
     verdict: str
+    """With how sure the model was, where it was asked for that."""
     raw: str | None
-    """What the model wrote; None where nothing came."""
+    """What the model wrote; None where nothing came, or nothing was to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,11 @@ def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
     who = f"{answer['annotator']}, " if several else ""
     vote = f", vote {answer['vote'] + 1}" if answer["vote"] else ""
     verdict = {"first": "1", "second": "2", "tie": "neither"}.get(answer["verdict"], answer["verdict"])
-    return Answer(f"{who}{order}{vote}", verdict, answer["answer"])
+    p, raw = answer["answer_p_first"], answer["answer"]
+    if p is not None and verdict in ("1", "2") and 0 < p < 1:
+        verdict += f", {100 * max(p, 1 - p):.0f}% sure"
+    scored = raw == "" and answer["verdict"] != "unread"
+    return Answer(f"{who}{order}{vote}", verdict, None if scored else raw)
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:

@@ -98,10 +98,12 @@ def learning_curves(
             band = curve_band(runs, column, resamples=resamples, seed=seed)
             x = band["env_steps"]
             axes.fill_between(x, band["low"], band["high"], color=look.color, alpha=look.band, lw=0, zorder=look.order)
-            axes.plot(
+            known = band["iqm"][np.isfinite(band["iqm"])]
+            (line,) = axes.plot(
                 x, band["iqm"], color=look.color, ls=look.dash, lw=look.width, alpha=look.alpha, zorder=look.order + 5
             )
-            known = band["iqm"][np.isfinite(band["iqm"])]
+            if len(known) == 1:  # which a line does not show
+                line.set(marker="o", markersize=4, clip_on=False)
             if len(known):
                 ends.append((arm, float(known[-1])))
         for arm, level in (levels or {}).items():

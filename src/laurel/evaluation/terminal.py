@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from laurel.evaluation.episode import Moment
+from laurel.console import printable
+from laurel.evaluation.episode import Moment, signed
 from laurel.evaluation.rendering import Picture
 
 PANEL, GUTTER = 36, 2
@@ -139,7 +140,7 @@ def panel(moment: Moment, title: Sequence[str], width: int) -> list[str]:
     """Return the words that belong to a moment, in lines of a width."""
     heads = [_bold(line) if i == 0 else _dim(line) for i, text in enumerate(title) for line in wrapped(text, width)]
     rows = [_dim(f"{name:<9}") + line for name, text in figures(moment) for line in wrapped(text, width - 9)[:1]]
-    said = wrapped(moment.caption, width) or [_dim("The episode begins." if moment.step == 0 else "Nothing to say.")]
+    said = wrapped(moment.caption, width) or [_dim(moment.said)]
     end = ["", _bold(moment.outcome)] if moment.last else []
     return [*heads, "", *rows, "", *said, *end]
 
@@ -157,16 +158,11 @@ def figures(moment: Moment) -> list[tuple[str, str]]:
     return [
         ("step", str(moment.step)),
         ("action", moment.action or "-"),
-        ("reward", f"{moment.reward:+.2f}" if moment.step else "-"),
+        ("reward", signed(moment.reward if moment.step else None)),
         ("learned", signed(moment.learned)),
         ("shaped", signed(moment.shaped)),
         ("return", f"{moment.total:.2f}"),
     ]
-
-
-def signed(value: float | None) -> str:
-    """Return a reward with its sign; "-" where there is none."""
-    return "-" if value is None else f"{value:+.2f}"
 
 
 def plain_line(moment: Moment) -> str:
@@ -185,11 +181,6 @@ def wrapped(text: str, width: int) -> list[str]:
     if display_width(text) > len(text):
         width //= 2
     return textwrap.wrap(text, max(1, width))
-
-
-def printable(text: str) -> str:
-    """Escape control characters: what is said must not steer the terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def display_width(text: str) -> int:

@@ -167,10 +167,10 @@ class LanguageModelAnnotator:
             for first, second in questions
             for swapped, vote in self._ways
         ]
-        stored = self._store.said(keys)
+        stored = {row[0]: row for row in self._store.said(keys)}
         self._usage.cached += sum(map(stored.__contains__, keys))
         asks = []
-        each_key = iter(keys)
+        each_key, n_ways = iter(keys), len(self._ways)
         for number, (first, second) in enumerate(questions, len(pending)):
             said: list[Said] = []
             for (swapped, vote), key in zip(self._ways, each_key, strict=False):
@@ -178,13 +178,13 @@ class LanguageModelAnnotator:
                 if found is None:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
-                text, logprobs = found
+                _, text, logprobs = found
                 one = self._meaning(swapped, vote, key, text, None if logprobs is None else json.loads(logprobs))
                 if one.verdict == UNREAD:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
                 else:
                     said.append(one)
-            pending.append(_Pending(len(self._ways) - len(said), said))
+            pending.append(_Pending(n_ways - len(said), said))
         return asks
 
     def _settle(self, pending: Sequence[_Pending], asks: list[_Ask]) -> Iterator[Judgement]:

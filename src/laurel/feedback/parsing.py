@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "parse_answer"]
 
-_SOME = r"[^\"\\<\[\x00-\x1f]*"
+_SOME = r"[^\"\\<\[\x00-\x1f]*+"
 _AS_ASKED = re.compile(
-    rf'\{{ "analysis" : "{_SOME}(?:\\["n]{_SOME})*" , "best_description" : (1|2|null) \}}'.replace(" ", r"[ \t\r\n]*")
+    rf'\{{ "analysis" : "{_SOME}(?:\\["n]{_SOME})*+" , "best_description" : (1|2|null) \}}'.replace(" ", r"[ \t\r\n]*+")
 )
 """What a server that is held to the answer's schema sends, but for what may need a closer look."""
 _JSON_SPACE = " \t\r\n"

@@ -17,6 +17,8 @@ from aiolimiter import AsyncLimiter
 
 FIRST_WINDOW = 8
 """Requests at once before the first answer."""
+OPENING = 3.0
+"""More of them with every answer, until the server refuses one."""
 LONGEST_RESET = 7 * 24 * 3600.0
 """Seconds; a header that says more than this says something else."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -119,15 +121,15 @@ class LearnedRate:
 
 
 class Window:
-    """How many requests may be on their way: doubled by every round of answers at first, then one more a round;
-    halved when the server refuses or does not answer in time.
+    """How many requests may be on their way: four times as many with every round of answers at first, for a refusal
+    costs little; after the first one more a round. Halved when the server refuses or does not answer in time.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = float(min(FIRST_WINDOW, most))
         self._busy = self._waiting = 0
-        self._doubling = True
+        self._opening = True
         self._shrunk = 0.0
         self._changed = asyncio.Condition()
 
@@ -152,13 +154,13 @@ class Window:
 
     def grow(self) -> None:
         """Note an answer."""
-        self.size = min(self.size + (1.0 if self._doubling else 1.0 / self.size), float(self.most))
+        self.size = min(self.size + (OPENING if self._opening else 1.0 / self.size), float(self.most))
 
     def shrink(self, sent: float) -> None:
         """Note a refusal of a request sent at `sent` (monotonic); those sent before the last one tell nothing new."""
         if sent >= self._shrunk:
             self.size = max(self.size / 2, 1.0)
-            self._doubling = False
+            self._opening = False
             self._shrunk = time.monotonic()
 
 

@@ -106,7 +106,13 @@ class _Run:
         )
         self._url = httpx2.URL(f"{identity.endpoint}/chat/completions")
         headers = {**self._client.default_headers, **self._client.auth_headers}
-        self._headers = httpx2.Headers({name: value for name, value in headers.items() if isinstance(value, str)})
+        self._headers = httpx2.Headers(
+            {
+                name: value
+                for name, value in headers.items()
+                if isinstance(value, str) and not name.lower().startswith("x-stainless")  # the package's telemetry
+            }
+        )
 
     async def close(self) -> None:
         await self._client.close()

@@ -137,9 +137,9 @@ class ResponseStore:
             found[key] = reply if reply.logprobs is None else reply._replace(logprobs=json.loads(row[1]))
         return found
 
-    def said(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-        """Return what the answers that are there say, by key: text, and log-probabilities as JSON, if any."""
-        return {key: (text, logprobs) for key, text, logprobs in self._rows_of(keys, "text, logprobs")}
+    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
+        """Yield what the answers that are there say: key, text, and log-probabilities as JSON, if any."""
+        return self._rows_of(keys, "text, logprobs")
 
     def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the key and these columns of the answers that are there."""
@@ -147,7 +147,10 @@ class ResponseStore:
             for start in range(0, len(keys), MAX_VARIABLES):
                 some = keys[start : start + MAX_VARIABLES]
                 marks = ",".join("?" * len(some))
-                query = f"SELECT key, {columns} FROM responses WHERE key IN ({marks})"  # noqa: S608  names and marks
+                query = (  # by row, for what was asked together lies together
+                    f"SELECT key, {columns} FROM responses WHERE rowid IN "  # noqa: S608  names and marks
+                    f"(SELECT rowid FROM responses WHERE key IN ({marks}))"
+                )
                 yield from self._connection.execute(query, some).fetchall()
 
     def claim(self, keys: Sequence[str]) -> set[str]:

@@ -131,10 +131,9 @@ class Params(Section):
         """Return what a `dump` has that can make a difference: no workers, no settings of algorithms not taken."""
         content = self.dump(*sections)
         if "agent" in content:
+            unused = {"workers", "sb3", *ALGORITHMS} - {self.agent.section}
             if self.agent.engine == "sb3":
-                unused = {"workers", "algorithm", *ALGORITHMS}
-            else:
-                unused = {"workers", "sb3", *ALGORITHMS} - {self.agent.algorithm}
+                unused.add("algorithm")
             for name in unused:
                 del content["agent"][name]
         return content

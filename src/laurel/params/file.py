@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel
 from yaml.constructor import ConstructorError
 
+from laurel.console import printable
 from laurel.errors import ParamsError, closest
 
 _ALLOWED = {
@@ -87,7 +88,7 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
     if item["type"] == "invalid_key" or loc[-1:] == ("[key]",):
         section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
         where = f" in {section}" if section else ""
-        return _printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
+        return printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
     match item["type"]:
         case "extra_forbidden":
             siblings = _fields_at(model, loc[:-1])
@@ -106,7 +107,7 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
             says = f"is {shown(value)}, but must be a whole number: write {value:.0f}."
         case kind:
             says = f"is {shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
-    return _printable(f"{source}: {key or 'it'} {says}")
+    return printable(f"{source}: {key or 'it'} {says}")
 
 
 class _Loader(yaml.SafeLoader):
@@ -163,9 +164,4 @@ def shown(value: Any) -> str:
             text = "a number of hundreds of digits"
         case _:
             text = str(value)
-    return _printable(text if len(text) <= 80 else f"{text[:77]}...")
-
-
-def _printable(text: str) -> str:
-    """Escape line breaks, control characters and lone surrogates, so that a sentence stays one line."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return printable(text if len(text) <= 80 else f"{text[:77]}...")

@@ -6,7 +6,6 @@ values are drawn, or what makes one better than another.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.be
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
 """Of the algorithm's own section, as far as it has them."""
 OPEN = "agent.sb3.kwargs"
-"""A section whose names are not Laurel's: arguments of the algorithm's class."""
+"""A mapping of free entries: arguments of the algorithm's class, whose kinds are not known here."""
 DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
 """The one argument that all of those algorithms take."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
@@ -132,7 +131,7 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
     Raises:
         ParamsError: a name or value is not allowed.
     """
-    content = copy.deepcopy(params.dump())
+    content = params.dump()
     for name, value in values.items():
         *sections, last = name.split(".")
         place: Any = content
@@ -145,10 +144,10 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
 
 
 def value_of(params: Params, name: str) -> JsonValue:
-    """Return a parameter by its name; None where it is an argument that the parameters leave out."""
+    """Return a parameter by its name; None where a mapping of free entries lacks it."""
     value: Any = params.dump()
     for part in name.split("."):
-        if name.startswith(f"{OPEN}.") and (not isinstance(value, dict) or part not in value):
+        if part not in value:
             return None
         value = value[part]
     return value
@@ -165,35 +164,27 @@ def is_whole(name: str, searched: Searched) -> bool:
 
 
 def _annotation(name: str) -> Any:
-    model: Any = Params
+    """Return the type of a parameter; JsonValue for what lies in a mapping of free entries, as agent.sb3.kwargs is."""
+    found: Any = Params
     for part in name.split("."):
-        model = model.model_fields[part].annotation
-    return model
+        if not _is_section(found):
+            return JsonValue
+        found = found.model_fields[part].annotation
+    return found
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _default(params: Params, arm: str) -> list[str]:
-    shaping = [entry for entry in DEFAULT if _matters(entry, arm)]
-    if params.agent.engine == "sb3":
-        return [*shaping, *DEFAULT_OF_SB3]
-    section = f"agent.{params.agent.algorithm}"
+    section = f"agent.{params.agent.section}"
     fields = _annotation(section).model_fields
-    return [*shaping, *(f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields)]
-
-
-def _check_is_read(name: str, params: Params) -> None:
-    """Refuse what the engine or algorithm that trains does not read.
-
-    Raises:
-        ParamsError: the parameter is another's.
-    """
-    agent, parts = params.agent, name.split(".")
-    if parts[0] != "agent" or (len(parts) == 2 and (name != "agent.algorithm" or agent.engine == "laurel")):
-        return
-    if agent.engine == "sb3" or parts[1] == "sb3":
-        if parts[1] != agent.engine:
-            raise ParamsError(f"{OPTION}: agent.engine is {agent.engine}, which does not read {name}.")
-    elif parts[1] != agent.algorithm:
-        raise ParamsError(f"{OPTION}: agent.algorithm is {agent.algorithm}, which does not read {name}.")
+    if params.agent.engine == "sb3":
+        own = list(DEFAULT_OF_SB3)
+    else:
+        own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
+    return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
 
 
 def _matters(name: str, arm: str) -> bool:
@@ -231,8 +222,8 @@ def _searched(values: Any, name: str, source: str) -> Searched:
 
 
 def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
-    section = name.partition(".")[0]
-    if section in Params.model_fields and section not in SECTIONS:
+    parts = name.split(".")
+    if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
             f"{OPTION}: {name} is read before agents are trained, and cannot be searched. What can: parameters of "
             f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
@@ -241,16 +232,18 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         raise ParamsError(f"{OPTION}: {name} says how much is trained and where, and cannot be searched.")
     for value in examples(name, searched):
         with_values(params, {name: value})
-    _check_is_read(name, params)
+    annotation = _annotation(name)
+    if _is_section(annotation):
+        raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
+    if searched.choices is None and annotation not in (int, float, JsonValue):
+        raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
+    agent = params.agent
+    sb3 = agent.engine == "sb3"
+    if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
+        what = "agent.engine is sb3" if sb3 else f"agent.algorithm is {agent.algorithm}"
+        raise ParamsError(f"{OPTION}: {what}, which does not read {name}.")
     if not _matters(name, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
-    if name.startswith(f"{OPEN}."):
-        return
-    annotation = _annotation(name)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
-    if searched.choices is None and annotation not in (int, float):
-        raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
 
 
 def examples(name: str, searched: Searched) -> list[JsonValue]:
@@ -259,7 +252,7 @@ def examples(name: str, searched: Searched) -> list[JsonValue]:
         return list(searched.choices)
     try:
         whole = is_whole(name, searched)
-    except (KeyError, AttributeError):
+    except KeyError:
         whole = False  # unknown, as the check of the value will say
     ends = [end for end in (searched.low, searched.high) if end is not None]
     return [int(end) if whole and end.is_integer() else end for end in ends]

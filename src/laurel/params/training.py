@@ -136,7 +136,19 @@ class AgentParams(Section):
     sb3: SB3Params = SB3Params()
 
     @property
+    def section(self) -> str:
+        """The name of the section with the settings that are used."""
+        return "sb3" if self.engine == "sb3" else self.algorithm
+
+    @property
+    def trainer(self) -> str:
+        """What the algorithm that trains is called, as in ppo, q_learning or SAC (sb3)."""
+        if self.engine == "sb3":
+            return f"{self.sb3.algorithm} (sb3)"
+        return self.tabular.method if self.algorithm == "tabular" else self.algorithm
+
+    @property
     def settings(self) -> AlgorithmParams:
-        """The settings of the algorithm that is used."""
+        """The settings of the algorithm that is used; of the engine laurel alone."""
         found: AlgorithmParams = getattr(self, self.algorithm)
         return found

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from laurel.console import tell
 from laurel.errors import AnnotationError, ParamsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from laurel.data.directory import Output
+    from laurel.data.labels import LabelWriter
     from laurel.envs.base import FloatArray, IntArray, Room
     from laurel.feedback.annotator import Annotator
+    from laurel.feedback.rounds import OneRound, Rounds
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
+Pairs = TypeVar("Pairs", "IntArray", range)
 
 
 def run(
@@ -41,15 +48,14 @@ def run(
         DataError: the captions are missing, damaged or of another environment.
         ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
-    import numpy as np
-
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
-    from laurel.feedback.annotator import judge, make_annotator, questions_about
+    from laurel.feedback.annotator import make_annotator
     from laurel.feedback.rounds import make_rounds
+    from laurel.heap import settled
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
@@ -64,20 +70,21 @@ def run(
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
     read_inputs(used, inputs)
-    stage = SHARD if shard else STAGE
-    kept = responses if params.annotate.keeps_responses else None
     room = room_for(params.env, with_action=params.caption.with_action)
     gold = gold_of(params, room)  # what is wrong with it is said before anything is paid for
-    sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
-    made_with = {**used, "shard": shard} if shard else used
+    kept = responses if params.annotate.keeps_responses else None
     with (
         mirrored(params.annotate.language_model.store, kept),
-        output_directory(output, stage=stage, params=made_with, inputs=sources) as out,
+        output_directory(
+            output,
+            stage=SHARD if shard else STAGE,
+            params={**used, "shard": shard} if shard else used,
+            inputs={**inputs, "gold": gold.path} if gold and not shard else inputs,
+        ) as out,
     ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
-        embed = cache(lambda: _embeddings(params, segments.texts))
-        rounds = make_rounds(segments.counts, embed, params.annotate, seed)
+        rounds = make_rounds(segments.counts, cache(lambda: _embeddings(params, segments.texts)), params.annotate, seed)
         if rounds.at_most == 0:
             raise AnnotationError(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
@@ -86,44 +93,79 @@ def run(
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
         annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
         probe = probed(params, room, annotator, out)
-        unasked = 0
+        most = len(_share(range(rounds.at_most), shard))
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
-            progress(len(_share(np.arange(rounds.at_most), shard)), "annotate", "pairs") as advance,
+            progress(most, "annotate", "pairs") as advance,
+            settled(),
         ):
-            for first, second in rounds:
-                annotator.prepare(questions_about(segments.texts, _numbers(first), _numbers(second)))
-                first, second = _share(first, shard), _share(second, shard)
-                questions = questions_about(segments.texts, _numbers(first), _numbers(second))
-                judgements = judge(annotator, questions)
-                p_first = np.full(len(first), np.nan)
-                judged = zip(_numbers(first), _numbers(second), judgements, strict=True)
-                for i, (a, b, judgement) in enumerate(judged):
-                    advance(1)
-                    if judgement.status == "unasked":
-                        unasked += 1
-                        continue
-                    labels.add(a, b, judgement)
-                    if judgement.p_first is not None:
-                        p_first[i] = judgement.p_first
-                if unasked:
-                    break
-                rounds.observe(first, second, p_first)
+            whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
+        statuses = labels.statuses
         keep_sample(params, segments.texts, out, share=shard is not None)
-        if unasked:
-            done = sum(labels.statuses.values())
+        if not whole:
             of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
-            most = len(_share(np.arange(rounds.at_most), shard))
-            out.notes.append(f"{done:,} of {most:,} pairs{of} were judged: the budget of {budget.reached} was reached.")
-        out.usage = annotator.usage
+            judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
+            cut_short = f"{judged}: the budget of {budget.reached} was reached."
+            out.notes.append(cut_short)
         if annotator.simulated:
             out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
         out.notes += rounds.notes
+        out.usage = annotator.usage
         out.counts = {**rounds.counts, **probe}
         if shard:
-            out.counts = {"pairs": sum(labels.statuses.values()), **labels.statuses, **out.counts}
+            out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
         else:
-            conclude(params, inputs, labels.statuses, segments.texts, out)
+            conclude(params, inputs, statuses, segments.texts, out)
+    if not whole:
+        tell(f"annotate: {cut_short}")
+
+
+def _label(
+    rounds: OneRound | Rounds,
+    annotator: Annotator,
+    texts: Sequence[str],
+    shard: tuple[int, int] | None,
+    labels: LabelWriter,
+    advance: Callable[[int], None],
+) -> bool:
+    """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
+    from laurel.feedback.annotator import questions_about
+
+    for first, second in rounds:
+        annotator.prepare(questions_about(texts, _numbers(first), _numbers(second)))
+        first, second = _share(first, shard), _share(second, shard)
+        p_first = _label_round(first, second, annotator, texts, labels, advance)
+        if p_first is None:
+            return False
+        rounds.observe(first, second, p_first)
+    return True
+
+
+def _label_round(
+    first: IntArray,
+    second: IntArray,
+    annotator: Annotator,
+    texts: Sequence[str],
+    labels: LabelWriter,
+    advance: Callable[[int], None],
+) -> npt.NDArray[np.float64] | None:
+    """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
+    import numpy as np
+
+    from laurel.feedback.annotator import judge, questions_about
+
+    judgements = judge(annotator, questions_about(texts, _numbers(first), _numbers(second)))
+    p_first = np.full(len(first), np.nan)
+    unasked = 0
+    for i, (a, b, judgement) in enumerate(zip(_numbers(first), _numbers(second), judgements, strict=True)):
+        if judgement.status == "unasked":
+            unasked += 1
+            continue
+        advance(1)
+        labels.add(a, b, judgement)
+        if judgement.p_first is not None:
+            p_first[i] = judgement.p_first
+    return None if unasked else p_first
 
 
 def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dict[str, float]:
@@ -159,7 +201,7 @@ def _embeddings(params: Params, texts: Sequence[str]) -> FloatArray:
     return load_encoder(params.annotate.embedding.model, device).encode(list(texts))
 
 
-def _share(pairs: IntArray, shard: tuple[int, int] | None) -> IntArray:
+def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
     """Return what one of several is to judge of a round's pairs; all where nobody shares."""
     if shard is None:
         return pairs

@@ -95,9 +95,7 @@ def run(
             metrics: dict[str, Any] = {
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
-                "algorithm": params.agent.tabular.method
-                if params.agent.algorithm == "tabular"
-                else params.agent.algorithm,
+                "algorithm": params.agent.trainer,
                 "arms": arms,
                 "annotation": {
                     **manifests["preferences"]["counts"],
@@ -217,8 +215,10 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     from laurel.agents.arms import untrained
     from laurel.agents.player import Player
     from laurel.envs.captioner import Captioner
-    from laurel.evaluation.animation import NotRendered, record, side_by_side
+    from laurel.evaluation.animation import record, side_by_side
     from laurel.evaluation.play import agent_act
+    from laurel.evaluation.rendering import NotRenderedError
+    from laurel.evaluation.rollout import LearnedReward
     from laurel.rewards.functions import learned
     from laurel.seeding import derive_seed, generator
 
@@ -230,17 +230,15 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     before_training = untrained(params, room, seed)
     rng = generator(episode, "actions")
     captioner = Captioner(room)
-    reward = learned(model, room, params.shaping.quantile) if arm == MAIN_ARM else None
-    recordings = [
-        record(params.env, room, act, captioner, params.evaluate.animation_steps, episode, reward)
-        for act in (
-            Player(before_training, rng),
-            agent_act(room, place, episode, greedy=params.evaluate.greedy),
-        )
-    ]
-    before, after = recordings
-    if isinstance(before, NotRendered) or isinstance(after, NotRendered):
-        out.notes += sorted({recording.reason for recording in recordings if isinstance(recording, NotRendered)})
+    reward = None
+    if arm == MAIN_ARM:
+        reward = LearnedReward(learned(model, room, params.shaping.quantile), params.shaping.beta)
+    acts = Player(before_training, rng), agent_act(room, place, episode, greedy=params.evaluate.greedy)
+    steps = params.evaluate.animation_steps
+    try:
+        before, after = (record(params.env, room, act, captioner, steps, episode, reward) for act in acts)
+    except NotRenderedError as error:
+        out.notes.append(f"There is no animation: {error}")
         return None
     side_by_side(before, after, out.path / ANIMATION)
     return out.path / ANIMATION, arm

@@ -65,7 +65,7 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     from laurel.data.captions import read_vocabulary
     from laurel.data.directory import write_json
     from laurel.data.members import read_votes
-    from laurel.data.preferences import read_labels
+    from laurel.data.preferences import read_annotator, read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
     from laurel.envs import room_for
@@ -78,7 +78,8 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     pairs, preferences = read_labels(out.path)
     known = references(pairs, texts, room, gold, read_vocabulary(captions).texts)
     members = read_votes(out.path, len(pairs))
-    quality = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
+    measured = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
+    quality = {"annotator": read_annotator(out.path), **measured}
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
@@ -94,7 +95,7 @@ def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:
     if not keys:
         return {}
     with ResponseStore(params.annotate.language_model.store) as store:
-        return {key: text for key, (text, _) in store.said(keys).items()}
+        return {key: text for key, text, _ in store.said(keys)}
 
 
 def _seed(params: Params) -> int:

@@ -36,11 +36,10 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         DataError: an input is missing or damaged, or does not go with the others.
     """
     from laurel.agents.arms import needs_training, skipped_arms, steps_of, train_arms
-    from laurel.agents.pool import Job, run_jobs, usable_cpus
+    from laurel.agents.pool import Job, run_jobs
     from laurel.agents.training import is_finished
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.device import torch_device
     from laurel.envs import room_for
     from laurel.progress import progress
     from laurel.tracking import Tracker
@@ -58,19 +57,15 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
         unfinished = [agent for agent in places if not is_finished(agent[2])]
-        if params.agent.engine == "sb3":
-            groups = divide(unfinished, 1, 1)  # nothing is shared there
-        elif torch_device(params.agent.device, "agent.device").type == "cpu":
-            groups = divide(unfinished, params.agent.workers or usable_cpus(), MAX_GROUP)
-        else:  # a GPU is the quicker the more it has to do
-            groups = divide(unfinished, params.agent.workers or 1, len(unfinished))
+        if places and on_gpu(params):
+            out.notes.append(_note_on_gpu(params, room))
         jobs = [
             Job(
                 ", ".join(f"{arm} seed {seed}" for arm, seed, _ in some),
                 train_arms,
                 (params, some, captions, preferences, reward, utility),
             )
-            for some in groups
+            for some in groups(params, unfinished)
         ]
         total = sum(steps_of(params, arm, seed) for arm, seed, _ in unfinished)
         with progress(total, "train-agents", "steps") as advance:
@@ -82,6 +77,24 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         with tracker.stage_run() as tracked:
             if tracked:
                 track_agents(tracker, tracked, params, places)
+
+
+def groups(params: Params, agents: Agents) -> list[Agents]:
+    """Divide agents among the processes that the machine has room for; each trains its group in lockstep."""
+    from laurel.agents.pool import usable_cpus
+
+    if params.agent.engine == "sb3":
+        return divide(agents, 1, 1)  # nothing is shared there
+    if on_gpu(params):
+        return divide(agents, params.agent.workers or 1, len(agents))  # the quicker the more it has to do
+    return divide(agents, params.agent.workers or usable_cpus(), MAX_GROUP)
+
+
+def on_gpu(params: Params) -> bool:
+    """Whether Laurel's own algorithms train on a GPU."""
+    from laurel.device import torch_device
+
+    return params.agent.engine == "laurel" and torch_device(params.agent.device, "agent.device").type != "cpu"
 
 
 def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
@@ -123,6 +136,21 @@ def _notes_on_sb3(params: Params, room: Room) -> list[str]:
             "training was stopped and resumed may differ from those that were trained at one go."
         )
     return notes
+
+
+def _note_on_gpu(params: Params, room: Room) -> str:
+    """Say what was on the GPU: the environments, too, or the networks alone."""
+    from laurel.agents.lockstep import on_device
+
+    if on_device(params.env, room, params.agent.settings, params.agent.device):
+        return (
+            f"The agents were trained with all on the GPU: {room.env_id} ran there as tensors. Its random streams are "
+            "others than those of the CPU, so agents of the same seed differ."
+        )
+    return (
+        f"The agents' networks were trained on the GPU, but {room.env_id} ran on the CPU: what can run on the GPU is "
+        'PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, if env.backend is "auto" and env.kwargs empty.'
+    )
 
 
 def preload(params: Params) -> list[str]:

@@ -30,7 +30,7 @@ def run(
     number: int,
     values: Mapping[str, JsonValue],
 ) -> None:
-    """Train a candidate with every seed, and score it.
+    """Train a candidate with every seed, and score it; values that do not go together are a failed trial.
 
     Args:
         params: sections seed, env, caption, annotate, reward, shaping and agent are used.
@@ -43,7 +43,6 @@ def run(
         values: of the candidate.
 
     Raises:
-        ParamsError: a value is not allowed.
         DataError: an input is missing or damaged, or does not go with the others.
         WorkerError: a training process died; what is finished is kept.
     """
@@ -52,11 +51,12 @@ def run(
     from laurel.agents.pool import run_jobs
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
+    from laurel.errors import ParamsError
     from laurel.progress import progress
     from laurel.stages.train_agents import preload
     from laurel.stages.tune import counts, jobs_of, steps_of, used_by
     from laurel.tuning.objective import result_of
-    from laurel.tuning.trials import TRIALS, write_trials
+    from laurel.tuning.trials import TRIALS, Trial, write_trials
 
     used = used_by(params, sweep.space)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -64,12 +64,17 @@ def run(
     described = {**used, "tune": {**sweep.write(), "number": number, "values": dict(values)}}
     with output_directory(output, stage=STAGE, params=described, inputs=inputs, resumable=True) as out:
         agents = out.path / "agents"
-        jobs = jobs_of(params, sweep, captions, preferences, reward)(values, agents)
-        job = next(iter(jobs.values()))  # of all seeds
-        total = steps_of(params, sweep, values)
-        with progress(total * len(jobs), STAGE, "steps") as advance:
-            run_jobs([job], params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
-        trial = result_of(number, values, list(jobs), total)
-        shutil.rmtree(agents)
+        make_jobs = jobs_of(params, sweep, captions, preferences, reward, alone=True)
+        try:
+            jobs, total = make_jobs(values, agents), steps_of(params, sweep, values)
+        except ParamsError as error:
+            trial = Trial(number, values, "failed", None, note=str(error))
+        else:
+            with progress(total * len(jobs), STAGE, "steps") as advance:
+                distinct = {id(job): job for job in jobs.values()}
+                modules = ["laurel.agents.arms", *preload(params)]
+                run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
+            trial = result_of(number, values, list(jobs), total)
+        shutil.rmtree(agents, ignore_errors=True)
         write_trials(out.path / TRIALS, [trial])
         out.counts = counts([trial])

@@ -97,11 +97,15 @@ def _check_sb3(space: Space, params: Params, action_space: gym.Space[Any]) -> No
     from laurel.agents.sb3_catalog import check_algorithm
     from laurel.params.search import examples, with_values
 
-    check_algorithm(params.agent.sb3, action_space)
-    for name, searched in space.items():
-        if name.startswith("agent.sb3."):
-            for value in examples(name, searched):
-                check_algorithm(with_values(params, {name: value}).agent.sb3, action_space)
+    algorithm = "agent.sb3.algorithm"
+    if algorithm in space:
+        names = [algorithm]  # which arguments go with which of them, each trial says
+    else:
+        check_algorithm(params.agent.sb3, action_space)
+        names = [name for name in space if name.startswith("agent.sb3.")]
+    for name in names:
+        for value in examples(name, space[name]):
+            check_algorithm(with_values(params, {name: value}).agent.sb3, action_space)
 
 
 def _own_seeds(taken: Sequence[int]) -> tuple[int, ...]:
@@ -247,35 +251,59 @@ def publish(
 
 def used_by(params: Params, space: Space) -> dict[str, Any]:
     """Return the parameters that all trials have in common."""
-    used = params.dump("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
+    algorithms = {"agent.algorithm", "agent.engine"} & set(space)
+    chosen = params.dump if algorithms else params.used  # where algorithms are compared, each one's settings are used
+    used = chosen("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     for name in ("arms", "seeds", "steps", "checkpoint_steps", "workers"):
-        used["agent"].pop(name)
+        used["agent"].pop(name, None)
     for name in space:
         *sections, last = name.split(".")
         place = used
         for section in sections:
             place = place.get(section, {})
-        place.pop(last, None)  # an argument of another library may be left out
+        place.pop(last, None)  # a mapping of free entries may lack it
     return used
 
 
 def jobs_of(
-    params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path
+    params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path, *, alone: bool = False
 ) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
-    """Return what makes the job of a candidate: all of its seeds, trained in lockstep."""
+    """Return what makes the jobs of a candidate: the directory of each seed's agent -> who trains it.
+
+    One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
+    """
     from laurel.agents.pool import Job
     from laurel.params.search import with_values
+    from laurel.stages.train_agents import groups
 
     utility = similarities(params, reward) if sweep.arm == "similarity" else None
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
         candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
+        _check_engine(candidate)
         agents = [(sweep.arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
-        args = (candidate, agents, captions, preferences, reward, utility)
-        job = Job(f"{folder.name} {sweep.arm}", train_candidate, args)
-        return {place: job for _, _, place in agents}
+        found = {}
+        for some in groups(candidate, agents) if alone else [agents]:
+            args = (candidate, some, captions, preferences, reward, utility)
+            job = Job(f"{folder.name} {sweep.arm}", train_candidate, args)
+            found.update({place: job for _, _, place in some})
+        return found
 
     return jobs
+
+
+def _check_engine(candidate: Params) -> None:
+    """Refuse what Stable-Baselines3 would, before a process is started for it.
+
+    Raises:
+        ParamsError: its algorithm does not go with its arguments or the action space, or is not to be had.
+    """
+    if candidate.agent.engine == "sb3":
+        from laurel.agents.sb3_catalog import check_algorithm
+        from laurel.envs import room_for
+
+        room = room_for(candidate.env, with_action=candidate.caption.with_action)
+        check_algorithm(candidate.agent.sb3, room.action_space)
 
 
 def similarities(params: Params, reward: Path) -> FloatArray:

@@ -15,6 +15,8 @@ import gymnasium as gym
 
 ARMED_BANDIT = "laurel/ArmedBandit-v0"
 GRID_WORLD = "laurel/GridWorld-v0"
+CATCH = "laurel/Catch-v0"
+POSITION_ONLY = "laurel/PositionOnlyCartPole-v0"
 
 gym.register(
     id=ARMED_BANDIT,
@@ -27,4 +29,11 @@ gym.register(
     entry_point="laurel.worlds.grid_world:GridWorld",
     vector_entry_point="laurel.worlds.grid_world:GridWorldVector",
     max_episode_steps=100,
+)
+gym.register(id=CATCH, entry_point="laurel.worlds.catch:Catch", max_episode_steps=100)
+gym.register(
+    id=POSITION_ONLY,
+    entry_point="laurel.worlds.position_only:PositionOnlyCartPole",
+    vector_entry_point="laurel.worlds.position_only:PositionOnlyCartPoleVector",
+    max_episode_steps=500,
 )

@@ -1,0 +1,61 @@
+"""A record: what a benchmark found, with the command, machine, versions and day that it was found with.
+
+    from record import about, load_average, write
+
+Measures nothing; `table.py` reads what it writes.
+"""
+
+import json
+import os
+import platform
+import sys
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ONE_THREAD = "NumPy, PyTorch on one thread"
+
+
+def write(
+    name: str, found: dict[str, Any], common: dict[str, Any], output: Path | None = None, *, last: bool = True
+) -> None:
+    """Write a record whole or not at all, and print it if it is the last of its run.
+
+    Args:
+        name: of the benchmark.
+        found: value, unit, target, met, peer, peer_value, and more.
+        common: as `about` gives it.
+        output: None takes the file of that name in results/.
+        last: False where more will be found, and the same record written again.
+    """
+    file = output or RESULTS / f"{name}.json"
+    file.parent.mkdir(exist_ok=True)
+    text = json.dumps({"benchmark": name, **found, **common, "date": date.today().isoformat()}, indent=2) + "\n"
+    partial = file.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(file)
+    if last:
+        sys.stdout.write(text)
+
+
+def about(*packages: str, remarks: tuple[str, ...] = (), **others: str) -> dict[str, Any]:
+    """Return what a record says besides its figures.
+
+    Args:
+        packages: installed here, whose versions matter.
+        remarks: on the machine, such as its load.
+        others: what else has a version -> which.
+    """
+    script, *given = sys.argv
+    return {
+        "command": " ".join(["python", f"benchmarks/{Path(script).name}", *given]),
+        "machine": "; ".join([f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}", *remarks]),
+        "versions": {"python": platform.python_version(), **{each: version(each) for each in packages}, **others},
+    }
+
+
+def load_average() -> str:
+    """Say how much the machine does just now."""
+    return f"load average {os.getloadavg()[0]:.1f}"

@@ -1,0 +1,275 @@
+"""PPO with all on the device: many agents at once act, step their environments and learn without the host.
+
+What is computed is that of `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
+numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
+who else is in the group, but for the order in which a device may sum up products of matrices.
+
+The host waits for the device twice an update, whatever the number of agents and steps: for what the agents did, from
+which rewards and episodes are told, and for the figures of what was learned. It copies to the device twice, too, when
+that has nothing else to do: keys of random numbers, then rewards with what Adam must know. Knows nothing about where
+rewards come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laurel.agents.learner import Rollout
+from laurel.agents.ppo import minibatches
+from laurel.agents.stacked import BOTH
+from laurel.agents.stacked_ppo import BETA1, BETA2, EPSILON, TOLD, PPOGroup, StackedPPO, Update
+from laurel.envs.base import Array
+from laurel.envs.tensor.base import TensorEnv, host
+from laurel.envs.tensor.philox import uniform, words
+from laurel.envs.tensor.vector import TensorVector
+
+ACTIONS, ORDER = range(2)
+"""Random streams of an update: what is drawn when acting, and the order of rows."""
+WORD = 1 << 32
+
+
+@dataclass(frozen=True)
+class Steps:
+    """T steps of N environments of S agents, on the device."""
+
+    observation: Tensor
+    """(T + 1, S, N, D)"""
+    output: Tensor
+    """(T, S, A, N) what the actors said."""
+    value: Tensor
+    """(T + 1, S, N)"""
+    action: Tensor
+    """(T, S, N), as all that follows."""
+    extrinsic: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+
+
+class DevicePPO(PPOGroup):
+    """S learners in lockstep on a device, each with environments there.
+
+    Args:
+        learners: of discrete actions, and of one setting.
+        envs: the environments of each.
+        observed: of whom rollouts hold the observations; those of others stay on the device.
+    """
+
+    def __init__(self, learners: Sequence[StackedPPO], envs: Sequence[TensorVector], observed: Sequence[bool]) -> None:
+        super().__init__(learners, torch)
+        self.envs = TensorEnv.stacked([its.rows for its in envs])
+        self._watched: list[int] = np.flatnonzero(observed).tolist()
+        self._observed = self.stack.put(np.array(self._watched, dtype=np.int64))
+        self._keys = self.stack.put(np.zeros((len(learners), 2), dtype=np.int64))
+        shape = (self.params.n_steps, len(learners), self.envs.n_envs)
+        there = self.stack.device
+        self._steps = Steps(
+            observation=self.envs.observation.new_zeros((shape[0] + 1, *shape[1:], self.envs.observation.shape[1])),
+            output=torch.zeros((*shape[:2], self.stack.n_actions, shape[2]), device=there),
+            value=torch.zeros((shape[0] + 1, *shape[1:]), device=there),
+            action=torch.zeros(shape, dtype=torch.int64, device=there),
+            extrinsic=torch.zeros(shape, device=there),
+            terminated=torch.zeros(shape, dtype=torch.bool, device=there),
+            truncated=torch.zeros(shape, dtype=torch.bool, device=there),
+            valid=torch.zeros(shape, dtype=torch.bool, device=there),
+        )
+
+    # -- acting -------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def collect(self, envs: Sequence[Any], observations: Sequence[Array], rollouts: Sequence[Any]) -> list[Array]:
+        """Fill the rollouts from where the environments are on the device; `observations` are left as they are."""
+        self._keys = self.stack.put(np.stack([learner.rng.integers(WORD, size=2) for learner in self.learners]))
+        self.act()
+        self._tell(rollouts)
+        return list(observations)
+
+    @torch.no_grad()
+    def replay(
+        self, envs: Sequence[Any], observations: Sequence[Array], rollouts: Sequence[Any], actions: Sequence[Array]
+    ) -> list[Array]:
+        """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
+        taken = self.stack.put(np.stack(actions, axis=1).astype(np.int64))
+        self._step(taken.__getitem__)
+        self._tell(rollouts)
+        return list(observations)
+
+    def act(self) -> None:
+        """Take T steps by the policies; nothing here waits for the device."""
+        n_steps, n_envs = self.params.n_steps, self.envs.n_envs
+        noise = uniform(words(self._keys, ACTIONS, 0, (n_steps, n_envs, 1))[..., 0])
+
+        def drawn(t: int) -> Tensor:
+            self._think(t)
+            return _inverted(self._steps.output[t], noise[t])
+
+        self._step(drawn)
+        self._think(n_steps)
+
+    def _step(self, action_of: Callable[[int], Tensor]) -> None:
+        """Take T steps by the actions (S, N) that are asked for when their observations are there."""
+        steps, envs = self._steps, self.envs
+        each = steps.action.shape[1:]
+        drawn = envs.draw(self.params.n_steps)
+        steps.observation[0] = envs.observation.view(*each, -1)
+        for t in range(self.params.n_steps):
+            steps.action[t] = action_of(t)
+            step = envs.step(steps.action[t].view(-1), drawn[t])
+            steps.observation[t + 1] = step.observation.view(*each, -1)
+            steps.extrinsic[t], steps.valid[t] = step.reward.view(each), step.valid.view(each)
+            steps.terminated[t], steps.truncated[t] = step.terminated.view(each), step.truncated.view(each)
+
+    def _think(self, t: int) -> None:
+        """Keep what actors and critics make of the observations at t; of those after the last step, the critics."""
+        steps, work = self._steps, self._pass(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
+        work.forward(self.envs.features(steps.observation[t]))
+        steps.value[t] = work.value[:, 0]
+        if t < self.params.n_steps:
+            steps.output[t] = work.output
+
+    def _tell(self, rollouts: Sequence[Rollout]) -> None:
+        """Copy to the rollouts what the host is to know, all at once: this waits for the device."""
+        steps = self._steps
+        flags = steps.terminated * 1 + steps.truncated * 2 + steps.valid * 4
+        observation = steps.observation.index_select(1, self._observed)
+        parts = [steps.extrinsic, observation, steps.action.to(torch.uint8), flags.to(torch.uint8)]
+        extrinsic, observation_there, action, flags_there = _copied(parts)
+        for s, rollout in enumerate(rollouts):
+            rollout.action[:], rollout.extrinsic[:], rollout.reward[:] = action[:, s], extrinsic[:, s], extrinsic[:, s]
+            for bit, name in ((1, "terminated"), (2, "truncated"), (4, "valid")):
+                np.not_equal(flags_there[:, s] & bit, 0, out=getattr(rollout, name))
+        for place, s in enumerate(self._watched):
+            rollouts[s].observation[:] = observation_there[:, place]
+
+    # -- learning -----------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def learn(self, rollouts: Sequence[Any]) -> list[dict[str, float]]:
+        """Improve each policy on its `rollout.reward`, after `collect` of the same rollouts."""
+        reward = self.stack.put(np.stack([rollout.reward for rollout in rollouts], axis=1))
+        figures = host(self.improve(self.update(), reward))
+        counts = np.array([[rollout.valid.sum()] for rollout in rollouts])
+        self.steps += self.params.n_epochs * counts.clip(max=minibatches(self.params, rollouts[0].valid.size))
+        names = (*TOLD, "explained_variance")
+        return [dict(zip(names, figure, strict=True)) for figure in figures.tolist()]
+
+    def update(self) -> DeviceUpdate:
+        """Bring to the device what an update goes on from."""
+        n_rows = self.params.n_steps * self.envs.n_envs
+        return DeviceUpdate(self, -(-n_rows // minibatches(self.params, n_rows)))
+
+    def improve(self, update: DeviceUpdate, reward: Tensor) -> Tensor:
+        """Learn from rewards (T, S, N) of the steps that were taken; nothing here waits for the device.
+
+        Returns:
+            (S, 6) the figures that are told of an update; NaN where an agent had nothing to learn from.
+        """
+        p, steps = self.params, self._steps
+        valid, n_rows = steps.valid, steps.valid[:, 0].numel()
+        advantage = self._advantage(torch.where(valid, reward, 0.0))
+        returns = advantage + steps.value[:-1]
+        facts = torch.stack([self._log_prob(), advantage, returns, steps.action.float()]).flatten(1)
+        observation = steps.observation[:-1].flatten(0, 2)
+        counts = valid.sum((0, 2))
+        n_batches = minibatches(p, n_rows)
+        each, more = counts // n_batches, counts % n_batches  # as np.array_split divides
+        place = torch.arange(update.features.shape[1], device=self.stack.device)
+        for order in self._orders():
+            for batch in range(n_batches):
+                start, size = each * batch + more.clamp(max=batch), (each + (batch < more))[:, None]
+                rows = order.gather(1, (start[:, None] + place).clamp(max=n_rows - 1))
+                weight = (place < size) / size.clamp(min=1)
+                update.work.forward(self.envs.features(observation[rows]))
+                old, its_advantage, its_returns, *action = facts[:, rows]
+                update.differentiate(old, its_advantage, its_returns, action, weight)
+                update.descend(size > 0)
+        made = p.n_epochs * counts.clamp(max=n_batches)[:, None]
+        return torch.cat([update.sums / made, _explained(advantage, returns, valid)[:, None]], dim=1)
+
+    def _advantage(self, reward: Tensor) -> Tensor:
+        """Return generalised advantage estimates (T, S, N), as `laurel.agents.ppo.gae`."""
+        p, steps = self.params, self._steps
+        delta = reward + p.gamma * steps.value[1:] * ~steps.terminated - steps.value[:-1]
+        carry = p.gamma * p.gae_lambda * ~(steps.terminated | steps.truncated)
+        advantage, following = torch.zeros_like(reward), torch.zeros_like(reward[0])
+        for t in reversed(range(len(reward))):
+            following = delta[t] + carry[t] * following
+            advantage[t] = following
+        return advantage
+
+    def _log_prob(self) -> Tensor:
+        """Return the log-probabilities (T, S, N) of the actions."""
+        return self._steps.output.log_softmax(2).gather(2, self._steps.action[:, :, None])[:, :, 0]
+
+    def _orders(self) -> Tensor:
+        """Draw orders (n_epochs, S, T * N) of the rows of all steps, those that are valid first.
+
+        A row is a place in arrays (T, S, N) that are laid flat.
+        """
+        n_steps, n_agents, n_envs = self._steps.valid.shape
+        shape = (self.params.n_epochs, n_steps * n_envs, 1)
+        valid = self._steps.valid.swapaxes(0, 1).reshape(n_agents, -1)
+        keys = torch.where(valid, words(self._keys, ORDER, 0, shape)[..., 0], WORD)
+        order = keys.argsort(dim=-1, stable=True)
+        agent = torch.arange(n_agents, device=order.device)[:, None]
+        return order // n_envs * (n_agents * n_envs) + agent * n_envs + order % n_envs
+
+
+class DeviceUpdate(Update):
+    """The steps of gradient descent of all agents, whose numbers of rows the device alone knows."""
+
+    def __init__(self, group: DevicePPO, size: int) -> None:
+        super().__init__(group, slice(0, len(group.learners)), size)
+        put = group.stack.put
+        self._steps = put(group.steps.copy())
+        self._rates = put(np.array([[learner.learning_rate] for learner in group.learners]))
+
+    def descend(self, active: Tensor) -> None:
+        """Take Adam's step along the gradient, which is clipped for each agent; those not active (S, 1) stay."""
+        gradient = self.gradient
+        norm = gradient.square().sum(-1, keepdim=True).sqrt()
+        gradient *= (self.group.params.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        self._steps += active
+        rate = (self._rates / (1 - BETA1**self._steps)).float()
+        root = (1 - BETA2**self._steps).sqrt().float()
+        mean = BETA1 * self.mean + (1 - BETA1) * gradient
+        square = BETA2 * self.square + (1 - BETA2) * gradient.square()
+        weights = self.weights - rate * mean / (square.sqrt() / root + EPSILON)
+        for there, new in ((self.mean, mean), (self.square, square), (self.weights, weights)):
+            torch.where(active, new, there, out=there)
+
+
+def _inverted(output: Tensor, noise: Tensor) -> Tensor:
+    """Draw actions (S, N) for outputs (S, A, N) at one uniform number (S, N) each, by the cumulative distribution."""
+    cumulative = output.softmax(1).cumsum(1)
+    return (cumulative <= noise[:, None] * cumulative[:, -1:]).sum(1).clamp(max=output.shape[1] - 1)
+
+
+def _explained(advantage: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
+    """Return what share of the variance of returns (T, S, N) each critic (S,) foresaw, over the rows that are valid."""
+    weight = valid / valid.sum((0, 2), keepdim=True)
+
+    def variance(of: Tensor) -> Tensor:
+        mean = (of * weight).sum((0, 2), keepdim=True)
+        return ((of - mean).square() * weight).sum((0, 2))
+
+    whole = variance(returns)
+    return torch.where(whole > 0, 1 - variance(advantage) / whole, math.nan)
+
+
+def _copied(parts: Sequence[Tensor]) -> list[Array]:
+    """Copy tensors to the host, all as the bytes of one."""
+    together = host(torch.cat([part.contiguous().flatten().view(torch.uint8) for part in parts]))
+    copies: list[Array] = []
+    start = 0
+    for part in parts:
+        size = part.numel() * part.element_size()
+        kind = np.uint8 if part.dtype == torch.uint8 else np.float32
+        copies.append(together[start : start + size].view(kind).reshape(part.shape))
+        start += size
+    return copies

@@ -1,0 +1,68 @@
+"""Environments as tensors: all copies stepped at once, where the networks are.
+
+Each is the task that its namesake of Gymnasium or MiniGrid is, to the last transition; its random streams are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.envs import make_reference, reference_id
+from laurel.envs.cartpole import CartPoleRoom
+from laurel.envs.minigrid import MiniGridRoom
+from laurel.envs.spaces import UNBOUNDED
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    import torch
+
+    from laurel.envs.base import Room
+    from laurel.envs.tensor.base import TensorEnv
+    from laurel.params import EnvParams
+
+TENSORS = "tensors"
+"""What `backend` says of environments as tensors."""
+ROOMS: dict[str, type[Room]] = {
+    "CartPole-v[01]": CartPoleRoom,
+    "MiniGrid-DoorKey-*": MiniGridRoom,
+    "MiniGrid-Empty-*": MiniGridRoom,
+}
+"""Ids that have a form of tensors -> the room whose packed observations it gives."""
+
+
+def has_tensors(env: EnvParams, room: Room) -> bool:
+    """Tell whether an environment can be had as tensors, just as it is: its id, its arguments and its room."""
+    from laurel.envs.vector import is_original
+
+    known = next((of for pattern, of in ROOMS.items() if fnmatch(reference_id(env), pattern)), None)
+    return env.backend == "auto" and not env.kwargs and type(room) is known and is_original(env)
+
+
+def make_tensors(env: EnvParams, room: Room, n_envs: int, seed: int, device: torch.device) -> TensorEnv:
+    """Make N copies of an environment that `has_tensors`; the same seed gives the same episodes on any device."""
+    reference = make_reference(env)
+    try:
+        return _tensors_like(reference, room, (n_envs, (seed,), device))
+    finally:
+        reference.close()
+
+
+def _tensors_like(reference: gym.Env[Any, Any], room: Room, rows: tuple[int, Sequence[int], torch.device]) -> TensorEnv:
+    """Return rows of the environment that Gymnasium has made."""
+    from laurel.envs.tensor.cartpole import TensorCartPole
+    from laurel.envs.tensor.doorkey import TensorDoorKey, TensorEmpty
+
+    n_envs, seeds, device = rows
+    bare: Any = reference.unwrapped
+    if isinstance(room, CartPoleRoom):
+        high = bare.observation_space.high
+        limit = reference.get_wrapper_attr("_max_episode_steps")
+        return TensorCartPole(n_envs, seeds, limit, device, scale=np.where(high < UNBOUNDED, high, 1))
+    if fnmatch(room.env_id, "MiniGrid-DoorKey-*"):
+        return TensorDoorKey(n_envs, seeds, bare.max_steps, device, size=bare.width)
+    anywhere = bare.agent_start_pos is None
+    return TensorEmpty(n_envs, seeds, bare.max_steps, device, size=bare.width, anywhere=anywhere)

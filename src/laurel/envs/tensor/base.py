@@ -1,0 +1,153 @@
+"""Rows of an environment, stepped at once by tensor operations that never wait for the device.
+
+Like the vector environments of the host (see `laurel.envs.vector`), rows reset on the step after an episode's end:
+that step ignores its action, returns the first observation of a new episode, and is not valid. Knows nothing about
+agents.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from laurel.envs.base import Array
+from laurel.envs.tensor.philox import words
+
+BEGINS, STEPS = range(2)
+"""Random streams: of a `reset`, and of the episodes that begin on the way."""
+
+
+class TensorStep(NamedTuple):
+    """What R rows answer to R actions."""
+
+    observation: Tensor
+    """(R, D) packed observations after the action; the next step writes over them."""
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    """(R,) False where the step was a reset."""
+
+
+class TensorEnv(ABC):
+    """S times N rows of an environment, N for each of S seeds: row s * N + n.
+
+    Args:
+        n_envs: N.
+        seeds: what an agent's episodes depend on, beside its actions.
+        limit: of an episode's steps.
+        device: where all of it is.
+    """
+
+    n_words: ClassVar[int]
+    """Random words that the beginning of an episode takes."""
+
+    def __init__(self, n_envs: int, seeds: Sequence[int], limit: int, device: torch.device) -> None:
+        self.n_envs, self.seeds, self.limit, self.device = n_envs, tuple(seeds), limit, device
+        self._clock = [0]
+        self._keys = torch.tensor([[seed, 0] for seed in seeds], device=device)
+        self.state: dict[str, Tensor] = {}
+        """A row each: what moves, `observation`, `age` of the episode in steps, and whether it has `ended`."""
+        self.reset()
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_envs * len(self.seeds)
+
+    @property
+    def clock(self) -> int:
+        """Steps and resets so far, with which the random numbers go on; rows that are stacked have the same."""
+        return self._clock[0]
+
+    @property
+    def observation(self) -> Tensor:
+        """(R, D) packed observations as they are now."""
+        return self.state["observation"]
+
+    def reset(self) -> Tensor:
+        """Begin new episodes in all rows and return their packed observations (R, D)."""
+        drawn = words(self._keys, BEGINS, self.clock, (1, self.n_envs, self.n_words))[0]
+        begun = self._begin(drawn.flatten(0, 1))
+        fresh = {
+            **begun,
+            "observation": self._observe(begun),
+            "age": torch.zeros(self.n_rows, dtype=torch.int64, device=self.device),
+            "ended": torch.zeros(self.n_rows, dtype=torch.bool, device=self.device),
+        }
+        for name, value in fresh.items():
+            self.state.setdefault(name, value.contiguous()).copy_(value)
+        self._clock[0] += 1
+        return self.observation
+
+    def draw(self, n_steps: int) -> Tensor:
+        """Draw the random words (T, R, K) of the next T steps; the clock goes on by as many."""
+        drawn = words(self._keys, STEPS, self.clock, (n_steps, self.n_envs, self.n_words)).flatten(1, 2)
+        self._clock[0] += n_steps
+        return drawn
+
+    def step(self, action: Tensor, drawn: Tensor) -> TensorStep:
+        """Take actions (R,); episodes that have ended begin anew by the words (R, K) that were drawn for this step."""
+        state, valid = self.state, ~self.state["ended"]
+        state["age"].add_(1).mul_(valid)
+        moved, reward, terminated = self._move(state, action)
+        for name, fresh in self._begin(drawn).items():
+            torch.where(valid.view(-1, *[1] * (fresh.ndim - 1)), moved[name], fresh, out=state[name])
+        state["observation"].copy_(self._observe(state))
+        terminated = terminated & valid
+        truncated = (state["age"] >= self.limit) & ~terminated
+        torch.logical_or(terminated, truncated, out=state["ended"])
+        return TensorStep(state["observation"], reward * valid, terminated, truncated, valid)
+
+    @classmethod
+    def stacked(cls, parts: Sequence[TensorEnv]) -> TensorEnv:
+        """Return the rows of some environments as one, which goes on where they are; they are views of it from now on.
+
+        Raises:
+            ValueError: they have taken different numbers of steps.
+        """
+        first = parts[0]
+        if {part.clock for part in parts} != {first.clock}:
+            raise ValueError("environments that are stepped together must have taken as many steps")
+        stack = first._like([seed for part in parts for seed in part.seeds])
+        stack._clock[0] = first.clock
+        start = 0
+        for part in parts:
+            part._clock, rows = stack._clock, slice(start, start + part.n_rows)
+            for name, value in part.state.items():
+                stack.state[name][rows] = value
+                part.state[name] = stack.state[name][rows]
+            start = rows.stop
+        return stack
+
+    @abstractmethod
+    def features(self, observation: Tensor) -> Tensor:
+        """Turn packed observations (..., D) into what a network sees (..., F), as the room does."""
+
+    @abstractmethod
+    def _like(self, seeds: Sequence[int]) -> TensorEnv:
+        """Return the same environment with other seeds."""
+
+    @abstractmethod
+    def _begin(self, drawn: Tensor) -> dict[str, Tensor]:
+        """Return what moves, as it is where an episode begins, by random words (R, K)."""
+
+    @abstractmethod
+    def _move(self, state: Mapping[str, Tensor], action: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Return what moves as it is after actions (R,), rewards (R,) of float32, and where the episode ended (R,).
+
+        `state` stays as it is, but for what nobody needs again.
+        """
+
+    @abstractmethod
+    def _observe(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Return packed observations (R, D) of what moves."""
+
+
+def host(tensor: Tensor) -> Array:
+    """Copy a tensor to an array of the host, which waits for the device."""
+    copied: Any = tensor.cpu().numpy()
+    return copied.copy() if tensor.device.type == "cpu" else copied

@@ -1,0 +1,44 @@
+"""The rows of one agent as a vector environment of the host: NumPy in and out, a copy each way at every step.
+
+For what is seldom done; who steps many times passes tensors. Knows nothing about agents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from laurel.envs.base import Array, BoolArray, Room
+from laurel.envs.tensor import TENSORS
+from laurel.envs.tensor.base import TensorEnv, host
+from laurel.envs.vector import Step, VectorEnv
+
+
+class TensorVector(VectorEnv):
+    """N copies of an environment on a device."""
+
+    def __init__(self, rows: TensorEnv, room: Room) -> None:
+        self.backend, self.rows, self.room, self.n_envs = TENSORS, rows, room, rows.n_envs
+        self._resting = np.zeros(rows.n_envs, dtype=np.bool_)
+
+    def reset(self) -> Array:
+        """Begin new episodes and return their packed observations (N, D)."""
+        return host(self.rows.reset())
+
+    def begin_step(self, actions: Array) -> None:
+        """Begin `step`."""
+        self._actions = actions
+
+    def end_step(self) -> Step:
+        """Return what the step that was begun led to."""
+        assert self._actions is not None
+        action = torch.from_numpy(self._actions).to(self.rows.device)
+        step = Step(*map(host, self.rows.step(action, self.rows.draw(1)[0])))
+        return step._replace(reward=step.reward * ~self._resting, valid=step.valid & ~self._resting)
+
+    def rest(self, which: BoolArray, observation: Array) -> None:
+        """Let environments (N,) rest for good; they are stepped on with the others."""
+        self._resting |= which
+
+    def close(self) -> None:
+        """Leave the memory to whoever has the rows."""

@@ -1,0 +1,58 @@
+"""Catch: a ball falls through a picture, and a paddle in its last row must be there in time.
+
+Knows nothing about agents. The game is that of bsuite (Osband et al. 2020, arXiv 1908.03568), in a picture of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+MOVES = (-1, 0, 1)
+"""Columns that an action moves the paddle by: left, not at all, right."""
+BRIGHT = 255
+
+
+class Catch(gym.Env[Array, np.int64]):
+    """Catch the ball: the episode ends when it is in the last row, and is paid 1 where the paddle is there, else -1.
+
+    Args:
+        rows: height of the picture.
+        columns: its width; the ball begins in any of them, the paddle in the middle.
+
+    >>> env = Catch(rows=3, columns=3)
+    >>> env.reset(seed=0)[0][:, :, 0].tolist()
+    [[0, 0, 255], [0, 0, 0], [0, 255, 0]]
+    >>> observation, reward, terminated, *_ = env.step(2)
+    >>> observation[:, :, 0].tolist()
+    [[0, 0, 0], [0, 0, 255], [0, 0, 255]]
+    """
+
+    def __init__(self, *, rows: int = 10, columns: int = 5) -> None:
+        self.observation_space = gym.spaces.Box(0, BRIGHT, (rows, columns, 1), np.uint8)
+        self.action_space = gym.spaces.Discrete(len(MOVES))
+        self.rows, self.columns = rows, columns
+        self._row = self._column = self._paddle = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._row, self._column, self._paddle = 0, int(self.np_random.integers(self.columns)), self.columns // 2
+        return self._picture(), {}
+
+    def step(self, action: np.int64) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self._paddle = min(max(self._paddle + MOVES[int(action)], 0), self.columns - 1)
+        self._row += 1
+        over = self._row == self.rows - 1
+        reward = (1.0 if self._paddle == self._column else -1.0) if over else 0.0
+        return self._picture(), reward, over, False, {}
+
+    def _picture(self) -> Array:
+        picture = np.zeros((self.rows, self.columns, 1), dtype=np.uint8)
+        picture[self._row, self._column] = BRIGHT
+        picture[-1, self._paddle] = BRIGHT
+        return picture

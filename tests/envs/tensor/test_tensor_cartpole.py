@@ -1,0 +1,83 @@
+"""Cart pole as tensors beside Gymnasium's: the same transitions, resets, limits and beginnings."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from laurel.envs import room_for
+from laurel.envs.tensor import has_tensors, make_tensors
+from laurel.envs.tensor.base import TensorEnv
+from laurel.params import EnvParams
+
+ENV = EnvParams(id="CartPole-v1")
+CPU = torch.device("cpu")
+
+
+def make(n_envs: int, seed: int, env: EnvParams = ENV) -> TensorEnv:
+    return make_tensors(env, room_for(env), n_envs, seed, CPU)
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_transitions_are_those_of_gymnasium(lasting: bool) -> None:
+    """Also where episodes last: who pushes against the lean reaches the limit."""
+    n, rng = 8, np.random.default_rng(0)
+    rows = make(n, 0)
+    envs = gym.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point").unwrapped
+    envs.reset(seed=0)
+    observation, ends = rows.observation, np.zeros(2, dtype=int)
+    envs.state = rows.state["motion"].numpy().T.copy()
+    for _ in range(1100 if lasting else 200):
+        balance = (observation[:, 2] + 0.3 * observation[:, 3] + 0.05 * observation[:, 0] > 0).long().numpy()
+        action = balance if lasting else rng.integers(0, 2, n)
+        step = rows.step(torch.from_numpy(action), rows.draw(1)[0])
+        valid = ~envs.prev_done
+        expected, reward, terminated, truncated, _ = envs.step(action)
+        begins = ~valid
+        envs.state[:, begins] = rows.state["motion"].numpy().T[:, begins]  # its random numbers are others
+        observation = step.observation
+        np.testing.assert_allclose(observation[valid], expected[valid], rtol=1e-6, atol=1e-7)
+        np.testing.assert_array_equal(step.reward, reward)
+        np.testing.assert_array_equal(step.terminated, terminated)
+        np.testing.assert_array_equal(step.truncated, truncated & ~terminated)
+        np.testing.assert_array_equal(step.valid, valid)
+        envs.state[:] = rows.state["motion"].numpy().T  # lest what differs in the last digit adds up
+        ends += [int(step.terminated.sum()), int(step.truncated.sum())]
+    assert ends[int(lasting)] > 5
+
+
+def test_episodes_begin_evenly_within_bounds() -> None:
+    begun = make(20_000, 1).observation.numpy()
+    assert (np.abs(begun) <= 0.05).all()
+    shares = np.stack([np.histogram(column, bins=10, range=(-0.05, 0.05))[0] for column in begun.T]) / len(begun)
+    np.testing.assert_allclose(shares, 0.1, atol=0.01)
+    assert np.abs(np.corrcoef(begun.T) - np.eye(4)).max() < 0.03
+
+
+def test_features_are_those_of_the_room() -> None:
+    room, rows = room_for(ENV), make(5, 2)
+    observation = rows.observation * 30
+    np.testing.assert_array_equal(rows.features(observation), room.features(observation.numpy()))
+    assert rows.features(observation[None]).shape == (1, 5, 4)
+
+
+def test_a_limit_of_ones_own() -> None:
+    rows = make(2, 0, EnvParams(id="CartPole-v1", max_episode_steps=3))
+    ended = [rows.step(torch.zeros(2), rows.draw(1)[0]).truncated.tolist() for _ in range(7)]
+    assert ended == [[False] * 2, [False] * 2, [True] * 2, [False] * 2, [False] * 2, [False] * 2, [True] * 2]
+
+
+def test_what_is_another_task_has_no_tensors() -> None:
+    room = room_for(ENV)
+    assert has_tensors(ENV, room)
+    for changes in ({"backend": "gymnasium"}, {"kwargs": {"sutton_barto_reward": True}}, {"id": "Acrobot-v1"}):
+        env = EnvParams.model_validate({"id": "CartPole-v1", **changes})
+        assert not has_tensors(env, room_for(env))
+
+    class OwnRoom(type(room)):  # type: ignore[misc]
+        ids = ()
+
+    own = OwnRoom("CartPole-v1", room.packed.space, room.action_space)
+    assert not has_tensors(ENV, own)

@@ -1,0 +1,91 @@
+"""Imports run one way, lazy ones included: from what uses to what is used, and never around."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain, pairwise
+from pathlib import Path
+
+from tiny_project import REPOSITORY
+
+FOLDERS = {"laurel": "src/laurel", "laurel.components": "components", "laurel.pipelines": "pipelines"}
+LAYERS = (
+    {"pipelines", "components"},
+    {"stages"},
+    {"tuning"},
+    {"feedback", "rewards", "agents", "evaluation"},
+    {"envs", "worlds", "llm", "data"},
+    {"params"},
+)
+"""Packages, users first; each may import those of its own layer and of later ones, and modules beside them."""
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package, folder in FOLDERS.items():
+        root = REPOSITORY / folder
+        for file in root.rglob("*.py"):
+            parts = file.relative_to(root).with_suffix("").parts
+            found[".".join([package, *(part for part in parts if part != "__init__")])] = file
+    return found
+
+
+def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the modules of ours that a file imports at run time, within functions too."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    typing = {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in chain.from_iterable(map(ast.walk, block.body))
+    }
+    for node in ast.walk(tree):
+        if node in typing:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                whole = f"{node.module}.{name.name}"
+                yield from (module for module in (whole if whole in known else node.module,) if module in known)
+
+
+def room(module: str) -> str:
+    """Return the package within `laurel` that a module is in, or its own name where it is beside them."""
+    return module.removeprefix("laurel").removeprefix(".").split(".")[0]
+
+
+def used() -> dict[str, dict[str, str]]:
+    """Return for each room those that it imports, with an import of each as an example."""
+    known = modules()
+    found: dict[str, dict[str, str]] = {room(name): {} for name in known}
+    for name, file in known.items():
+        for other in imported(file, known):
+            if room(other) != room(name):
+                found[room(name)][room(other)] = f"{name} imports {other}"
+    return found
+
+
+def test_imports_run_one_way() -> None:
+    layer = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+    upwards = [
+        example
+        for one, others in used().items()
+        for other, example in others.items()
+        if layer.get(other, len(LAYERS)) < layer.get(one, 0)
+    ]
+    assert not upwards
+    packages = {path.parent.name for path in (REPOSITORY / "src/laurel").glob("*/__init__.py")}
+    assert packages <= set(layer), "each package has its layer"
+
+
+def test_no_circles() -> None:
+    graph = used()
+    assert {"evaluation", "pipeline_cli", "play_cli"} <= set(graph["cli"]), "imports within functions are seen"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1][::-1]
+        raise AssertionError("; ".join(graph[a][b] for a, b in pairwise(circle))) from None
