@@ -4,8 +4,9 @@ Captions are sentences made on the spot, embedded by the packaged encoder. The t
 each seed: linear in the embedding, which is what a reward model on embeddings can learn, or free for each caption,
 which embeddings say nothing about. A label is the better caption's name, wrong at the rate of the noise, and no pair is
 asked about twice: where noise makes even all pairs too few, no sampler can help. All samplers share one estimator a
-teacher: the Laplace posterior on embeddings, or the one with a utility for each caption. Knows nothing about training
-agents. Run it with:
+teacher: the Laplace posterior on embeddings, or the one with a utility for each caption. Where utilities are free, so
+that every order is as likely, each cell also says how many labels the best possible sampler would need, and where a
+third of what uniform needs is beyond it. Knows nothing about training agents. Run it with:
 python benchmarks/labels_needed.py
 """
 
@@ -71,6 +72,8 @@ def main() -> None:
         cells.append(known or _cell(teacher, embeddings[:size], noise, samplers, seeds))
         if not known:
             cells[-1]["seconds"] = round(time.perf_counter() - started)
+        if teacher == "free":
+            cells[-1]["least"] = math.ceil(_least(size, noise))
         sys.stderr.write(json.dumps(cells[-1]) + "\n")
         _write(args.output, cells, [f"{t}, {n} captions, noise {e}" for t, n, e in wanted[len(cells) :]], load)
 
@@ -94,6 +97,7 @@ def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: str
         "target": f"<= {TARGET:.2f} in each cell",
         "met": not missed and not left,
         "missed": missed,
+        "beyond_any_sampler": [_name(cell) for cell in cells if _beyond(cell)],
         "not_measured": left,
         "worst": f"{worst['ratio']}: {_name(worst)}",
         "peer": "uniform, as in Motif",
@@ -109,6 +113,30 @@ def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: str
         output,
         last=not left,
     )
+
+
+def _beyond(cell: dict[str, Any]) -> bool:
+    """Say whether the target is below what any sampler needs; where uniform never gets there, all pairs count."""
+    size = cell["captions"]
+    return cell.get("least", 0) > TARGET * (cell["labels"].get("uniform") or size * (size - 1) / 2)
+
+
+def _least(size: int, noise: float) -> float:
+    """Return how many labels any sampler needs for an even chance of tau >= TAU, every order being as likely.
+
+    Of size! orders an estimate is right for those within a Kendall distance, so the labels must tell
+    log2(size! / orders within it) - 1 bits; a label that is wrong with probability e tells 1 - H(e) at most. Orders by
+    distance are the coefficients of the product over i of 1 + x + ... + x^(i - 1) (Mahonian numbers).
+    """
+    distance = math.floor((1 - TAU) / 2 * size * (size - 1) / 2 + 1e-9)
+    share, bits = np.eye(1, distance + 1)[0], 0.0
+    for i in range(2, size + 1):
+        summed = share.cumsum()
+        summed[i:] -= summed[:-i].copy()
+        share = summed / summed.sum()
+        bits += math.log2(i) - math.log2(summed.sum())
+    told = 1.0 if noise == 0 else 1 + noise * math.log2(noise) + (1 - noise) * math.log2(1 - noise)
+    return (bits - 1) / told
 
 
 def _name(cell: dict[str, Any]) -> str:

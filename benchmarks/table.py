@@ -48,7 +48,7 @@ def _explained(record: dict[str, Any]) -> str:
 
 
 def _row(record: dict[str, Any]) -> str:
-    met = "yes" if record["met"] else "**no**"
+    met = {True: "yes", False: "**no**", None: "-"}[record["met"]]
     shown = [record["benchmark"], _shown(record["value"]), record["unit"], record["target"], met, record["peer"]]
     shown += [_shown(record["peer_value"]), f"`{record['command']}`", f"{record['machine']}, {record['date']}"]
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in shown) + " |"

@@ -10,22 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from laurel.errors import ParamsError
-from laurel.params import Params, PolicyShare, load_params, parse_params
+from laurel.params import Params, PolicyShare, parse_params
 from laurel.params.training import ALGORITHMS, ARMS
-
-REPOSITORY = Path(__file__).parents[1]
-MINIMAL: dict[str, Any] = {
-    "env": {"id": "CartPole-v1"},
-    "collect": {"steps": 1000},
-    "agent": {"arms": ["extrinsic", "preference"], "seeds": [0, 1], "steps": 2000},
-}
-MINIMAL_TEXT = yaml.safe_dump(MINIMAL)
+from minimal_params import MINIMAL, keys_of
 
 
 def with_value(key: str, value: Any) -> dict[str, Any]:
@@ -49,12 +41,6 @@ def value_at(params: Params, key: str) -> Any:
 def refusal(content: Any) -> str:
     with pytest.raises(ParamsError) as caught:
         parse_params(content, "my.yaml")
-    return str(caught.value)
-
-
-def file_refusal(path: Path) -> str:
-    with pytest.raises(ParamsError) as caught:
-        load_params(path)
     return str(caught.value)
 
 
@@ -246,16 +232,6 @@ JSON = st.recursive(
 )
 
 
-def keys_of(model: Any, prefix: str = "") -> list[str]:
-    """List all dotted keys below a section, sections included."""
-    found = []
-    for name, value in model:
-        found.append(prefix + name)
-        if hasattr(type(value), "model_fields"):
-            found += keys_of(value, f"{prefix}{name}.")
-    return found
-
-
 KEYS = keys_of(parse_params(MINIMAL, "my.yaml"))
 
 
@@ -343,140 +319,6 @@ def test_what_is_used_names_one_algorithm_and_no_workers(algorithm: str) -> None
 
 
 # -- the file -----------------------------------------------------------------------------------------------------
-def test_numbers_with_exponents_are_numbers(tmp_path: Path) -> None:
-    file = tmp_path / "params.yaml"
-    numbers = {
-        "3e-4": 3e-4,
-        "12e-4": 12e-4,
-        "1E-3": 1e-3,
-        "+2e0": 2.0,
-        "1.5e1": 15.0,
-        "2.e-1": 0.2,
-        ".5e1": 5.0,
-        "0.25": 0.25,
-        "3": 3.0,
-    }
-    for text, number in numbers.items():
-        file.write_text(f"{MINIMAL_TEXT}\nshaping: {{beta: {text}}}\n")
-        assert load_params(file).shaping.beta == number
-    file.write_text(f"{MINIMAL_TEXT}\nshaping: {{beta: -1e-3}}\n")
-    assert "shaping.beta is -0.001, but" in file_refusal(file)
-
-
-def test_texts_that_look_a_little_like_numbers_stay_texts(tmp_path: Path) -> None:
-    file = tmp_path / "params.yaml"
-    for text in ("3e", "e3", "1e5x", "MiniGrid-1e5", '"1e5"', "e-4"):
-        file.write_text(f"{MINIMAL_TEXT}\ntracking: {{experiment: {text}}}\n")
-        assert load_params(file).tracking.experiment == text.strip('"')
-
-
-def test_lists_and_paths_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "params.yaml"
-    file.write_text(
-        "env: {id: CartPole-v1}\n"
-        "collect:\n  steps: 1_000\n  policies:\n    - {kind: checkpoint, path: data/x}\n"
-        "agent:\n  arms: full\n  seeds: [0, 1]\n  steps: 10\n  ppo:\n    hidden: [8, 8]\n"
-    )
-    params = load_params(file)
-    assert params.collect.steps == 1000
-    assert params.collect.policies[0].path == Path("data/x")
-    assert params.agent.ppo.hidden == (8, 8)
-    assert params.agent.seeds == (0, 1)
-
-
-def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
-    file = tmp_path / "params.yaml"
-    file.write_text(
-        "env: {id: CartPole-v1, kwargs: {a: &a {x: 1, y: 2}, b: &b {<<: *a, x: 3}, c: {<<: *b, y: 4}, d: {<<: *b}}}\n"
-        "collect: {steps: 1}\nagent: {arms: full, seeds: [0], steps: 1}\n"
-    )
-    kwargs = load_params(file).env.kwargs
-    assert kwargs == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}, "d": {"x": 3, "y": 2}}
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "it is empty."),
-        ("# only a comment\n", "it is empty."),
-        ("- env\n- agent\n", "expected keys such as `env:` and `agent:`, found a list of 2."),
-        ("just words", 'expected keys such as `env:` and `agent:`, found "just words".'),
-        ("env: {id: a\ncollect: 3", "not valid YAML at line 2, column 8: "),
-        ("env:\n  id: a\n   kwargs: {}\n", "not valid YAML at line 3, column 10: mapping values are not allowed here."),
-        ("env:\n\tid: a\n", "not valid YAML at line 2, column 1: "),
-        ("env: [", "not valid YAML at line 1, column 7: "),
-        ("a: 1\n---\nb: 2\n", "not valid YAML at line 2, column 1: "),
-        ("a: *b\n", "not valid YAML at line 1, column 4: found undefined alias 'b'."),
-        ("? [a]\n: 1\n", "not valid YAML at line 1, column 3: found unhashable key."),
-        (
-            "seed: !!python/object:os.system {}\n",
-            "not valid YAML at line 1, column 7: could not determine a constructor",
-        ),
-        ("seed: 2024-13-45\n", 'not valid YAML at line 1, column 7: "2024-13-45" is no timestamp.'),
-        ("seed: !!bool x\n", 'not valid YAML at line 1, column 7: "x" is no bool.'),
-        ("seed: !!timestamp x\n", 'not valid YAML at line 1, column 7: "x" is no timestamp.'),
-        (f"seed: {'9' * 5000}\n", "not valid YAML at line 1, column 7: "),
-        ("seed: \x00\n", "not valid YAML: unacceptable character #x0000"),
-        ("a: " + "[" * 5000, "not valid YAML: it is nested too deeply."),
-        # a knob set twice
-        ("seed: 1\nenv: {id: a}\nseed: 1\n", 'not valid YAML at line 3, column 1: "seed" is set twice.'),
-        ('env:\n  id: a\n  backend: auto\n  "id": b\n', 'not valid YAML at line 4, column 3: "id" is set twice.'),
-        ('"a\\n": 1\n"a\\n": 2\n', 'not valid YAML at line 2, column 1: "a\\n" is set twice.'),
-        ("env: {kwargs: {a: 1, b: {c: 1, c: 2}}}\n", 'not valid YAML at line 1, column 32: "c" is set twice.'),
-    ],
-)
-def test_files_that_are_refused(tmp_path: Path, text: str, says: str) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_text(text)
-    message = file_refusal(file)
-    assert message.startswith(f"{file}: {says}")
-    assert "\n" not in message
-    assert len(message) < len(str(file)) + 250
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "none.yaml"
-    assert file_refusal(file) == f"{file}: no such file. Start from the params.yaml of the repository."
-
-
-def test_a_binary_file_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_bytes(b"seed: 1\n\x80\xff\x00")
-    assert file_refusal(file) == f"{file}: not text in UTF-8 (from byte 8 on)."
-
-
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    assert file_refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory)."
-
-
-def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_text(f"{MINIMAL_TEXT}\nshaping: {{beta: -1}}\n")
-    assert file_refusal(file).startswith(f"{file}: shaping.beta is -1, but")
-
-
-def test_a_byte_order_mark_is_no_obstacle(tmp_path: Path) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_text(MINIMAL_TEXT, encoding="utf-8-sig")
-    assert load_params(file) == parse_params(MINIMAL, "my.yaml")
-
-
-def test_the_params_of_the_repository_are_right_and_hide_nothing() -> None:
-    """Every key of the models stands in the file."""
-    params = load_params(REPOSITORY / "params.yaml")
-    content = yaml.safe_load((REPOSITORY / "params.yaml").read_text())
-
-    def present(key: str) -> bool:
-        section = content
-        for part in key.split("."):
-            if part not in section:
-                return False
-            section = section[part]
-        return True
-
-    assert [key for key in keys_of(params) if not present(key)] == []
-
-
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [

@@ -35,15 +35,8 @@ LAST = 10
 
 CARTPOLE: dict[str, Any] = {"n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.0}
 """PPO's settings in RL Baselines3 Zoo for this task."""
-PENDULUM: dict[str, Any] = {
-    "n_epochs": 10,
-    "gamma": 0.9,
-    "gae_lambda": 0.95,
-    "entropy_coef": 0.0,
-    "n_envs": 16,
-    "n_steps": 128,
-}
-"""Likewise, but for more environments."""
+PENDULUM: dict[str, Any] = {"n_epochs": 10, "gamma": 0.9, "gae_lambda": 0.95, "entropy_coef": 0.0}
+"""Likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,12 @@ TASKS = (
     Task(
         "CartPole",
         "CartPole-v1",
-        {"PPO": PPOParams(**CARTPOLE), "A2C": A2CParams(), "REINFORCE": ReinforceParams(), "DQN": DQNParams()},
+        {
+            "PPO": PPOParams(**CARTPOLE),
+            "A2C": A2CParams(),
+            "REINFORCE": ReinforceParams(),
+            "DQN": DQNParams(gamma=CARTPOLE["gamma"]),
+        },
         steps=100_000,
         limits=(0, 500),
         goal=475,

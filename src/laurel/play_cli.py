@@ -26,7 +26,7 @@ FILM = Path("play.gif")
 
 
 @dataclass(frozen=True)
-class Player:
+class Chosen:
     """Who plays."""
 
     place: Path | None
@@ -124,7 +124,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
     return path
 
 
-def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Player:
+def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Chosen:
     """Find who is meant.
 
     Raises:
@@ -147,16 +147,16 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(ARMS)}).{closest(agent, ARMS)}')
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
-        return Player(Path(agent), agent)
+        return Chosen(Path(agent), agent)
     if not needs_training(agent):
-        return Player(None, "random policy")
+        return Chosen(None, "random policy")
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"
     if not place.is_dir():
         there = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
         has = f"{agents / agent} has {', '.join(there)}" if there else f"there are no agents of {agent} in {agents}"
         raise DataError(f"{place}: no such agent; {has}. Name one of these, or run laurel train-agents.")
-    return Player(place, f"{agent}, seed {number}")
+    return Chosen(place, f"{agent}, seed {number}")
 
 
 def _learned_reward(params: Params, place: Path | None, room: Room) -> LearnedReward | None:

@@ -22,6 +22,8 @@ Say = Callable[[str], int]
 
 STORAGE, OUTPUT = Path("data/studies.db"), Path("data/tune")
 INPUTS = ("captions", "preferences", "reward")
+DRAWN_BEFOREHAND = ("sobol", "random", "grid")
+"""Samplers of a sweep."""
 
 
 def add_tune(
@@ -59,9 +61,7 @@ def add_tune(
     tune.set_defaults(run=lambda options: say(_run(options)))
 
 
-def add_search(
-    parser: argparse.ArgumentParser, *, samplers: tuple[str, ...] = ("tpe", "sobol", "random", "grid")
-) -> None:
+def add_search(parser: argparse._ActionsContainer, *, samplers: tuple[str, ...] = ("tpe", *DRAWN_BEFOREHAND)) -> None:
     """Add what says what is searched."""
     parser.add_argument(
         "--search",
@@ -83,14 +83,15 @@ def add_search(
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Add what makes a pipeline a sweep."""
-    parser.add_argument(
+    sweep = parser.add_argument_group("a sweep, instead of training and evaluating all arms")
+    sweep.add_argument(
         "--sweep",
         dest="trials",
         type=whole(),
         metavar="N",
         help="try N candidates, drawn beforehand, each in a branch of its own, and pick the best; at most 100",
     )
-    add_search(parser, samplers=("sobol", "random", "grid"))
+    add_search(sweep, samplers=DRAWN_BEFOREHAND)
 
 
 def sweep_plan(options: argparse.Namespace, params: Params) -> SweepPlan | None:
@@ -112,8 +113,9 @@ def sweep_search(options: argparse.Namespace) -> Search | None:
     """
     if options.trials is None:
         given = [f"--{name}" for name in ("search", "arm", "seeds", "steps") if getattr(options, name)]
+        given += ["--sampler"] if options.sampler != DRAWN_BEFOREHAND[0] else []
         if given:
-            raise ParamsError(f"{', '.join(given)} is for a sweep: add --sweep N, or leave it out.")
+            raise ParamsError(f"Without --sweep nobody reads {', '.join(given)}: add --sweep N, or leave these out.")
         return None
     return search_of(options)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 import torch
 from probe_environments import probe_id
 
@@ -22,6 +23,8 @@ from laurel.params.training import AlgorithmParams
 from laurel.seeding import derive_seed, generator
 
 GAMMA = 0.9
+SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+"""Three of them, of which one is quick enough for every day."""
 
 
 def probe(kind: type[gym.Env[Any, Any]], *, limit: int | None = None) -> EnvParams:
@@ -100,9 +103,16 @@ def poisoned(rollout: Any) -> Any:
 
 def best_return(env: EnvParams, settings: AlgorithmParams, steps: int, goal: float, seed: int) -> float:
     """Train until the mean return of the last 100 episodes reaches a goal, or for `steps`; return the best mean."""
+    return max(returns_of_the_last(env, settings, steps, goal, seed))
+
+
+def returns_of_the_last(
+    env: EnvParams, settings: AlgorithmParams, steps: int, goal: float, seed: int
+) -> Sequence[float]:
+    """Train until the mean return of the last 100 episodes reaches a goal, or for `steps`; return all such means."""
     learner, envs = make(env, settings, seed)
     observation, rollout = envs.reset(), learner.rollout(envs)
-    running, finished, best = np.zeros(settings.n_envs), list[float](), 0.0
+    running, finished, means = np.zeros(settings.n_envs), list[float](), [0.0]
     updates = steps // (settings.n_envs * settings.n_steps)
     for update in range(updates):
         learner.schedule(update / updates)
@@ -113,11 +123,11 @@ def best_return(env: EnvParams, settings: AlgorithmParams, steps: int, goal: flo
             finished += running[ended].tolist()
             running[ended] = 0
         if len(finished) >= 100:
-            best = max(best, float(np.mean(finished[-100:])))
-        if best >= goal:
+            means.append(float(np.mean(finished[-100:])))
+        if means[-1] >= goal:
             break
     envs.close()
-    return best
+    return means
 
 
 def mean_return(learner: Any, env: EnvParams, episodes: int = 200) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from learning import GAMMA, best_return, collected, learned, poisoned, probe, same, weights
+from learning import GAMMA, SEEDS, best_return, collected, learned, poisoned, probe, same, weights
 from probe_environments import (
     Countdown,
     OneStep,
@@ -93,10 +93,11 @@ def test_the_policy_finds_what_is_paid(name: str, kind: type[Probe], best: list[
     assert chances[range(len(best)), best].min() > 0.9
 
 
+@SEEDS
 @NAMES
-def test_a_gaussian_policy_finds_the_targets(name: str) -> None:
+def test_a_gaussian_policy_finds_the_targets(name: str, seed: int) -> None:
     case = CASES[name]
-    policy = learned(probe(Targets), case.small, case.updates * 8 // 5).policy
+    policy = learned(probe(Targets), case.small, case.updates * 8 // 5, seed).policy
     with torch.inference_mode():
         assert policy.actor(torch.eye(2))[:, 0].tolist() == pytest.approx([-0.5, 0.5], abs=2 * case.tolerance)
     assert float(policy.log_std.detach()) < -0.4, "noise costs reward, so it should shrink"

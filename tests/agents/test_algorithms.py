@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import stopping
 import torch
-from probe_environments import RewardByAction, probe_id
+from probe_environments import Bar, RewardByAction, Targets, probe_id
 from stopping import caption_reward, content
 
 from laurel.agents.algorithms import make_learner
 from laurel.agents.arms import task_of, train_arms
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.ppo import PPO
+from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.training import Task, train
 from laurel.envs import room_for
 from laurel.evaluation.play import play_agent
@@ -23,6 +27,7 @@ from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import ALGORITHMS, AlgorithmParams, PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
+from laurel.worlds import CATCH
 from tiny_project import Project, changed
 
 torch.set_num_threads(1)
@@ -31,6 +36,9 @@ SMALL: dict[str, AlgorithmParams] = {
     "ppo": PPOParams(n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, hidden=(8,)),
     "ppo recurrent": PPOParams(
         n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, recurrent=True, hidden=(8,)
+    ),
+    "ppo cnn": PPOParams(
+        n_envs=4, n_steps=16, batch_size=32, n_epochs=4, learning_rate=0.01, network="cnn", hidden=(8,)
     ),
     "a2c": A2CParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
     "reinforce": ReinforceParams(n_envs=4, n_steps=16, learning_rate=0.02, hidden=(8,)),
@@ -45,6 +53,7 @@ SMALL: dict[str, AlgorithmParams] = {
     "n_step_sarsa": TabularParams(n_envs=4, method="n_step_sarsa"),
     "tree_backup": TabularParams(n_envs=4, method="tree_backup"),
 }  # fmt: skip
+DEEP = [name for name, settings in SMALL.items() if not isinstance(settings, TabularParams)]
 
 
 def task_for(name: str, env: str, updates: int = 8) -> Task:
@@ -68,8 +77,7 @@ def run(task: Task, directory: Path, *, updates: int | None = None) -> None:
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo"])
 def test_a_resumed_run_is_the_run_that_it_would_have_been(name: str, tmp_path: Path) -> None:
     """To the bit: memories, episodes and windows are filled again; the first stop comes before anything is learned."""
-    deep = name in ("a2c", "reinforce") or name.startswith(("dqn", "ppo"))
-    task = task_for(name, "CartPole-v1" if deep else "FrozenLake-v1")
+    task = task_for(name, CATCH if name == "ppo cnn" else "CartPole-v1" if name in DEEP else "FrozenLake-v1")
     run(task, tmp_path / "whole")
     expected = content(tmp_path / "whole")
     for number, stops in enumerate([[5], [2, 3], [0, 7, 0]]):
@@ -91,7 +99,7 @@ def test_a_run_that_stopped_before_it_learned_anything_goes_on(tmp_path: Path) -
         assert content(tmp_path / name) == content(tmp_path / f"{name} whole")
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo cnn"])
 def test_the_learned_reward_steers_what_is_learned(name: str, tmp_path: Path) -> None:
     """The environment pays action 1; a reward for what is said of the other, weighed alone, teaches that one."""
     env = EnvParams(id=probe_id(RewardByAction), backend="gymnasium")
@@ -109,6 +117,34 @@ def test_the_learned_reward_steers_what_is_learned(name: str, tmp_path: Path) ->
         returns.append(pq.read_table(place / "curve.parquet").to_pylist()[-1]["return_mean"])
     assert returns[0] < -0.7
     assert returns[1] > 0.7
+
+
+@pytest.mark.parametrize("kind", [Targets, Bar])
+def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
+    kind: type[gym.Env[Any, Any]], tmp_path: Path
+) -> None:
+    """Neither the high action nor action 3 is what the environment pays for."""
+    pictured = kind is Bar
+    ppo = {"network": "auto", "learning_rate": 2e-3} if pictured else {}
+    settings = SMALL["ppo"].model_copy(update={"n_envs": 16, "batch_size": 64, "entropy_coef": 0.0, **ppo})
+    task = replace(
+        task_for("ppo", probe_id(kind)),
+        settings=settings,
+        shaping=ShapingParams(beta=0.0, quantile=0.0, intrinsic=1.0, extrinsic=0.0),
+        steps=60 * 256,
+        checkpoint_steps=10**6,
+    )
+    said = "The action is 3." if pictured else "high"
+
+    def score(texts: list[str]) -> np.ndarray:
+        return np.array([1.0 if said in text else -1.0 for text in texts], dtype=np.float32)
+
+    room = room_for(task.env, with_action=True)
+    train(task, room, CaptionReward({"": 0.0}, 0.0, score), tmp_path / "agent", lambda _: None)
+    rows = pq.read_table(tmp_path / "agent" / "curve.parquet").to_pylist()
+    assert rows[0]["raw_reward"] < 0 < 0.8 < rows[-1]["raw_reward"]
+    learner = make_learner(load_policy(tmp_path / "agent"), settings, np.random.default_rng(0))
+    assert type(learner) is (PPO if pictured else StackedPPO)
 
 
 @pytest.mark.usefixtures("own_process")

@@ -75,6 +75,7 @@ def test_it_learns_what_the_host_learns_of_the_same_rollout(env_id: str) -> None
     agents = Agents(env_id, range(2), SMALL.model_copy(update={"n_steps": 110}))
     group, steps = agents.group, agents.group._steps
     others = [StackedPPO(learner.policy, group.params, generator(0)) for learner in Agents(env_id, range(2)).learners]
+    before = None
     for update in range(2):
         rollouts = agents.collect()
         assert update == 0 or any(not rollout.valid.all() for rollout in rollouts)
@@ -83,6 +84,8 @@ def test_it_learns_what_the_host_learns_of_the_same_rollout(env_id: str) -> None
         for rollout in rollouts:
             rollout.reward[:] += rng.normal(size=rollout.reward.shape) * rollout.valid
         orders = group._orders()
+        assert before is None or not torch.equal(group._keys, before)
+        before = group._keys
         n_agents, n_envs = len(others), group.envs.n_envs
         for s, (other, rollout) in enumerate(zip(others, rollouts, strict=True)):
             whole = OnPolicyRollout(

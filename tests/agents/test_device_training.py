@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,9 @@ def content(place: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", DOORKEY])
 def test_a_resumed_run_is_the_run_that_it_would_have_been(env_id: str, tmp_path: Path) -> None:
     """To the bit, with agents that learn from captions beside one that does not."""
-    tasks, rewarded = [task_of(env_id, seed, anneal=True) for seed in range(3)], [True, False, True]
+    counted = ShapingParams(beta=1.0, quantile=0.0)
+    tasks = [replace(task_of(env_id, seed, anneal=True), shaping=counted) for seed in range(3)]
+    rewarded = [True, False, True]
     run(tasks, tmp_path / "whole", rewarded=rewarded)
     for stop in (1, 3, 5):
         run(tasks, tmp_path / str(stop), rewarded=rewarded, stop_after=stop)

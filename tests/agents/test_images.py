@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from learning import learned, mean_return, probe
+from learning import SEEDS, learned, mean_return, probe
 from probe_environments import Bar, Countdown
 
 from laurel.agents.algorithms import initial_policy
@@ -110,9 +110,10 @@ def test_without_an_image_there_is_nothing_to_filter() -> None:
     assert not isinstance(plain, ImageActorCritic)
 
 
-def test_a_bar_in_a_picture_is_told_from_another() -> None:
+@SEEDS
+def test_a_bar_in_a_picture_is_told_from_another(seed: int) -> None:
     """Picture and number are both needed: either alone earns nothing on average."""
     bar = probe(Bar)
-    learner = learned(bar, SMALL, 30)
+    learner = learned(bar, SMALL, 30, seed)
     assert isinstance(learner.policy, ImageActorCritic)
     assert mean_return(learner, bar) > 0.9

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from learning import GAMMA, collected, learned, mean_return, poisoned, probe, same, weights
+from learning import GAMMA, SEEDS, collected, learned, mean_return, poisoned, probe, same, weights
 from probe_environments import Countdown, OneStep, Probe, Recall, RewardAtEnd, RewardByBoth, Steady, Targets
 
 from laurel.agents.behaviour import Behaviour
@@ -38,11 +38,12 @@ SMALL = PPOParams(
 )
 
 
-def test_what_was_seen_first_is_remembered() -> None:
+@SEEDS
+def test_what_was_seen_first_is_remembered(seed: int) -> None:
     """As evaluation plays; who does not remember earns nothing on average."""
     recall = probe(Recall)
-    assert mean_return(learned(recall, SMALL, 60), recall) > 0.95
-    assert abs(mean_return(learned(recall, SMALL.model_copy(update={"recurrent": False}), 60), recall)) < 0.3
+    assert mean_return(learned(recall, SMALL, 60, seed), recall) > 0.95
+    assert abs(mean_return(learned(recall, SMALL.model_copy(update={"recurrent": False}), 60, seed), recall)) < 0.3
 
 
 def first_values(learner: RecurrentPPO, n: int) -> list[float]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.toy_text import FrozenLakeEnv
 
+from laurel.agents.player import Player
 from laurel.envs import make_reference, room_for
 from laurel.envs.base import Array, FloatArray, Room, Transitions
 from laurel.envs.captioner import Captioner
@@ -246,3 +247,28 @@ def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
         for backend in ("auto", "gymnasium")
     ]
     assert both[0] == both[1]
+
+
+class Walker(Player):
+    """Walks down, and notes what it sees and where it is told that an episode begins."""
+
+    def __init__(self) -> None:
+        self.seen: list[FloatArray] = []
+        self.begun: list[np.ndarray] = []
+
+    def __call__(self, features: FloatArray) -> Array:
+        self.seen.append(features)
+        return np.ones(len(features), dtype=np.int64)
+
+    def begin(self, which: np.ndarray) -> None:
+        self.begun.append(which)
+
+
+def test_a_player_is_told_of_each_beginning() -> None:
+    env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
+    walker = Walker()
+    rows = roll_out(env, room_for(env), walker, n_envs=2, episodes=6, seed=0, learned=None)
+    assert [row["length"] for row in rows] == [3] * 6, "into the hole below the start"
+    for which, features in zip(walker.begun, walker.seen[1:], strict=False):
+        assert which.tolist() == features[:, 0].astype(bool).tolist(), "where the start is seen next"
+    assert np.sum(walker.begun) == 4

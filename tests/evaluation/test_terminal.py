@@ -62,6 +62,8 @@ def test_256_colours_where_there_are_no_more() -> None:
     lines, _ = half_blocks(PICTURE, 80, 4, true_color=False)
     assert lines[0].startswith("\x1b[38;5;196;48;5;196m▀"), "pure red"
     assert "38;5;21;48;5;21" in lines[3], "pure blue"
+    greens = np.array([[[0, 255, 0]], [[0, 128, 0]]], dtype=np.uint8)
+    assert half_blocks(greens, 1, 1, true_color=False)[0] == ["\x1b[38;5;46;48;5;34m▀\x1b[0m"]
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(5, 50), (50, 3), (1, 1)])
@@ -82,6 +84,13 @@ def test_text_keeps_its_colours_and_nothing_else_that_steers() -> None:
 
 
 # -- words ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "shown"), [("abcdef", "abc"), ("漢字", "漢 "), ("a", "a  "), ("\x1b[31mab\x1b[0mcd", "abc")]
+)
+def test_text_is_cut_or_filled_to_its_columns(text: str, shown: str) -> None:
+    assert [visible(line) for line in text_lines(text, 3)] == [shown]
+
+
 def test_the_words_tell_all_of_a_moment() -> None:
     shown = moment(reward=1.0, learned=-0.5, shaped=0.25, total=2.0, terminated=True, success=True)
     lines = [visible(line) for line in panel(shown, ["preference, seed 0", "Corridor-v0"], 30)]

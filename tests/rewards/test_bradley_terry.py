@@ -10,39 +10,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted_pairs import params, planted, units
 from scipy.special import expit
 from scipy.stats import spearmanr
 
-from laurel.params.training import RewardParams
 from laurel.rewards import bradley_terry
 from laurel.rewards.bradley_terry import Comparisons, Ensemble, cross_validate, fit
 from laurel.rewards.model import raw_rewards
 
 torch.set_num_threads(1)
-
-
-def params(**changes: Any) -> RewardParams:
-    return RewardParams.model_validate({"ensemble": 3, "hidden": [16], "max_epochs": 60, "patience": 10, **changes})
-
-
-def units(features: np.ndarray, first: Any, second: Any, p_first: Any) -> Comparisons:
-    """Comparisons of items, each a segment and a group of its own."""
-    n = np.arange(len(features), dtype=np.int64)
-    return Comparisons(n[:, None], n, np.asarray(first), np.asarray(second), np.asarray(p_first, dtype=np.float64))
-
-
-def planted(
-    n_items: int = 60, n_pairs: int = 600, *, noise: float = 0.0, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, Comparisons]:
-    """Features, a linear utility of them, and which of a pair has the higher one; `noise` of the answers are lies."""
-    rng = np.random.default_rng(seed)
-    features = rng.standard_normal((n_items, 8)).astype(np.float32)
-    utility = features @ rng.standard_normal(8)
-    first, second = rng.integers(0, n_items, (2, n_pairs))
-    second = np.where(first == second, (second + 1) % n_items, second)
-    truth = utility[first] > utility[second]
-    lies = rng.random(n_pairs) < noise
-    return features, utility, units(features, first, second, (truth != lies).astype(float))
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
@@ -220,96 +196,6 @@ def test_predicting_in_parts_is_predicting_at_once(monkeypatch: pytest.MonkeyPat
 
 
 # -- what a fold must not know ----------------------------------------------------------------------------------
-def grouped(seed: int = 0) -> tuple[np.ndarray, Comparisons]:
-    """Segments of which two in a row are one group, and comparisons at random."""
-    features, _, comparisons = planted(n_items=40, n_pairs=300, seed=seed)
-    return features, Comparisons(
-        comparisons.members, np.arange(40) // 2, comparisons.first, comparisons.second, comparisons.p_first
-    )
-
-
-def member_predictions(held_out: Any, member: int) -> dict[int, float]:
-    of_member = held_out.member == member
-    return dict(zip(held_out.pair[of_member].tolist(), held_out.predicted[of_member].tolist(), strict=True))
-
-
-@pytest.mark.parametrize("member", [0, 1, 2])
-def test_no_member_is_trained_on_labels_of_its_fold(member: int) -> None:
-    """Poison: turn around every label of a pair with a segment of fold k. Member k must not notice.
-
-    One epoch, since the number of epochs is chosen by all members' held-out loss together.
-    """
-    features, comparisons = grouped()
-    p = params(max_epochs=1)
-    clean = cross_validate(features, comparisons, p, seed=0)
-    of_fold = (clean.fold[comparisons.first] == member) | (clean.fold[comparisons.second] == member)
-    assert 0 < of_fold.sum() < len(comparisons)
-    label = np.where(of_fold, 1 - comparisons.p_first, comparisons.p_first)
-    poisoned = cross_validate(
-        features,
-        Comparisons(comparisons.members, comparisons.group, comparisons.first, comparisons.second, label),
-        p,
-        seed=0,
-    )
-    assert np.array_equal(poisoned.fold, clean.fold)
-    assert member_predictions(poisoned, member) == member_predictions(clean, member)
-    others = [k for k in range(3) if k != member]
-    assert all(member_predictions(poisoned, k) != member_predictions(clean, k) for k in others), "the poison works"
-
-
-def test_every_pair_is_judged_by_those_members_that_do_not_know_it() -> None:
-    features, comparisons = grouped()
-    held_out = cross_validate(features, comparisons, params(max_epochs=2), seed=0)
-    judged = set(zip(held_out.member.tolist(), held_out.pair.tolist(), strict=True))
-    first_fold, second_fold = held_out.fold[comparisons.first], held_out.fold[comparisons.second]
-    expected = {(int(fold), pair) for folds in (first_fold, second_fold) for pair, fold in enumerate(folds)}
-    assert judged == expected
-    assert len(judged) == len(held_out.pair), "once each"
-    both = first_fold[held_out.pair] == second_fold[held_out.pair]
-    assert np.array_equal(held_out.both_new, both)
-
-
-def test_folds_hold_whole_groups_and_are_of_like_size() -> None:
-    features, comparisons = grouped()
-    fold = cross_validate(features, comparisons, params(max_epochs=1), seed=0).fold
-    assert all(len(set(fold[comparisons.group == group].tolist())) == 1 for group in range(20))
-    sizes = np.bincount(fold)
-    assert len(sizes) == 3
-    assert sizes.max() - sizes.min() <= 2
-    assert not np.array_equal(fold, cross_validate(features, comparisons, params(max_epochs=1), seed=1).fold)
-
-
-def test_the_best_epoch_is_kept_not_the_last() -> None:
-    """The predictions that are returned have the loss that is reported, and it is the lowest on the way."""
-    features, _, comparisons = planted(n_items=30, n_pairs=100, noise=0.3)
-    losses = [
-        cross_validate(features, comparisons, params(max_epochs=epochs, patience=100), seed=0).loss
-        for epochs in range(1, 31)
-    ]
-    held_out = cross_validate(features, comparisons, params(max_epochs=30, patience=100), seed=0)
-    assert held_out.loss == min(losses)
-    assert held_out.epochs == 1 + int(np.argmin(losses))
-    p = held_out.predicted.clip(1e-6, 1 - 1e-6)
-    target = comparisons.p_first[held_out.pair]
-    assert held_out.loss == pytest.approx(float(-(target * np.log(p) + (1 - target) * np.log(1 - p)).mean()))
-    assert np.diff(losses).max() <= 0, "a longer search never reports a higher loss"
-
-
-def test_patience_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    epochs = 0
-    original = bradley_terry.Trainer.epoch
-
-    def counted(self: Any, rng: np.random.Generator) -> None:
-        nonlocal epochs
-        epochs += 1
-        original(self, rng)
-
-    monkeypatch.setattr(bradley_terry.Trainer, "epoch", counted)
-    features, _, comparisons = planted(n_items=20, n_pairs=60, noise=0.5)
-    held_out = cross_validate(features, comparisons, params(max_epochs=200, patience=7), seed=0)
-    assert epochs == held_out.epochs + 7 < 200
-
-
 # -- training ---------------------------------------------------------------------------------------------------
 def test_the_same_seed_gives_the_same_weights() -> None:
     features, _, comparisons = planted(n_items=20, n_pairs=100)

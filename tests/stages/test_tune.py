@@ -14,7 +14,7 @@ from laurel.params import load_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
 from laurel.stages import pick_best, try_candidate, tune
-from laurel.stages.tune import Search, narrowed, sweep_of
+from laurel.stages.tune import Search, jobs_of, narrowed, sweep_of
 from laurel.tuning.candidates import candidates
 from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import Project, changed
@@ -161,6 +161,15 @@ def test_training_that_diverges_is_a_failed_trial(searched: Project) -> None:
     assert [trial.state for trial in trials] == ["complete", "failed"]
     assert "training diverged after" in trials[1].note
     assert f"1 trials failed, e.g. trial 1: {trials[1].note}" in said
+
+
+def test_a_candidate_alone_on_a_machine_is_divided_among_its_processes(rewarded: Project, tmp_path: Path) -> None:
+    params = changed(rewarded.params, agent={"workers": 2})
+    sweep, inputs = sweep_of(params, Search(seeds=(7, 8, 9))), rewarded.inputs("train-agents")
+    for alone, processes in ((False, 1), (True, 2)):
+        jobs = jobs_of(params, sweep, **inputs, alone=alone)({}, tmp_path)
+        assert list(jobs) == [tmp_path / f"seed-{seed}" for seed in (7, 8, 9)]
+        assert len({id(job) for job in jobs.values()}) == processes
 
 
 def test_values_that_do_not_go_together_are_a_failed_trial(searched: Project, tmp_path: Path) -> None:

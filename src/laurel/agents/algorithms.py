@@ -42,7 +42,8 @@ def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: i
             case TabularParams():
                 return make_table(room, settings)
             case DQNParams():
-                return make_q_network(n_features, room.action_space, settings.hidden, settings.epsilon_end)
+                shape = {"hidden": settings.hidden, "epsilon": settings.epsilon_end, "layer_norm": settings.layer_norm}
+                return make_q_network(n_features, room.action_space, **shape)
             case PPOParams():
                 return _ppo_policy(room, settings, n_features)
             case _:

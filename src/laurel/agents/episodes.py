@@ -22,16 +22,18 @@ class Episodes:
     def finished(self, rollout: Rollout) -> dict[str, float | None]:
         returns: list[FloatArray] = []
         lengths, terminated = [], []
-        for t in range(len(rollout.valid)):
-            self._returns += rollout.extrinsic[t] * rollout.valid[t]
-            self._lengths += rollout.valid[t]
-            ended = rollout.terminated[t] | rollout.truncated[t]
+        paid, over, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
+        for t in sorted({*np.flatnonzero(over.any(axis=1)).tolist(), len(paid) - 1}):  # steps up to an end are one sum
+            steps, ended = slice(start, t + 1), over[t]
+            self._returns = np.add.reduce(np.concatenate([self._returns[None], paid[steps]]))
+            self._lengths += rollout.valid[steps].sum(axis=0)
             if ended.any():
                 returns.append(self._returns[ended])
                 lengths.append(self._lengths[ended])
                 terminated.append(rollout.terminated[t][ended])
                 self._returns[ended] = 0
                 self._lengths[ended] = 0
+            start = t + 1
         if not returns:
             return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
         all_returns = np.concatenate(returns)

@@ -27,21 +27,25 @@ class QNetwork(PolicyNetwork):
         n_actions: A.
         hidden: widths of the hidden layers.
         epsilon: probability of a random action once training is over; `greedy` leaves it out.
+        layer_norm: normalise what hidden layers compute, row by row (Ba et al. 2016, arXiv 1607.06450).
     """
 
     continuous = False
 
-    def __init__(self, n_features: int, n_actions: int, *, hidden: tuple[int, ...], epsilon: float) -> None:
+    def __init__(
+        self, n_features: int, n_actions: int, *, hidden: tuple[int, ...], epsilon: float, layer_norm: bool = False
+    ) -> None:
         super().__init__()
         self.n_features = n_features
         self.n_actions = n_actions
         self.hidden = hidden
         self.epsilon = epsilon
+        self.layer_norm = layer_norm
         sizes = (n_features, *hidden, n_actions)
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(sizes):
-            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
-        self.values = nn.Sequential(*layers[:-1])
+            layers += [nn.Linear(n_in, n_out), *([nn.LayerNorm(n_out)] if layer_norm else []), nn.ReLU()]
+        self.values = nn.Sequential(*layers[: -2 if layer_norm else -1])  # the last layer's numbers are values
 
     def config(self) -> dict[str, Any]:
         return {
@@ -49,6 +53,7 @@ class QNetwork(PolicyNetwork):
             "n_actions": self.n_actions,
             "hidden": self.hidden,
             "epsilon": self.epsilon,
+            "layer_norm": self.layer_norm,
         }
 
     def act(
@@ -76,14 +81,19 @@ class QNetwork(PolicyNetwork):
         return found
 
 
-def make_q_network(n_features: int, action_space: gym.Space[Any], hidden: tuple[int, ...], epsilon: float) -> QNetwork:
+def make_q_network(n_features: int, action_space: gym.Space[Any], **shape: Any) -> QNetwork:
     """Make the network for an action space.
+
+    Args:
+        n_features: as of `QNetwork`, with all that follows.
+        action_space: of the environment.
+        shape: what else `QNetwork` takes.
 
     Raises:
         EnvError: the space is not Discrete from 0 on.
     """
     if isinstance(action_space, gym.spaces.Discrete) and action_space.start == 0:
-        return QNetwork(n_features, int(action_space.n), hidden=hidden, epsilon=epsilon)
+        return QNetwork(n_features, int(action_space.n), **shape)
     raise EnvError(
         f"Action space {action_space} is not supported: DQN chooses among Discrete actions (from 0 on). "
         "Set agent.algorithm to ppo, a2c or reinforce."

@@ -150,5 +150,5 @@ def load_probe(env_id: str) -> Probe:
 
 def probed_ids() -> tuple[str, ...]:
     """Return the patterns of the ids that there are questions for."""
-    contents = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob("*.yaml"))]
-    return tuple(pattern for content in contents for pattern in content["ids"])
+    contents = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in FOLDER.glob("*.yaml")]
+    return tuple(sorted(pattern for content in contents for pattern in content["ids"]))

@@ -15,8 +15,8 @@ class DQNParams(Section):
     """Steps of each environment between two rounds of learning."""
     gradient_steps: Count = 8
     """Minibatches of a round."""
-    batch_size: Count = 256
-    learning_rate: Positive = 2.5e-4
+    batch_size: Count = 128
+    learning_rate: Positive = 1e-3
     anneal: bool = True
     """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
@@ -24,7 +24,7 @@ class DQNParams(Section):
     """Steps remembered."""
     learning_starts: Count = 1_000
     """Steps before the first round."""
-    target_every: Count = 150
+    target_every: Count = 30
     """Gradient steps between two copies of the network into the target network."""
     double: bool = True
     """Choose the next action by the network and value it by the target network (double DQN)."""
@@ -38,11 +38,13 @@ class DQNParams(Section):
     """prioritized only: how far the weights of a minibatch correct for that at first; in the end wholly."""
     epsilon_start: Probability = 1.0
     """Share of random actions at first."""
-    epsilon_end: Probability = 0.05
+    epsilon_end: Probability = 0.02
     """Share of random actions in the end, and in evaluation unless evaluate.greedy."""
-    epsilon_decay: Positive = 0.5
+    epsilon_decay: Positive = 0.1
     """Share of the run over which the first becomes the second."""
     max_grad_norm: Positive = 10.0
+    layer_norm: bool = True
+    """Normalise what hidden layers compute; without it, a network that had learned a task may forget it again."""
     hidden: Widths = (128, 128)
 
 

@@ -127,7 +127,8 @@ class AgentParams(Section):
     """Processes that train agents, each several in lockstep; null takes one a CPU that may be used, also in a
     container, or a single one on a GPU. What an agent becomes does not depend on it."""
     device: Device = "cpu"
-    """Where networks are trained; auto: on a GPU where there is one. Small ones are quicker on the CPU."""
+    """Where networks are trained; auto: on a GPU where there is one, which CartPole, DoorKey and Empty of MiniGrid then
+    share with PPO of plain layers, unless env.backend names another. A few small networks are quicker on the CPU."""
     ppo: PPOParams = PPOParams()
     dqn: DQNParams = DQNParams()
     reinforce: ReinforceParams = ReinforceParams()

@@ -1,1 +1,1 @@
-"""The six stages, one file each: files in, work, files out. No algorithm lives here."""
+"""The stages of the pipeline, and mergers, a search and a comparison of judges. No algorithm lives here."""

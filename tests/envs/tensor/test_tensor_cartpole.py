@@ -48,6 +48,19 @@ def test_transitions_are_those_of_gymnasium(lasting: bool) -> None:
     assert ends[int(lasting)] > 5
 
 
+def test_no_episode_begins_as_another() -> None:
+    """Over time, in other copies, with other seeds, or after another reset; and drawn in parts or at once."""
+    rows, parts = make(3, 4), make(3, 4)
+    drawn = rows.draw(5)
+    assert torch.equal(torch.cat([parts.draw(2), parts.draw(3)]), drawn)
+    begun = [rows.observation.clone(), rows.reset().clone(), make(3, 5).observation]
+    for words in [*drawn, *rows.draw(4)]:
+        rows.state["ended"][:] = True
+        begun.append(rows.step(torch.zeros(3), words).observation.clone())
+    together = torch.cat(begun)
+    assert together.unique(dim=0).shape == together.shape
+
+
 def test_episodes_begin_evenly_within_bounds() -> None:
     begun = make(20_000, 1).observation.numpy()
     assert (np.abs(begun) <= 0.05).all()

@@ -205,6 +205,6 @@ def test_features_are_those_of_the_room() -> None:
     env = EnvParams(id=IDS[2])
     room, rows = room_for(env), make(IDS[2], 9, 0)
     np.testing.assert_array_equal(rows.features(rows.observation), room.features(rows.observation.numpy()))
-    assert has_tensors(env, room)
+    assert all(has_tensors(EnvParams(id=env_id), room) for env_id in IDS)
     other = EnvParams(id="MiniGrid-FourRooms-v0")
     assert not has_tensors(other, room_for(other))

@@ -6,7 +6,6 @@ Each is the task that its namesake of Gymnasium or MiniGrid is, to the last tran
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
 
 TENSORS = "tensors"
 """What `backend` says of environments as tensors."""
+SIZES = {"DoorKey": (5, 6, 8, 16), "Empty": (5, 6, 8, 16), "Empty-Random": (5, 6)}
 ROOMS: dict[str, type[Room]] = {
-    "CartPole-v[01]": CartPoleRoom,
-    "MiniGrid-DoorKey-*": MiniGridRoom,
-    "MiniGrid-Empty-*": MiniGridRoom,
+    "CartPole-v0": CartPoleRoom,
+    "CartPole-v1": CartPoleRoom,
+    **{f"MiniGrid-{task}-{n}x{n}-v0": MiniGridRoom for task, sizes in SIZES.items() for n in sizes},
 }
 """Ids that have a form of tensors -> the room whose packed observations it gives."""
 
@@ -38,8 +38,8 @@ def has_tensors(env: EnvParams, room: Room) -> bool:
     """Tell whether an environment can be had as tensors, just as it is: its id, its arguments and its room."""
     from laurel.envs.vector import is_original
 
-    known = next((of for pattern, of in ROOMS.items() if fnmatch(reference_id(env), pattern)), None)
-    return env.backend == "auto" and not env.kwargs and type(room) is known and is_original(env)
+    expected = ROOMS.get(reference_id(env))
+    return env.backend == "auto" and not env.kwargs and type(room) is expected and is_original(env)
 
 
 def make_tensors(env: EnvParams, room: Room, n_envs: int, seed: int, device: torch.device) -> TensorEnv:
@@ -62,7 +62,7 @@ def _tensors_like(reference: gym.Env[Any, Any], room: Room, rows: tuple[int, Seq
         high = bare.observation_space.high
         limit = reference.get_wrapper_attr("_max_episode_steps")
         return TensorCartPole(n_envs, seeds, limit, device, scale=np.where(high < UNBOUNDED, high, 1))
-    if fnmatch(room.env_id, "MiniGrid-DoorKey-*"):
+    if room.env_id.startswith("MiniGrid-DoorKey-"):
         return TensorDoorKey(n_envs, seeds, bare.max_steps, device, size=bare.width)
     anywhere = bare.agent_start_pos is None
     return TensorEmpty(n_envs, seeds, bare.max_steps, device, size=bare.width, anywhere=anywhere)

@@ -1,0 +1,92 @@
+"""What all on the device gains: steps/s of up to 256 agents whose environments are tensors beside their networks.
+
+Beside it stands the path of a machine without a GPU: environments of the host (EnvPool or Gymnasium's vectors) and
+networks of NumPy, as many agents in lockstep, in one process. Without a GPU the tensors are on the CPU, which says that
+the path works and what it costs there, and nothing about a GPU. Run it with: python benchmarks/device_ppo.py
+"""
+
+import contextlib
+import itertools
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from record import ONE_THREAD, about, load_average, write
+
+AGENTS = (1, 16, 64, 256)
+ENVS = ("CartPole-v1", "MiniGrid-DoorKey-8x8-v0")
+UPDATES = {"cuda": 20, "cpu": 1}
+"""That are timed, of 256 agents; of fewer, more where that takes no longer."""
+Rates = dict[str, dict[int, int]]
+
+
+class _DoneError(Exception):
+    """Enough was measured."""
+
+
+def main() -> None:
+    """Measure all, in turns, and write the record."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    name = torch.cuda.get_device_name() if device == "cuda" else "the CPU, for want of a GPU"
+    there: Rates = {env_id: {} for env_id in ENVS}
+    here: Rates = {env_id: {} for env_id in ENVS}
+    for env_id, n_agents in itertools.product(ENVS, AGENTS):
+        there[env_id][n_agents] = _rate(env_id, n_agents, device, tensors=True)
+        here[env_id][n_agents] = _rate(env_id, n_agents, "cpu", tensors=False)
+    most = AGENTS[-1]
+    value, peer = ([rates[env_id][most] for env_id in ENVS] for rates in (there, here))
+    on_gpu = device == "cuda"
+    write(
+        "device_ppo",
+        {
+            "value": value,
+            "unit": f"steps/s of {most} agents at once, with all on {name}, in {' and '.join(ENVS)}",
+            "target": f">= 1 times as many as on the host, {most} at once" if on_gpu else "no target without a GPU",
+            "met": all(ours >= theirs for ours, theirs in zip(value, peer, strict=True)) if on_gpu else None,
+            "peer": "environments of the host and NumPy, in one process of this machine",
+            "peer_value": peer,
+            "device": name,
+            "steps_per_second": {"device": there, "host": here},
+        },
+        about(
+            *("torch", "numpy", "gymnasium", "minigrid", "laurel"),
+            remarks=(ONE_THREAD, f"{load_average()} after the run", f"with all on {name}"),
+        ),
+    )
+
+
+def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
+    """Return the steps/s of agents trained together by the settings of params.yaml, their first update left out."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    from laurel.agents.training import Assignment, Task, train_together
+    from laurel.envs import room_for
+    from laurel.params import EnvParams
+    from laurel.params.training import PPOParams, ShapingParams
+
+    torch.set_num_threads(1)
+    env, ppo, shaping = EnvParams(id=env_id), PPOParams(), ShapingParams()
+    room, each = room_for(env), ppo.n_envs * ppo.n_steps
+    updates = max(UPDATES[device], min(8, UPDATES[device] * AGENTS[-1] // n_agents))
+    times: list[float] = []
+
+    def advance(_: int) -> None:
+        times.append(time.perf_counter())
+        if len(times) > updates + 1:  # the first says that there was no checkpoint
+            raise _DoneError
+
+    with tempfile.TemporaryDirectory() as place, threadpool_limits(1, user_api="blas"):
+        total = (updates + 2) * each  # never reached, so that nothing is saved
+        tasks = [Task("extrinsic", seed, 0, env, ppo, shaping, total, total, device) for seed in range(n_agents)]
+        agents: list[Any] = [Assignment(task, None, Path(place) / str(task.seed)) for task in tasks]
+        with contextlib.suppress(_DoneError):
+            train_together(agents, room, advance, tensors=tensors)
+    return round(updates * n_agents * each / (times[-1] - times[1]))
+
+
+if __name__ == "__main__":
+    main()

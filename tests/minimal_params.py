@@ -1,0 +1,21 @@
+"""The fewest params that are right, and the keys that there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MINIMAL: dict[str, Any] = {
+    "env": {"id": "CartPole-v1"},
+    "collect": {"steps": 1000},
+    "agent": {"arms": ["extrinsic", "preference"], "seeds": [0, 1], "steps": 2000},
+}
+
+
+def keys_of(model: Any, prefix: str = "") -> list[str]:
+    """List all dotted keys below a section, sections included."""
+    found = []
+    for name, value in model:
+        found.append(prefix + name)
+        if hasattr(type(value), "model_fields"):
+            found += keys_of(value, f"{prefix}{name}.")
+    return found
