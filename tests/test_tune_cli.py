@@ -28,7 +28,7 @@ def test_a_search(project: Project, capsys: Captured, warm_workers: None) -> Non
     assert Path("data/studies.db").exists()
     assert sorted(path.name for path in Path("data").glob(".*")) == [
         f".{name}.lock"
-        for name in ("captions", "preferences", "reward", "studies", "studies.b", "trajectories", "tune")
+        for name in ("captions", "preferences", "reward", "studies.b", "studies", "trajectories", "tune")
     ]
 
 
