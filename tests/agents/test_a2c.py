@@ -13,6 +13,7 @@ from probe_environments import (
     Countdown,
     Probe,
     RewardByBoth,
+    Steady,
     Targets,
 )
 
@@ -44,7 +45,7 @@ def slow_returns(rollout: Any, value: Any, gamma: float, lam: float) -> dict[tup
     return found
 
 
-@pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Targets])
+@pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Steady, Targets])
 @pytest.mark.parametrize(("lam", "norm"), [(1.0, 100.0), (0.7, 0.05)])
 def test_an_update_agrees_with_the_formula(kind: type[Probe], lam: float, norm: float) -> None:
     params = SMALL.model_copy(update={"gae_lambda": lam, "max_grad_norm": norm, "entropy_coef": 0.1})

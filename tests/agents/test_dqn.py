@@ -33,9 +33,11 @@ from probe_environments import (
     Steady,
 )
 
+from laurel.agents.algorithms import initial_policy
 from laurel.agents.dqn import DQN
 from laurel.agents.q_network import QNetwork, make_q_network
 from laurel.agents.replay import Minibatch
+from laurel.envs import room_for
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 from laurel.params.algorithms import DQNParams
@@ -173,6 +175,30 @@ def test_priorities_are_errors() -> None:
     np.testing.assert_allclose(learner.replay.tree.values(batch.place), (error + 1e-6) ** 0.6, rtol=1e-3)
 
 
+def test_minibatches_are_drawn_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several steps or one lead to the same values, so that these do not tell."""
+    params = SMALL.model_copy(update={"multi_step": 3, "prioritized": True, "learning_starts": 1})
+    learner, rollout, _ = collected(probe(RewardByBoth), params)
+    learner.schedule(0.5)
+    asked, sample = [], learner.replay.sample
+
+    def noted(size: int, rng: np.random.Generator, **how: float) -> Minibatch:
+        asked.append({"size": size, **how})
+        return sample(size, rng, **how)
+
+    monkeypatch.setattr(learner.replay, "sample", noted)
+    learner.learn(rollout)
+    assert asked == [{"size": 32, "steps": 3, "gamma": GAMMA, "beta": 0.7}] * params.gradient_steps
+
+
+@pytest.mark.parametrize(("epsilon", "greedy"), [(0.0, 1.0), (1.0, 0.5)])
+def test_it_explores_as_much_as_the_run_is_far(epsilon: float, greedy: float) -> None:
+    params = SMALL.model_copy(update={"n_steps": 200, "epsilon_start": epsilon, "epsilon_end": 0.3})
+    learner, rollout, _ = collected(probe(RewardByBoth), params)
+    best = values(learner).argmax(axis=1)[rollout.observation[:-1, :, 0].astype(int)]
+    assert (rollout.action == best).mean() == pytest.approx(greedy, abs=0.05)
+
+
 def test_nothing_is_learned_before_there_is_enough() -> None:
     learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"learning_starts": 33}))
     before = weights(learner)
@@ -214,6 +240,24 @@ def test_the_policy_explores_as_much_as_it_says() -> None:
     np.testing.assert_allclose(network.log_prob(features, action), log_prob, rtol=1e-5)
     np.testing.assert_allclose(value, chances @ q, rtol=1e-5)
     assert set(network.act(features, np.random.default_rng(0), greedy=True)[0]) == {q.argmax()}
+
+
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_hidden_layers_are_normalised_where_that_is_asked_for(layer_norm: bool) -> None:
+    params = SMALL.model_copy(update={"layer_norm": layer_norm, "hidden": (8, 6)})
+    network = initial_policy(room_for(probe(RewardByBoth)), params, 0, 0)
+    other = QNetwork(**network.config())
+    other.load_state_dict(network.state_dict())
+    linear = [layer for layer in other.values if isinstance(layer, torch.nn.Linear)]
+    x = expected = torch.randn(5, 2)
+    for layer in linear[:-1]:
+        h = expected @ layer.weight.T + layer.bias
+        if layer_norm:
+            h = (h - h.mean(dim=1, keepdim=True)) / (h.var(dim=1, keepdim=True, correction=0) + 1e-5).sqrt()
+        expected = h.clamp(min=0)
+    expected = expected @ linear[-1].weight.T + linear[-1].bias
+    torch.testing.assert_close(network(x), expected)
+    torch.testing.assert_close(other(x), expected)
 
 
 @pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3, start=1)])

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from learning import SEEDS, learned, mean_return, probe
+from learning import SEEDS, collected, learned, mean_return, probe, weights
 from probe_environments import Bar, Countdown
 
 from laurel.agents.algorithms import initial_policy
@@ -117,3 +117,15 @@ def test_a_bar_in_a_picture_is_told_from_another(seed: int) -> None:
     learner = learned(bar, SMALL, 30, seed)
     assert isinstance(learner.policy, ImageActorCritic)
     assert mean_return(learner, bar) > 0.9
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+def test_filters_learn(recurrent: bool) -> None:
+    """Those of the policy and those of its values; chance alone may make filters that are good enough for a bar."""
+    learner, rollout, _ = collected(probe(Bar), SMALL.model_copy(update={"recurrent": recurrent}))
+    before = weights(learner)
+    learner.learn(rollout)
+    filters = [name for name in before if ".filters." in name]
+    assert len(filters) == (4 if recurrent else 8)
+    for name in filters:
+        assert not torch.equal(weights(learner)[name], before[name]), name

@@ -198,7 +198,7 @@ def slow_learn(ppo: PPO, rollout: OnPolicyRollout) -> dict[str, float]:
     return {name: float(np.mean(means)) for name, means in seen.items()} | {"explained_variance": explained}
 
 
-@pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Targets])
+@pytest.mark.parametrize("kind", [Countdown, RewardByBoth, Steady, Targets])
 @pytest.mark.parametrize("max_grad_norm", [0.05, 100.0])
 @KINDS
 def test_learning_agrees_with_the_formulas(kind: type[Probe], max_grad_norm: float, learner: type[PPO]) -> None:

@@ -95,7 +95,7 @@ def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> 
         begins_anew = True
 
 
-@pytest.mark.parametrize("kind", [Recall, Targets])
+@pytest.mark.parametrize("kind", [Recall, Steady, Targets])
 def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
     """One sequence, one step at a time, with torch's own distributions."""
     params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": 0.1, "gae_lambda": 0.8})

@@ -1,13 +1,17 @@
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from laurel.agents.arms import train_arms
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.training import train_together
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
 from laurel.stages.train_agents import divide
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
@@ -78,6 +82,25 @@ def test_it_is_said_what_ran_on_a_gpu(
     project.run("train-agents")
     (note,) = manifest(project)["notes"]
     assert said in note
+
+
+def test_all_arms_are_trained_at_once_where_environments_are_tensors(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_process: None
+) -> None:
+    """As on a GPU, but on tensors of the CPU: arms with rewards of all kinds and none, in one group."""
+    monkeypatch.setattr("laurel.agents.arms.train_together", partial(train_together, tensors=True))
+    arms = ["extrinsic", "preference", "intrinsic_only", "random_reward", "shuffled_labels", "oracle"]
+    agents = [(arm, seed, tmp_path / arm / f"seed-{seed}") for seed in (0, 1) for arm in arms]
+    train_arms(project.params, agents, **project.inputs("train-agents"), utility=None, advance=lambda steps: None)
+    ends = {}
+    for arm, seed, place in agents:
+        state = read_json(place / "state.json")
+        assert (state["finished"], state["backend"]) == (True, "tensors")
+        shaped = [row["shaped_reward"] for row in pq.read_table(place / "curve.parquet").to_pylist()]
+        assert [reward is None for reward in shaped] == [arm == "extrinsic"] * len(shaped)
+        load_policy(place)
+        ends[arm, seed] = (place / "model.safetensors").read_bytes()
+    assert len(set(ends.values())) == len(agents)
 
 
 def test_finished_agents_are_not_trained_again(project: Project, finished: Project) -> None:

@@ -5,7 +5,8 @@
 Q' is the target network, a copy of Q that is renewed now and then; a* is the best action by Q (double DQN: van Hasselt
 et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are those of whoever acted then,
 uncorrected (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
-1511.05952). Truncation bootstraps, termination does not.
+1511.05952). `layer_norm` holds a network that learns from its own values (Gallici et al. 2024, arXiv 2407.04811), so
+that the target may be renewed often. Truncation bootstraps, termination does not.
 
 The memory is not saved: a resumed run takes its steps again, which fills it.
 """
