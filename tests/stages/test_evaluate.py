@@ -269,6 +269,7 @@ def test_random_policy_alone(project: Project) -> None:
 
 
 def test_versions_name_what_is_installed() -> None:
-    versions = evaluate._versions()
-    assert set(evaluate.PACKAGES) < set(versions)
+    versions = evaluate._versions("laurel")
+    assert set(versions) == {"python", *evaluate.PACKAGES}
+    assert set(evaluate._versions("sb3")) - set(versions) == {"stable-baselines3", "sb3-contrib"}
     assert versions["laurel"] != "not installed"
