@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from itertools import chain, pairwise
-from pathlib import Path
+from itertools import pairwise
 
+from our_imports import imported, our_modules
 from tiny_project import REPOSITORY
 
-FOLDERS = {"laurel": "src/laurel", "laurel.components": "components", "laurel.pipelines": "pipelines"}
 LAYERS = (
     {"pipelines", "components"},
     {"stages"},
@@ -22,36 +19,6 @@ LAYERS = (
 """Packages, users first; each may import those of its own layer and of later ones, and modules beside them."""
 
 
-def modules() -> dict[str, Path]:
-    found = {}
-    for package, folder in FOLDERS.items():
-        root = REPOSITORY / folder
-        for file in root.rglob("*.py"):
-            parts = file.relative_to(root).with_suffix("").parts
-            found[".".join([package, *(part for part in parts if part != "__init__")])] = file
-    return found
-
-
-def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Yield the modules of ours that a file imports at run time, within functions too."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    typing = {
-        node
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in chain.from_iterable(map(ast.walk, block.body))
-    }
-    for node in ast.walk(tree):
-        if node in typing:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names if name.name in known)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for name in node.names:
-                whole = f"{node.module}.{name.name}"
-                yield from (module for module in (whole if whole in known else node.module,) if module in known)
-
-
 def room(module: str) -> str:
     """Return the package within `laurel` that a module is in, or its own name where it is beside them."""
     return module.removeprefix("laurel").removeprefix(".").split(".")[0]
@@ -59,10 +26,10 @@ def room(module: str) -> str:
 
 def used() -> dict[str, dict[str, str]]:
     """Return for each room those that it imports, with an import of each as an example."""
-    known = modules()
+    known = our_modules()
     found: dict[str, dict[str, str]] = {room(name): {} for name in known}
     for name, file in known.items():
-        for other in imported(file, known):
+        for other in imported(file):
             if room(other) != room(name):
                 found[room(name)][room(other)] = f"{name} imports {other}"
     return found

@@ -108,10 +108,11 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
     ("arguments", "sentence"),
     [
         (["prefrence"], r'"prefrence" is neither a directory nor an arm .* Did you mean "preference"\?'),
-        (["preference", "7"], r"seed-7: no such agent; data/agents/preference has seed-0, seed-3\."),
-        (["oracle"], r"there are no agents of oracle in data/agents\."),
+        (["preference", "7"], r"seed-7: no such agent; name one of seed-0, seed-3, or run"),
+        (["oracle"], r"there are none of oracle in data/agents\. Run laurel train-agents\.$"),
         (["--agents", "nowhere"], r"nowhere: holds no agents\. Run laurel train-agents first"),
         (["data/agents/preference/seed-0", "1"], r"is an agent's directory, and so goes without a seed \(1\)"),
+        (["random_policy", "3"], r"random_policy has no agents, and so goes without a seed \(3\)"),
         (["data"], r"data/config\.json: no such file"),
         (["--reward", "nowhere"], r"nowhere: no such directory"),
         (["-o", "x.mp4"], r"x\.mp4: ends in none of \.gif, \.webp"),

@@ -149,13 +149,16 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
             raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
         return Chosen(Path(agent), agent)
     if not needs_training(agent):
+        if seed is not None:
+            raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
         return Chosen(None, "random policy")
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"
     if not place.is_dir():
         there = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
-        has = f"{agents / agent} has {', '.join(there)}" if there else f"there are no agents of {agent} in {agents}"
-        raise DataError(f"{place}: no such agent; {has}. Name one of these, or run laurel train-agents.")
+        if not there:
+            raise DataError(f"{place}: no such agent; there are none of {agent} in {agents}. Run laurel train-agents.")
+        raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
     return Chosen(place, f"{agent}, seed {number}")
 
 

@@ -131,6 +131,15 @@ def test_members_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(len(voter.prepared) == 5 for voter in voters)
 
 
+@pytest.fixture
+def young() -> Iterator[None]:
+    """Have the collector look at what a test makes alone, not at all that other tests have imported."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("young")
 def test_models_in_this_process_are_loaded_one_after_another() -> None:
     alive: weakref.WeakSet[Voter] = weakref.WeakSet()
     most, log = 0, []

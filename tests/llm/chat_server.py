@@ -173,6 +173,11 @@ class ChatServer:
         return web.Response()
 
 
+def most_within(times: list[float], seconds: float) -> int:
+    """Return how many of some moments lie together at most."""
+    return max(sum(start <= other < start + seconds for other in times) for start in times)
+
+
 @contextmanager
 def chat_server() -> Iterator[ChatServer]:
     """Run a server for the time of a block."""

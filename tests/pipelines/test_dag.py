@@ -1,9 +1,7 @@
 """dvc.yaml says the same as the code: what a stage reads, what it writes, what it depends on."""
 
-import ast
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +9,24 @@ import pytest
 import yaml
 
 from laurel.cli import PLACES, STAGES
+from our_imports import imported, our_modules
 from tiny_project import BY_NAME, REPOSITORY, TINY, Project, read_json
 
 SRC = REPOSITORY / "src"
 ALL_STAGES = [stage.name for stage in STAGES]
 EVERYWHERE = {
     SRC / "laurel" / name
-    for name in ("cli.py", "console.py", "device.py", "errors.py", "params", "progress.py", "seeding.py", "tracking.py")
+    for name in (
+        "cli.py",
+        "console.py",
+        "device.py",
+        "errors.py",
+        "heap.py",
+        "params",
+        "progress.py",
+        "seeding.py",
+        "tracking.py",
+    )
 }
 """Modules that hold for all stages: a change of them is a new version."""
 
@@ -55,20 +64,6 @@ def test_params_are_those_of_the_manifest(dvc: dict[str, Any], finished: Project
     assert set(used) <= set(TINY) - {"tracking", "pipeline"}
 
 
-def imported(file: Path) -> Iterator[Path]:
-    """The files of Laurel that a file imports when it is run, also inside functions."""
-    tree = ast.parse(file.read_text())
-    guarded = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    hidden = {id(n) for block in guarded for n in ast.walk(block)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and id(node) not in hidden:
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                path = SRC.joinpath(*name.split("."))
-                yield from (
-                    f for f in (path.with_suffix(".py"), path / "__init__.py") if f.is_file() and SRC in f.parents
-                )
-
-
 def reached(file: Path) -> set[Path]:
     found: set[Path] = set()
     waiting = [file]
@@ -76,7 +71,7 @@ def reached(file: Path) -> set[Path]:
         this = waiting.pop()
         if this not in found:
             found.add(this)
-            waiting += imported(this)
+            waiting += (our_modules()[name] for name in imported(this))
     return found
 
 

@@ -19,7 +19,7 @@ from tiny_project import UNTRACKED, Project, lasting_content
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
 from tiny_llama import make_tiny_llama  # noqa: E402
 
 
@@ -101,6 +101,24 @@ def test_a_server_that_is_not_there(project: Project) -> None:
     with pytest.raises(AnnotationError, match=r"127\.0\.0\.1:9"):
         annotate.run(project.params, project.output("caption"), project.output("annotate"))
     assert not project.output("annotate").exists()
+
+
+def test_too_many_failures_are_said_with_their_reasons(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def moody(request: Any, body: dict[str, Any]) -> Any:
+        user = body["messages"][1]["content"]
+        if "goal" in re.findall(r'(?m)^Text 1: "(.*)"$', user)[0]:
+            return web.json_response(completion("I like\nboth, in a <way>."))
+        return problem(400, "no more than 8 tokens", code="context_length_exceeded") if "wall" in user else None
+
+    server.behave = lambda request, body: moody(request, body) or teacher(request, body)
+    asking(project, server.url, **{"annotate.language_model.both_orders": False})
+    counts = r"because the annotator failed: [1-9]\d* got no answer, [1-9]\d* none that could be read, "
+    with pytest.raises(AnnotationError, match=counts + r"such as 'I like both, in a <way>\.'; at most 5% are"):
+        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+    reason = "refused with status 400: no more than 8 tokens"
+    assert f"teacher gave no answer, and may again for the same reason: {reason}\n" in capsys.readouterr().err
 
 
 def test_a_key_that_is_not_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,13 +167,15 @@ def make_annotator(
             from laurel.feedback.prompt import load_prompt
             from laurel.llm.budget import Budget, BudgetedChat
             from laurel.llm.responses import ResponseStore
+            from laurel.llm.told_failures import TellingChat
 
             prompt = load_prompt(params.language_model.prompt)
             prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
             choices = choices_of(params, prompt)
             store = ResponseStore(params.language_model.responses)
             budget = budget or Budget(params.budget)
-            model, sampling = _chat_model(params, store, budget), sampling_of(params)
+            model: ChatModel = TellingChat(_chat_model(params, store, budget))
+            sampling = sampling_of(params)
             price = price_for(params, model.identity)
             if budget.params.limited:
                 model = BudgetedChat(model, budget, price)

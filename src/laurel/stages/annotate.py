@@ -240,7 +240,8 @@ def conclude(
     failed = (statuses["parse_failed"] + statuses["api_failed"]) / pairs
     if failed > params.annotate.max_failure_rate:
         raise AnnotationError(
-            f"{failed:.0%} of {pairs} pairs have no label because the annotator failed; at most "
+            f"{failed:.0%} of {pairs} pairs have no label because the annotator failed: {statuses['api_failed']} got "
+            f"no answer, {statuses['parse_failed']} none that could be read{_unread(out)}; at most "
             f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate)."
         )
     if statuses["ok"] == 0:
@@ -255,6 +256,15 @@ def conclude(
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
+
+
+def _unread(out: Output) -> str:
+    """Quote an answer that could not be read, if there was one."""
+    from laurel.data.sample import read_sample
+
+    answers = (answer for pair in read_sample(out.path) for answer in pair["answers"])
+    unread = next((answer["answer"] for answer in answers if answer["verdict"] == "unread" and answer["answer"]), "")
+    return f", such as {' '.join(unread.split())[:200]!a}" if unread else ""
 
 
 def _agreement(params: Params, out: Output) -> dict[str, float]:

@@ -1,0 +1,41 @@
+"""Which modules of ours a file imports at run time, within functions too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+from tiny_project import REPOSITORY
+
+FOLDERS = {"laurel": "src/laurel", "laurel.components": "components", "laurel.pipelines": "pipelines"}
+
+
+@cache
+def our_modules() -> Mapping[str, Path]:
+    """Return the name of every module and package -> its file."""
+    found = {}
+    for package, folder in FOLDERS.items():
+        root = REPOSITORY / folder
+        for file in root.rglob("*.py"):
+            parts = file.relative_to(root).with_suffix("").parts
+            found[".".join([package, *(part for part in parts if part != "__init__")])] = file
+    return found
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Yield the names of modules of ours that a file imports; what is for the type checker alone does not count."""
+    tree, known = ast.parse(file.read_text(encoding="utf-8")), our_modules()
+    guarded = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    hidden = {id(node) for block in guarded for node in chain.from_iterable(map(ast.walk, block.body))}
+    for node in ast.walk(tree):
+        if id(node) in hidden:
+            continue
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+        yield from (name for name in names if name in known)
