@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from laurel.classics_deep import in_words
 from laurel.data.captions import read_vocabulary
 from laurel.evaluation.summary import markdown_table
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
@@ -28,6 +29,20 @@ def test_a_table_holds_the_metrics(file: Path) -> None:
 
 def test_every_table_of_arms_has_its_metrics() -> None:
     assert len(re.findall(r"^\| arm \| return ", README, re.MULTILINE)) == len(METRICS) > 2
+
+
+def test_the_table_of_agents_holds_what_they_learned() -> None:
+    """As `laurel classics deep` wrote it beside its figure."""
+    expected = set()
+    for title, task in read_json(REPOSITORY / "docs" / "deep.json")["tasks"].items():
+        for name, record in task["agents"].items():
+            returned, steps = in_words(record)
+            if name not in ("plain PPO", "PPO without"):  # they are there to compare with
+                expected.add(f"{title} | {returned} | {task['goal']:g}: {steps} |")
+    table = README.partition("| `agent.algorithm` | for what |")[2].partition("\n\n")[0]
+    rows = [row for row in table.splitlines()[2:] if not row.startswith("| `tabular`")]
+    assert {" | ".join(row.split(" | ")[3:]) for row in rows} == expected
+    assert len(rows) == len(expected)
 
 
 def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:

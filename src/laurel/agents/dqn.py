@@ -1,12 +1,15 @@
 """Deep Q-learning (Mnih et al. 2015) with its best-known improvements, over vectorised environments.
 
-    y = R_1 + γ R_2 + … + γ^(m-1) R_m + γ^m Q'(S_m, a*);   Q(S_0, A_0) moves towards y, by Huber's loss
+    y = R_1 + γ R_2 + … + γ^(m-1) R_m + γ^m Q'(S_m, a*);   Q(S_0, A_0) moves towards y
 
 Q' is the target network, a copy of Q that is renewed now and then; a* is the best action by Q (double DQN: van Hasselt
 et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are those of whoever acted then,
 uncorrected (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
 1511.05952). `layer_norm` holds a network that learns from its own values (Gallici et al. 2024, arXiv 2407.04811), so
 that the target may be renewed often. Truncation bootstraps, termination does not.
+
+The error counts by its square, where the paper clips it: clipped, many small errors outweigh a rare large one, and an
+agent that seldom fails does not learn of it.
 
 The memory is not saved: a resumed run takes its steps again, which fills it.
 """
@@ -18,7 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from laurel.agents.collecting import Collecting, descend
 from laurel.agents.learner import Rollout, adam_state, restore_adam
@@ -95,7 +98,7 @@ class DQN(Collecting):
         target = self.targets(batch)
         values = self.policy(torch.from_numpy(self.features(batch.observation)).to(device))
         value = values.gather(1, torch.from_numpy(batch.action).to(device)[:, None])[:, 0]
-        losses = nn.functional.smooth_l1_loss(value, target, reduction="none")
+        losses = 0.5 * (value - target).square()
         loss = (torch.from_numpy(batch.weight).to(device) * losses).mean()
         descend(self.optimizer, self.policy, loss, self.params.max_grad_norm)
         self.replay.set_priorities(batch.place, (target - value).detach().cpu().numpy())
