@@ -83,7 +83,7 @@ def _fill(folder: Path, distinct: bool) -> None:
     from laurel.data.captions import Segments, Vocabulary, write_segments, write_vocabulary
     from laurel.data.directory import output_directory
     from laurel.envs import room_for
-    from laurel.feedback.annotator import make_annotator
+    from laurel.feedback.annotators import make_annotator
     from laurel.feedback.language_model import LanguageModelAnnotator
     from laurel.feedback.pairs import sample_pairs
     from laurel.llm.chat import ChatRequest, Identity, Message, Reply

@@ -27,7 +27,7 @@ def main() -> None:
     """Write the table, and print it."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((HERE / "results").glob("*.json"))]
     text = HEAD + "\n".join(map(_row, records)) + "\n"
-    missed = [record for record in records if not record["met"]]
+    missed = [record for record in records if record["met"] is False]
     if missed:
         text += "\n## What is missed, and why\n" + "".join(map(_explained, missed))
     (HERE / "README.md").write_text(text, encoding="utf-8")

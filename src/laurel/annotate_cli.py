@@ -76,7 +76,7 @@ def _compare(options: argparse.Namespace) -> str:
 
 def _probe(options: argparse.Namespace) -> str:
     from laurel.envs import room_for
-    from laurel.feedback.annotator import make_annotator
+    from laurel.feedback.annotators import make_annotator
     from laurel.feedback.probe import ask, load_probe
     from laurel.params import load_params
     from laurel.seeding import derive_seed

@@ -64,12 +64,13 @@ def add_review(actions: argparse._SubParsersAction[argparse.ArgumentParser], com
 
 
 def _review(options: argparse.Namespace, say: Say) -> str:
+    from laurel.console import printable
     from laurel.data.captions import read_segments
     from laurel.data.gold import GoldFile
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.references import task_of
-    from laurel.feedback.review import HELP, printable, review
+    from laurel.feedback.review import HELP, review
     from laurel.params import load_params
 
     params = load_params(options.params)

@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from laurel.envs.base import Room
-from laurel.feedback.annotator import TIE, Judgement, Question, judge, make_annotator
+from laurel.feedback.annotator import TIE, Judgement, Question, judge
+from laurel.feedback.annotators import make_annotator
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.feedback.scripted import ScriptedAnnotator
 from laurel.params.annotation import AnnotateParams

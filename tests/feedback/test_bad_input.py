@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from laurel.envs.base import Room
 from laurel.errors import AnnotationError, LaurelError, PromptError
-from laurel.feedback.annotator import Annotator, Judgement, Question, judge, make_annotator
+from laurel.feedback.annotator import Annotator, Judgement, Question, judge
+from laurel.feedback.annotators import make_annotator
 from laurel.params.annotation import AnnotateParams
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))

@@ -11,7 +11,8 @@ import pytest
 from laurel.envs.base import Room
 from laurel.errors import ParamsError
 from laurel.feedback import ensemble as module
-from laurel.feedback.annotator import Judgement, Question, Said, make_annotator
+from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.annotators import make_annotator
 from laurel.feedback.ensemble import EnsembleAnnotator, Member
 from laurel.params.annotation import AnnotateParams
 

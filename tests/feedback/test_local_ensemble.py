@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from laurel.envs.base import Room
-from laurel.feedback.annotator import Annotator, Question, make_annotator
+from laurel.feedback.annotator import Annotator, Question
+from laurel.feedback.annotators import make_annotator
 from laurel.llm import local_chat
 from laurel.params.annotation import AnnotateParams
 

@@ -26,6 +26,7 @@ EVERYWHERE = {
         "progress.py",
         "seeding.py",
         "tracking.py",
+        "workspace.py",
     )
 }
 """Modules that hold for all stages: a change of them is a new version."""

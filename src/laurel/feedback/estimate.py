@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laurel.envs.base import Room
-from laurel.feedback.annotator import Question, choices_of, sampling_of
+from laurel.feedback.annotator import Question
+from laurel.feedback.annotators import choices_of, sampling_of
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import Prompt, load_prompt
 from laurel.llm.batch_ledger import BatchLedger

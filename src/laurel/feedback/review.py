@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from laurel.console import printable
 from laurel.data.gold import Chosen, GoldFile, Side
 from laurel.data.preferences import Pairs, Preferences
 from laurel.envs.base import IntArray
@@ -111,8 +112,3 @@ def _question(offer: Offer, number: int, of: int, labels: Labels) -> str:
 
 def _wrapped(start: str, text: str) -> list[str]:
     return textwrap.wrap(printable(text), WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
-
-
-def printable(text: str) -> str:
-    """Escape what a terminal would take for a command: texts are data."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

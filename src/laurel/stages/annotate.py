@@ -53,7 +53,7 @@ def run(
     from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
-    from laurel.feedback.annotator import make_annotator
+    from laurel.feedback.annotators import make_annotator
     from laurel.feedback.rounds import make_rounds
     from laurel.heap import settled
     from laurel.llm.budget import Budget

@@ -110,7 +110,8 @@ def _judged(
     cell: Cell, params: Params, room: Room, captions: Sequence[str], known: KnownPairs, budget: Budget
 ) -> Entry:
     """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
-    from laurel.feedback.annotator import judge, make_annotator
+    from laurel.feedback.annotator import judge
+    from laurel.feedback.annotators import make_annotator
     from laurel.feedback.leaderboard import Entry
     from laurel.seeding import derive_seed
 

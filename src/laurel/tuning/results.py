@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 from laurel.data.directory import write_json
 from laurel.errors import DataError
 from laurel.evaluation import plots
@@ -57,13 +59,16 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
 def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, sweep: Sweep) -> str:
     """Return the params file with the best values, and a remark on its first lines in place of an earlier one's."""
     text = re.sub(rf"(?m)\A({re.escape(MARK)}.*\n)+", "", text)
-    changed = edited(text, chosen.values)
-    if parse_params(read_value(changed, BEST), BEST) != with_values(params, chosen.values):
-        raise DataError("params: the file has changed since it was read. Run the same command again.")
+    changed, wanted = edited(text, chosen.values), with_values(params, chosen.values)
     remark = [
         f"the best of {len(trials)} trials (trial {chosen.number}) for the arm {sweep.arm}, by the {NAME}.",
         f"Chosen on the seeds {', '.join(map(str, sweep.seeds))}; what it is worth, other seeds say: make run",
     ]
+    if parse_params(read_value(changed, BEST), BEST) != wanted:
+        if parse_params(read_value(text, BEST), BEST) != params:
+            raise DataError("params: the file has changed since it was read. Run the same command again.")
+        changed = yaml.safe_dump(wanted.dump(), sort_keys=False, allow_unicode=True)
+        remark.append("Comments are left out: the file has values in several places at once (YAML's aliases).")
     return "".join(f"{MARK}{line}\n" for line in remark) + changed
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from laurel.console import aligned
 from laurel.data.directory import read_json, write_json
 from laurel.errors import DataError
 
@@ -83,14 +84,11 @@ def as_text(value: JsonValue) -> str:
 
 
 def table(trials: Sequence[Trial], names: Sequence[str], top: int = 5) -> str:
-    """Lay out the best trials, and params.yaml's own values where they were tried, as columns of text."""
+    """Lay out the best trials as columns of text."""
     scored = sorted((t for t in trials if t.score is not None), key=lambda trial: (-(trial.score or 0.0), trial.number))
     rows = [("trial", "score", "last return", *names)]
     for trial in scored[:top]:
         last = "-" if trial.last_return is None else f"{trial.last_return:.3g}"
         values = [as_text(trial.values[name]) for name in names]
         rows.append((str(trial.number), f"{trial.score:.4g}", last, *values))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+    return "\n".join(aligned(rows))
