@@ -100,6 +100,19 @@ def test_mistakes(params: Params, entry: str, sentence: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.fixture
+def of_sb3(params: Params) -> Params:
+    return with_values(params, {"agent.engine": "sb3", "agent.sb3.algorithm": "PPO"})
+
+
+def test_the_default_fits_the_engine(of_sb3: Params) -> None:
+    space = read_space([], of_sb3, "preference")
+    assert "shaping.intrinsic" in space
+    assert [name for name in space if name.startswith("agent.")] == ["agent.sb3.kwargs.learning_rate"]
+    assert value_of(of_sb3, "agent.sb3.kwargs.learning_rate") is None
+    assert value_of(with_values(of_sb3, {"agent.sb3.kwargs.gamma": 0.9}), "agent.sb3.kwargs.gamma") == 0.9
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
@@ -131,7 +144,6 @@ def test_what_a_space_holds() -> None:
 
 def test_of_another_engine_its_own_parameters_are_searched(params: Params) -> None:
     chosen = with_values(params, {"agent.engine": "sb3", "agent.sb3": {"kwargs": {"tau": 0.01}}})
-    assert {name.partition(".")[0] for name in read_space([], chosen, "preference")} == {"shaping"}
     entries = ["agent.sb3.noise=0:0.5", "agent.sb3.n_envs=1:8", "agent.sb3.kwargs.learning_rate=log:1e-4:1e-2"]
     entries += ["agent.sb3.kwargs.tau=0.005,0.01", "agent.sb3.kwargs.policy_kwargs.net_arch=[16],[32, 32]"]
     space = read_space(entries, chosen, "preference")
@@ -159,8 +171,11 @@ def test_values_are_written_short_and_stay_inside() -> None:
     assert searched.rounded(0.0375829) == 0.03758
     assert searched.rounded(0.0987653) == 0.0987654
     assert Searched(choices=(0.123456,)).rounded(0.123456) == 0.123456
-    assert is_whole("agent.ppo.n_epochs")
-    assert not is_whole("shaping.beta")
+    whole, fraction = Searched(low=1.0, high=8.0), Searched(low=1.0, high=8.5)
+    assert is_whole("agent.ppo.n_epochs", whole)
+    assert not is_whole("shaping.beta", whole)
+    assert is_whole("agent.sb3.kwargs.batch_size", whole)
+    assert not is_whole("agent.sb3.kwargs.tau", fraction)
 
 
 def test_a_sweep_reads_back(params: Params) -> None:

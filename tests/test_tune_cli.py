@@ -27,7 +27,8 @@ def test_a_search(project: Project, capsys: Captured, warm_workers: None) -> Non
     assert load_params(Path("data/tune/best.yaml")).shaping.beta in (1.0, 2.0)
     assert Path("data/studies.db").exists()
     assert sorted(path.name for path in Path("data").glob(".*")) == [
-        f".{name}.lock" for name in ("captions", "preferences", "reward", "studies.b", "trajectories", "tune")
+        f".{name}.lock"
+        for name in ("captions", "preferences", "reward", "studies.b", "studies", "trajectories", "tune")
     ]
 
 
@@ -38,6 +39,8 @@ def test_a_search(project: Project, capsys: Captured, warm_workers: None) -> Non
         (["--arm", "none"], '--arm is "none", but must be one of '),
         (["--study", "../x"], '--study is "../x", but must be made of letters'),
         (["--seeds", "0"], "--seeds names 0, which is one of agent.seeds"),
+        (["--seeds", "5", "7", "5"], "--seeds names 5 twice"),
+        (["--output", "."], ".: holds files that are not Laurel's. Choose another --output"),
         (["--sampler", "grid"], "--sampler grid needs choices, but shaping.intrinsic is a range"),
         (["--reward", "nowhere"], "nowhere: no such directory."),
     ],

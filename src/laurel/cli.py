@@ -194,6 +194,12 @@ def _parser() -> argparse.ArgumentParser:
     responses.add_argument(
         "--output", type=Path, default=Path("responses.parquet"), metavar="FILE", help="default: responses.parquet"
     )
+    responses.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="prices of your own, as annotate.budget.prices; default: the packaged",
+    )
     responses.set_defaults(run=_export_responses)
     return parser
 
@@ -355,4 +361,4 @@ def _export_minari(options: argparse.Namespace) -> int:
 def _export_responses(options: argparse.Namespace) -> int:
     from laurel.llm.responses_export import export_responses
 
-    return say(f"{export_responses(options.responses, options.output)} answers in {options.output}\n")
+    return say(f"{export_responses(options.responses, options.output, options.prices)} answers in {options.output}\n")

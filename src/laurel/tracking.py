@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.data.directory import Output, read_manifest
+from laurel.workspace import lasting
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -196,8 +197,11 @@ class Tracker:
 
 
 def configure(project: Path) -> None:
-    """Set where runs are logged: MLFLOW_TRACKING_URI, or a database in the project's directory."""
-    os.environ[URI] = os.environ.get(URI) or f"sqlite:///{project.resolve() / DATABASE}"
+    """Set where runs are logged: MLFLOW_TRACKING_URI, or a database in the project's directory.
+
+    Experiments that DVC queued log to the project's, too, and not to that of a copy which DVC throws away.
+    """
+    os.environ[URI] = os.environ.get(URI) or f"sqlite:///{lasting(project.resolve() / DATABASE)}"
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 

@@ -58,6 +58,27 @@ def test_all_that_was_asked_and_said_is_there(tmp_path: Path) -> None:
         assert row["asked_at"].year >= 2025
 
 
+def test_what_an_answer_cost_is_said_as_far_as_prices_are_known(tmp_path: Path) -> None:
+    request = ChatRequest((Message("user", "a"),))
+    replies = {
+        "a": (Identity("m", "", "http://h/v1"), Reply("x", None, 100, 10, "stop", 0.5, 40)),
+        "b": (Identity("m", "", "http://h/v1"), Reply("x", None, 100, 10)),  # of a batch
+        "c": (Identity("m", "", "http://h/v1"), Reply("x", None, None, 10, "stop", 0.5)),
+        "d": (Identity("other", "", "http://h/v1"), Reply("x", None, 100, 10, "stop", 0.5)),
+        "e": (Identity("here"), Reply("", {"1": 0.0}, 100, 0)),
+    }
+    store = fill(
+        tmp_path / "r.db", [Exchange(key, who, request, said, "p", "d") for key, (who, said) in replies.items()]
+    )
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(
+        "- {model: m, date: 2026-01-31, source: s, input: 1000, cached_input: 500, output: 10000, batch: 0.5}"
+    )
+    export_responses(store, tmp_path / "r.parquet", prices)
+    costs = pq.read_table(tmp_path / "r.parquet")["cost_usd"].to_pylist()
+    assert costs == [pytest.approx(0.06 + 0.02 + 0.1), pytest.approx(0.1), None, None, 0.0]
+
+
 def test_what_questions_share_is_kept_once(tmp_path: Path) -> None:
     path = fill(tmp_path / "r.db", exchanges(30))
     with sqlite3.connect(path) as connection:

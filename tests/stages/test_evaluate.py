@@ -66,7 +66,7 @@ def test_metrics(finished: Project) -> None:
             assert improvement["over"] == "extrinsic"
             assert is_estimate({"iqm": improvement["value"], "ci95": improvement["ci95"]}, 0, 1)
     labels = read_json(finished.path / "data/preferences/quality.json")
-    assert set(labels) == {"tie_rate", "intransitivity", "oracle"}, "an encoder cannot be biased, nor fail"
+    assert set(labels) == {"annotator", "tie_rate", "intransitivity", "oracle"}, "an encoder cannot be biased, nor fail"
     assert {key: metrics["annotation"].pop(key) for key in labels} == labels
     assert set(metrics["annotation"]) == {
         "pairs", "distinct_segments", "ok", "tie", "abstain", "parse_failed", "api_failed", "usage",
@@ -269,6 +269,7 @@ def test_random_policy_alone(project: Project) -> None:
 
 
 def test_versions_name_what_is_installed() -> None:
-    versions = evaluate._versions()
-    assert set(evaluate.PACKAGES) < set(versions)
+    versions = evaluate._versions("laurel")
+    assert set(versions) == {"python", *evaluate.PACKAGES}
+    assert set(evaluate._versions("sb3")) - set(versions) == {"stable-baselines3", "sb3-contrib"}
     assert versions["laurel"] != "not installed"

@@ -96,6 +96,17 @@ def test_what_cannot_be_trained_is_said_before_any_process_starts(
         lake.run("train-agents")
 
 
+def test_a_note_where_a_rollout_is_longer_than_the_training(lake: Project) -> None:
+    sb3 = {"algorithm": "A2C", "n_envs": 4, "kwargs": {"n_steps": 100}}
+    lake.change({"agent.sb3": sb3, "agent.arms": ["extrinsic"], "agent.steps": 256})
+    lake.run("train-agents")
+    notes = manifest(lake, "train-agents")["notes"]
+    assert any(note.startswith("The agents took 400 environment steps each, not 256: A2C learns") for note in notes)
+    lake.change({"agent.steps": 390})
+    lake.run("train-agents")
+    assert len(manifest(lake, "train-agents")["notes"]) == len(notes) - 1
+
+
 def test_a_note_where_resuming_is_not_exact(lake: Project) -> None:
     kwargs = {"use_sde": False, "n_steps": 16, "policy_kwargs": {"net_arch": [8]}}
     lake.change({"agent.sb3": {"algorithm": "A2C", "n_envs": 2, "kwargs": kwargs}, "agent.arms": ["extrinsic"]})

@@ -11,6 +11,7 @@ from PIL import Image
 from laurel.data.directory import VOLATILE, read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.params import load_params
+from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
 from laurel.stages import pick_best, try_candidate, tune
 from laurel.stages.tune import Search, jobs_of, narrowed, sweep_of
@@ -129,6 +130,18 @@ def test_seeds_are_not_those_of_the_evaluation(rewarded: Project) -> None:
     assert sweep_of(params, Search()).seeds == (1001, 1002)
     with pytest.raises(ParamsError, match=r"--seeds names 1000, which is one of agent\.seeds"):
         sweep_of(params, Search(seeds=[7, 1000]))
+
+
+def test_arguments_that_stable_baselines3_does_not_take(rewarded: Project) -> None:
+    pytest.importorskip("stable_baselines3")
+    params = changed(rewarded.params, agent={"engine": "sb3", "sb3": SB3Params(algorithm="PPO")})
+    assert list(sweep_of(params, Search()).space)[-1] == "agent.sb3.kwargs.learning_rate"
+    with pytest.raises(ParamsError, match=r'PPO takes no learnin_rate, but .*Did you mean "learning_rate"'):
+        sweep_of(params, Search(entries=["agent.sb3.kwargs.learnin_rate=0.1:1"]))
+    unfit = changed(rewarded.params, agent={"engine": "sb3", "sb3": SB3Params(algorithm="SAC")})
+    assert sweep_of(unfit, Search(entries=["agent.sb3.algorithm=PPO,A2C"])), "SAC is none of them"
+    with pytest.raises(ParamsError, match="SAC acts in Box spaces"):
+        sweep_of(params, Search(entries=["agent.sb3.algorithm=PPO,SAC"]))
 
 
 def test_arms(rewarded: Project) -> None:

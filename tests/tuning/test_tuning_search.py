@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -275,10 +279,31 @@ def test_another_study_is_not_gone_on_with(params: Params, space: Space, tmp_pat
     with pytest.raises(DataError) as error:
         opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 2}}})
     assert 'the study "a" was begun with space.a.low 1, but it is 2. Name another one with --study.' in str(error.value)
+    with pytest.raises(DataError, match="was begun with a search of a, but it is one of a, b"):
+        opened(tmp_path, space, params, about={"steps": 100, "space": {"a": {"low": 1}, "b": {"low": 1}}})
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "studies.db").write_text("no database at all, but text that is long enough")
     with pytest.raises(DataError, match=r"studies\.db: not a storage of studies \(.*\)\. Choose another --storage"):
         opened(tmp_path / "other", space, params)
+
+
+def test_studies_begun_at_the_same_time_share_a_storage(params: Params, space: Space, tmp_path: Path) -> None:
+    def begin(name: str) -> str:
+        together.wait()
+        about = {"steps": STEPS}
+        assert Study(tmp_path / "studies.db", name, space, params, about, sampler="tpe").ask()
+        return name
+
+    names = ["a", "b", "c"]
+    together = Barrier(len(names))
+    with ThreadPoolExecutor(len(names)) as threads:
+        assert list(threads.map(begin, names)) == names
+
+
+def test_what_a_trial_notes_is_not_waited_for(params: Params, space: Space, tmp_path: Path) -> None:
+    opened(tmp_path, space, params)
+    with closing(sqlite3.connect(tmp_path / "studies.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_importance_finds_what_matters(params: Params) -> None:

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.errors import ParamsError, closest
+from laurel.params.file import shown
 from laurel.params.sb3 import SB3Params
 
 SB3, CONTRIB = "stable_baselines3", "sb3_contrib"
@@ -112,11 +113,33 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
             raise ParamsError(
                 f"agent.sb3.kwargs: {name} takes no {key}, but {', '.join(allowed)}.{closest(key, allowed)}"
             )
+        _check_kind(key, settings.kwargs[key], known[key].default)
     if settings.noise and "action_noise" not in known:
         raise ParamsError(
             f"agent.sb3.noise is {settings.noise}, but {name} takes no noise on its actions. Set it to 0."
         )
     return made
+
+
+def _check_kind(key: str, value: Any, default: Any) -> None:
+    """Refuse a number or truth value of another kind than the default's, which would fail in the midst of training.
+
+    Raises:
+        ParamsError: it is of another kind.
+    """
+    match default:
+        case bool():
+            allowed, fits = "true or false", isinstance(value, bool)
+        case int():  # a list is a number with its unit, such as train_freq: [1, episode]
+            allowed, fits = "a whole number", isinstance(value, int | list) and not isinstance(value, bool)
+        case float():
+            allowed, fits = "a number", isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return
+    if not fits:
+        raise ParamsError(
+            f"agent.sb3.kwargs: {key} is {shown(value)}, but must be {allowed}, such as {shown(default)}."
+        )
 
 
 def arguments(settings: SB3Params, made: Any, steps: int, action_space: gym.Space[Any]) -> dict[str, Any]:

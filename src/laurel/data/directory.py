@@ -114,6 +114,20 @@ def output_directory(
             replace_directory(partial, output)
 
 
+def check_output(output: Path) -> None:
+    """Refuse a place that `output_directory` would refuse, before long work whose result is to go there.
+
+    Raises:
+        DataError: the place cannot be written, or holds what no stage wrote.
+    """
+    with _explaining(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(output.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        recover(output)
+        _check_replaceable(output)
+
+
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     """Read the manifest of a stage's output.
 

@@ -172,7 +172,7 @@ def make_annotator(
             prompt = load_prompt(params.language_model.prompt)
             prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
             choices = choices_of(params, prompt)
-            store = ResponseStore(params.language_model.responses)
+            store = ResponseStore(params.language_model.store)
             budget = budget or Budget(params.budget)
             model: ChatModel = TellingChat(_chat_model(params, store, budget))
             sampling = sampling_of(params)

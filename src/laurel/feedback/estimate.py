@@ -92,7 +92,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     choices = choices_of(params, prompt)
     identity, here = _identity(params)
     requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
-    stored, usual = _stored(params.language_model.responses, identity if here else None, prompt, list(requests))
+    stored, usual = _stored(params.language_model.store, identity if here else None, prompt, list(requests))
     sent = _sent(params, [key for key in requests if key not in stored])
     to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
     sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
@@ -147,7 +147,7 @@ def _stored(
 
 def _sent(params: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
     """Return which questions are in batches that were sent before, for who will fetch them."""
-    path, server = params.language_model.responses, params.openai
+    path, server = params.language_model.store, params.openai
     if params.annotator != "openai" or server is None or server.mode != "batch" or not path.exists():
         return {}
     ledger = BatchLedger(path, read_only=True)

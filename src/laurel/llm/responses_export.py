@@ -5,15 +5,19 @@ Knows nothing about what an answer means. Rows come in the order of their keys, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from laurel.data.parquet import ParquetWriter
 from laurel.errors import DataError
+from laurel.llm.chat import Identity, Reply
+from laurel.llm.prices import Price, price_of
 from laurel.llm.responses import ResponseStore
 
 RESPONSES_SCHEMA = pa.schema(
@@ -33,22 +37,49 @@ RESPONSES_SCHEMA = pa.schema(
         pa.field("cached_tokens", pa.int64()),
         pa.field("finish_reason", pa.string(), nullable=False),
         pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("cost_usd", pa.float64()),
         pa.field("asked_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""`sampling`, `messages` and `logprobs` are JSON."""
+"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is by the table of prices, null where that is silent."""
 _ROWS = 8192
 
 
-def export_responses(responses: Path, output: Path) -> int:
+class Costs:
+    """What answers cost, by the latest prices in a table and, if it does not have them, in the packaged one."""
+
+    def __init__(self, own: Path | None) -> None:
+        self._own = own
+        self._known: dict[Identity, Price | None] = {}
+
+    def of(self, row: Mapping[str, Any]) -> float | None:
+        """Return dollars for a row, those of a batch where nobody measured how long it took; None if unknown."""
+        who = Identity(row["model"], endpoint=row["endpoint"])
+        if who not in self._known:
+            self._known[who] = price_of(who, self._own)
+        price = self._known[who]
+        if price is not None and who.endpoint and not row["seconds"]:
+            price = price.in_batches()
+        tokens = {name: row[name] for name in ("input_tokens", "output_tokens", "cached_tokens")}
+        return None if price is None else price.of_reply(Reply("", **tokens))
+
+
+def export_responses(responses: Path, output: Path, prices: Path | None = None) -> int:
     """Write all answers of a store as a Parquet file, whole or not at all; return how many.
+
+    Args:
+        responses: the store.
+        output: the file.
+        prices: a table of prices to look into before the packaged one.
 
     Raises:
         DataError: there is no such store, or the file cannot be written.
+        ParamsError: the table of prices cannot be read, or is none.
     """
     if not responses.is_file():
         raise DataError(f"{responses}: no such store of answers. See annotate.language_model.responses in params.yaml.")
     partial = output.with_name(f".{output.name}.partial")
+    costs = Costs(prices)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with ResponseStore(responses) as store, ParquetWriter(partial, RESPONSES_SCHEMA, group_rows=_ROWS) as writer:
@@ -56,6 +87,7 @@ def export_responses(responses: Path, output: Path) -> int:
             while some := list(islice(rows, _ROWS)):
                 for row in some:
                     row["asked_at"] = datetime.fromtimestamp(row["asked_at"], UTC)
+                    row["cost_usd"] = costs.of(row)
                 writer.write(pa.Table.from_pylist(some, RESPONSES_SCHEMA))
                 count += len(some)
         partial.replace(output)

@@ -6,6 +6,7 @@ Knows YAML; knows none of the parameters.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import yaml
@@ -43,7 +44,15 @@ def _changed(text: str, path: Sequence[str], value: JsonValue, source: str) -> s
     end = _end(place)
     if _is_block(place) or place.start_mark.index == end:  # it begins on a line of its own, or there is nothing yet
         return f"{text[: key.end_mark.index]}: {_written(value)}{text[max(end, key.end_mark.index + 1) :]}"
-    return text[: place.start_mark.index] + _written(value) + text[end:]
+    return text[: place.start_mark.index] + _in_place(text[place.start_mark.index : end], _written(value), text[end:])
+
+
+def _in_place(old: str, new: str, rest: str) -> str:
+    """Write one value in place of another; a comment behind it stays in its column as far as there is room."""
+    gap = re.match(r" +(?=#)", rest)
+    if gap is None:
+        return new + rest
+    return new + " " * max(2, len(old) + gap.end() - len(new)) + rest[gap.end() :]
 
 
 def _added(text: str, section: yaml.MappingNode, path: Sequence[str], value: JsonValue) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
+from laurel.workspace import lasting
 
 
 def _address(value: str) -> str:
@@ -139,3 +140,8 @@ class LanguageModelParams(Section):
     """Probabilities within this of 1/2 are ties."""
     responses: Annotated[Path, Field(strict=False)] = Path("responses/responses.db")
     """Where every answer is kept, so that no question is asked twice; runs may share it."""
+
+    @property
+    def store(self) -> Path:
+        """Where `responses` is: not in the copy of the project that a queued experiment of DVC runs in."""
+        return lasting(self.responses)

@@ -27,6 +27,10 @@ FIXED = ("agent.arms", "agent.seeds", "agent.steps", "agent.checkpoint_steps", "
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
 """Of the algorithm's own section, as far as it has them."""
+OPEN = "agent.sb3.kwargs"
+"""A mapping of free entries: arguments of the algorithm's class, whose kinds are not known here."""
+DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
+"""The one argument that all of those algorithms take."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
 DIGITS = 4
 """Significant digits of the numbers that are tried."""
@@ -149,8 +153,13 @@ def value_of(params: Params, name: str) -> JsonValue:
     return value
 
 
-def is_whole(name: str) -> bool:
-    """Whether a parameter is a whole number."""
+def is_whole(name: str, searched: Searched) -> bool:
+    """Whether a parameter that is searched over a range is a whole number.
+
+    What an argument of another library's is, is not known here: it is taken for one between ends that are.
+    """
+    if name.startswith(f"{OPEN}."):
+        return all(isinstance(end, float) and end.is_integer() for end in (searched.low, searched.high))
     return _annotation(name) is int
 
 
@@ -171,7 +180,10 @@ def _is_section(annotation: Any) -> bool:
 def _default(params: Params, arm: str) -> list[str]:
     section = f"agent.{params.agent.section}"
     fields = _annotation(section).model_fields
-    own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
+    if params.agent.engine == "sb3":
+        own = list(DEFAULT_OF_SB3)
+    else:
+        own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
     return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
 
 
@@ -211,7 +223,6 @@ def _searched(values: Any, name: str, source: str) -> Searched:
 
 def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     parts = name.split(".")
-    ends = searched.choices if searched.choices is not None else (searched.low, searched.high)
     if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
             f"{OPTION}: {name} is read before agents are trained, and cannot be searched. What can: parameters of "
@@ -219,9 +230,8 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         )
     if name in FIXED:
         raise ParamsError(f"{OPTION}: {name} says how much is trained and where, and cannot be searched.")
-    for end in ends:
-        whole = searched.choices is None and isinstance(end, float) and end.is_integer() and _known_whole(name)
-        with_values(params, {name: int(end) if whole else end})  # type: ignore[arg-type]
+    for value in examples(name, searched):
+        with_values(params, {name: value})
     annotation = _annotation(name)
     if _is_section(annotation):
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
@@ -236,8 +246,13 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
 
 
-def _known_whole(name: str) -> bool:
+def examples(name: str, searched: Searched) -> list[JsonValue]:
+    """Return the choices, or the ends of a range, as they are tried."""
+    if searched.choices is not None:
+        return list(searched.choices)
     try:
-        return is_whole(name)
+        whole = is_whole(name, searched)
     except KeyError:
-        return False  # unknown, as the check of the value will say
+        whole = False  # unknown, as the check of the value will say
+    ends = [end for end in (searched.low, searched.high) if end is not None]
+    return [int(end) if whole and end.is_integer() else end for end in ends]

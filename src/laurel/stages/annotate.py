@@ -74,7 +74,7 @@ def run(
     gold = gold_of(params, room)  # what is wrong with it is said before anything is paid for
     kept = responses if params.annotate.keeps_responses else None
     with (
-        mirrored(params.annotate.language_model.responses, kept),
+        mirrored(params.annotate.language_model.store, kept),
         output_directory(
             output,
             stage=SHARD if shard else STAGE,

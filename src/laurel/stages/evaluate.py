@@ -28,6 +28,9 @@ EPISODES = "episodes"
 """Tables of the agents that were played already, while the others are."""
 MAIN_ARM = "preference"
 PACKAGES = ("laurel", "torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
+"""Of which the report gives the versions."""
+SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
+"""Those too, where they trained."""
 
 Agents = list[tuple[str, int, Path | None]]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
@@ -295,18 +298,18 @@ def _write_report(
         reward=metrics["reward"],
         stage_seconds=metrics["seconds"],
         params=params.dump(),
-        versions=_versions(),
+        versions=_versions(params.agent.engine),
     )
     (out.path / REPORT).write_text(render(content), encoding="utf-8")
 
 
-def _versions() -> dict[str, str]:
+def _versions(engine: str) -> dict[str, str]:
     """Return the versions of what a result may depend on, as far as it is installed."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
     versions = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *(SB3_PACKAGES if engine == "sb3" else ())):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -94,7 +94,7 @@ def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:
 
     if not keys:
         return {}
-    with ResponseStore(params.annotate.language_model.responses) as store:
+    with ResponseStore(params.annotate.language_model.store) as store:
         return {key: text for key, text, _ in store.said(keys)}
 
 

@@ -72,7 +72,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
             run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
-        out.notes += notes_on_unseen(places)
+        out.notes += [*notes_on_unseen(places), *notes_on_steps(params, places)]
         tracker = Tracker(params, "train-agents", inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
@@ -184,6 +184,22 @@ def notes_on_unseen(places: Agents) -> list[str]:
         if unseen:
             notes.append(f"The arm {arm} met up to {unseen} captions that collection had not; they were scored then.")
     return notes
+
+
+def notes_on_steps(params: Params, places: Agents) -> list[str]:
+    """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
+    from laurel.agents.training import STATE
+    from laurel.data.directory import read_json
+
+    if params.agent.engine != "sb3":
+        return []
+    taken = max((read_json(place / STATE)["env_steps"] for _, _, place in places), default=0)
+    if taken <= 1.1 * params.agent.steps:
+        return []
+    return [
+        f"The agents took {taken:,} environment steps each, not {params.agent.steps:,}: {params.agent.sb3.algorithm} "
+        "learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+    ]
 
 
 def track_agents(tracker: Tracker, run: Run, params: Params, places: Agents) -> None:

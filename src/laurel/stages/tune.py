@@ -15,6 +15,7 @@ from laurel.errors import ParamsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
+    import gymnasium as gym
     from pydantic import JsonValue
 
     from laurel.agents.pool import Job
@@ -69,17 +70,42 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         allowed = [name for name in ARMS if needs_training(name)]
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
-    if skipped := skipped_arms(alone, room_for(params.env, with_action=params.caption.with_action)):
+    room = room_for(params.env, with_action=params.caption.with_action)
+    if skipped := skipped_arms(alone, room):
         raise ParamsError(f"--arm: {skipped[arm]}")
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
+    if len(set(seeds)) < len(seeds):
+        raise ParamsError(f"--seeds names {max(seeds, key=seeds.count)} twice; leave out one of them.")
     if shared := [seed for seed in seeds if seed in params.agent.seeds]:
         raise ParamsError(
             f"--seeds names {shared[0]}, which is one of agent.seeds: what is chosen on a seed looks better there than "
             "it is. Name others."
         )
     space = read_space(search.entries, params, arm)
+    if params.agent.engine == "sb3":
+        _check_sb3(space, params, room.action_space)
     check_sampler(search.sampler, space, params)
     return Sweep(arm, seeds, search.steps or params.agent.steps, space)
+
+
+def _check_sb3(space: Space, params: Params, action_space: gym.Space[Any]) -> None:
+    """Refuse what Stable-Baselines3's algorithm does not take, before any is trained.
+
+    Raises:
+        ParamsError: it is not to be had, or does not go with an argument or the action space.
+    """
+    from laurel.agents.sb3_catalog import check_algorithm
+    from laurel.params.search import examples, with_values
+
+    algorithm = "agent.sb3.algorithm"
+    if algorithm in space:
+        names = [algorithm]  # which arguments go with which of them, each trial says
+    else:
+        check_algorithm(params.agent.sb3, action_space)
+        names = [name for name in space if name.startswith("agent.sb3.")]
+    for name in names:
+        for value in examples(name, space[name]):
+            check_algorithm(with_values(params, {name: value}).agent.sb3, action_space)
 
 
 def _own_seeds(taken: Sequence[int]) -> tuple[int, ...]:
@@ -127,6 +153,7 @@ def run(
     import shutil
 
     from laurel import __version__
+    from laurel.data.directory import check_output
     from laurel.data.lineage import read_inputs
     from laurel.progress import progress
     from laurel.stages.train_agents import preload
@@ -144,6 +171,7 @@ def run(
         "prune": search.prune,
         "version": __version__,
     }
+    check_output(output)
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stages before have said it
@@ -306,15 +334,18 @@ def train_candidate(
     utility: FloatArray | None,
     advance: Callable[[int], None],
 ) -> None:
-    """Train agents as `train_arms`; training that diverges is a result, and leaves a note of it."""
+    """Train agents as `train_arms`; training that diverges, or values that do not go together, are a result.
+
+    They leave a note of it.
+    """
     from laurel.agents.arms import train_arms
     from laurel.data.directory import write_json
-    from laurel.errors import TrainingError
+    from laurel.errors import ParamsError, TrainingError
     from laurel.tuning.objective import note_of
 
     try:
         train_arms(params, agents, captions, preferences, reward, utility, advance)
-    except TrainingError as error:
+    except (ParamsError, TrainingError) as error:
         _, _, first = agents[0]
         first.parent.mkdir(parents=True, exist_ok=True)
         write_json(note_of(first), str(error))

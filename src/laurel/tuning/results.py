@@ -81,7 +81,9 @@ def _notes(
             f"Chosen for the arm {sweep.arm}; with these parameters the other arms run with values not chosen for them."
         )
     if not any(dict(trial.values) == {name: value_of(params, name) for name in sweep.space} for trial in trials):
-        notes.append("The parameters' own values lie outside of the space and were not tried.")
+        notes.append(
+            "The parameters' own values were not tried: they are outside of the space, or left to the library."
+        )
     if not weights:
         notes.append(f"Importance is left out: it takes {MIN_TRIALS} complete trials to tell it from accident.")
     for name, searched in sweep.space.items():

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,16 +68,17 @@ class Study:
             DataError: the storage is no such file, or the study has other parameters or another space.
         """
         import optuna
+        from filelock import FileLock
 
         for logger in ("optuna", "alembic"):
             logging.getLogger(logger).setLevel(logging.ERROR)
         self._space, self._params, self._sampler = space, params, sampler
         self._distributions = {name: _distribution(name, searched) for name, searched in space.items()}
         storage.parent.mkdir(parents=True, exist_ok=True)
-        with _explaining(storage):
+        with _explaining(storage), FileLock(storage.with_name(f".{storage.stem}.lock")):  # two would make its tables
             self._study = optuna.create_study(
                 study_name=name,
-                storage=f"sqlite:///{storage}",
+                storage=_storage(storage),
                 direction="maximize",
                 load_if_exists=True,
                 pruner=optuna.pruners.MedianPruner(STARTUP_TRIALS, FIRST_LOOK),
@@ -95,6 +98,10 @@ class Study:
         again = "Name another one with --study."
         if then is None:
             raise DataError(f"{name} is not Laurel's. {again}")
+        names = [list(about["space"]) if "space" in about else [] for about in (then, now)]
+        if set(names[0]) != set(names[1]):
+            was, is_ = (", ".join(sorted(some)) for some in names)
+            raise DataError(f"{name} was begun with a search of {was}, but it is one of {is_}. {again}")
         before, after = flatten(then), flatten(now)
         for key in dict.fromkeys((*before, *after)):
             if before.get(key) != after.get(key):
@@ -233,7 +240,7 @@ def _distribution(name: str, searched: Searched) -> Any:
         return CategoricalDistribution([_stored(choice) for choice in searched.choices])
     assert searched.low is not None
     assert searched.high is not None
-    if is_whole(name):
+    if is_whole(name, searched):
         return IntDistribution(int(searched.low), int(searched.high), log=searched.log)
     return FloatDistribution(searched.low, searched.high, log=searched.log)
 
@@ -241,6 +248,21 @@ def _distribution(name: str, searched: Searched) -> Any:
 def _stored(value: JsonValue) -> Any:
     """Write what Optuna has no type for, such as a list, as JSON."""
     return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+def _storage(file: Path) -> optuna.storages.RDBStorage:
+    import optuna
+
+    # the address only says what kind of storage it is
+    return optuna.storages.RDBStorage("sqlite:///a", engine_kwargs={"creator": partial(_connect, file)})
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    """Connect as SQLAlchemy does, without waiting for the disk at each of the two dozen commits of a trial."""
+    connection = sqlite3.connect(file, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
+    return connection
 
 
 @contextmanager

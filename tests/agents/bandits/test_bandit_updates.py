@@ -49,12 +49,13 @@ def test_ucb_pulls_what_might_be_best(runs: list[Pulls], c: float) -> None:
     agent = UCB(K, c=c)
     show(agent, runs)
     chosen = agent.get_action(np.zeros(len(runs), dtype=np.int64))
-    for pulls, arm in zip(runs, chosen, strict=True):
+    for pulls, arm, told in zip(runs, chosen, agent.bounds(), strict=True):
         bounds = []
         for other in range(K):
             rewards = [reward for pulled, reward in pulls if pulled == other]
             n = len(rewards)
             bounds.append(sum(rewards) / n + c * math.sqrt(math.log(len(pulls) + 1) / n) if n else math.inf)
+        assert told == pytest.approx(bounds, abs=1e-9)
         assert bounds[arm] == pytest.approx(max(bounds), abs=1e-9)
 
 
@@ -117,10 +118,10 @@ def test_thompson_pulls_an_arm_as_often_as_it_is_believed_to_be_best() -> None:
     n = 20_000
     gaussian = GaussianThompson(2)
     gaussian.reset(0, n)
-    gaussian.means[:] = [0.0, 0.5]
-    gaussian.precisions[:] = [4.0, 1.0]
+    gaussian.means[:] = [0.0, 3.0]
+    gaussian.precisions[:] = [1 / 4, 1 / 9]  # far from 1, whose root is itself
     share = gaussian.get_action(np.zeros(n, dtype=np.int64)).mean()
-    assert share == pytest.approx(0.5 * (1 + math.erf(0.5 / math.sqrt(2 * 1.25))), abs=0.02)
+    assert share == pytest.approx(0.5 * (1 + math.erf(3 / math.sqrt(2 * (4 + 9)))), abs=0.02)
     bernoulli = BernoulliThompson(2)
     bernoulli.reset(0, n)
     bernoulli.successes[:] = [1.0, 3.0]  # a Beta(3, 1) exceeds a uniform number with probability 3/4

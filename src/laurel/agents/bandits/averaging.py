@@ -71,8 +71,11 @@ class UCB(RewardAveraging):
         super().__init__(n_arms, epsilon=0.0, step_size=step_size)
         self.c = c
 
-    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+    def bounds(self) -> Floats:
+        """Return what each arm might be worth (N, K)."""
         t = self.counts.sum(axis=1, keepdims=True) + 1
         doubt = np.sqrt(np.log(t) / np.maximum(self.counts, 1))
-        bounds = np.where(self.counts > 0, self.estimates + self.c * doubt, np.inf)
-        return choice.argmax(bounds, self.rng)
+        return np.where(self.counts > 0, self.estimates + self.c * doubt, np.inf)
+
+    def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
+        return choice.argmax(self.bounds(), self.rng)

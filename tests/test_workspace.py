@@ -1,0 +1,42 @@
+"""What outlives a run in a copy of the project that DVC throws away."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from laurel.params.judges import LanguageModelParams
+from laurel.tracking import configure
+from laurel.workspace import lasting
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy as DVC makes it for a queued experiment, which is the working directory."""
+    place = tmp_path / ".dvc" / "tmp" / "exps" / "tmp2064sx2c"
+    (place / "sub").mkdir(parents=True)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_what_outlives_a_queued_experiment_is_the_projects(copy: Path, tmp_path: Path) -> None:
+    assert LanguageModelParams().store == tmp_path / "responses" / "responses.db"
+    assert lasting(copy / "sub" / "mlflow.db") == tmp_path / "sub" / "mlflow.db"
+    configure(Path())
+    assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path}/mlflow.db"
+
+
+def test_a_place_of_ones_own_is_that(copy: Path, tmp_path: Path) -> None:
+    assert LanguageModelParams(responses=tmp_path / "mine.db").store == tmp_path / "mine.db"
+
+
+def test_any_other_run_writes_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for root in (None, str(tmp_path)):  # without DVC, and with `dvc repro`
+        monkeypatch.setenv("DVC_ROOT", root) if root else monkeypatch.delenv("DVC_ROOT", raising=False)
+        assert LanguageModelParams().store == Path("responses/responses.db")
+        assert lasting(tmp_path / "mlflow.db") == tmp_path / "mlflow.db"
