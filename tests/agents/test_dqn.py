@@ -38,6 +38,7 @@ from laurel.agents.dqn import DQN
 from laurel.agents.q_network import QNetwork, make_q_network
 from laurel.agents.replay import Minibatch
 from laurel.envs import room_for
+from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 from laurel.params.algorithms import DQNParams
@@ -266,10 +267,41 @@ def test_it_chooses_among_discrete_actions_alone(space: gym.Space[Any]) -> None:
 
 
 # -- a task that everybody knows ----------------------------------------------------------------------------------
+def best_greedy_return(params: DQNParams, steps: int, goal: float, seed: int) -> float:
+    """Train on CartPole-v1, playing 20 greedy episodes now and then, until their mean return reaches a goal."""
+    env = EnvParams(id="CartPole-v1")
+    learner, envs = make(env, params, seed)
+    test = make_vector(env, room_for(env), 20, 1000 + seed)
+    observation, rollout, best = envs.reset(), learner.rollout(envs), 0.0
+    updates = steps // (params.n_envs * params.n_steps)
+    for update in range(updates):
+        learner.schedule(update / updates)
+        observation = learner.collect(envs, observation, rollout)
+        learner.learn(rollout)
+        if (update + 1) % (updates // 25) == 0:
+            seen, running, returns = test.reset(), np.ones(20, dtype=np.bool_), np.zeros(20)
+            while running.any():
+                action = learner.policy.act(test.room.features(seen), learner.rng, greedy=True)[0]
+                step = test.step(action)
+                returns += running
+                running &= ~(step.terminated | step.truncated)
+                seen = step.observation
+            best = max(best, float(returns.mean()))
+        if best >= goal:
+            break
+    return best
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_cartpole_is_solved_and_not_forgotten(seed: int) -> None:
-    """Of all algorithms this one wavers most: the best of its last hundred episodes, and those that end the run."""
+def test_cartpole_is_learned(seed: int) -> None:
+    """Nearly to its limit: of eight seeds seven got to 475 within these steps, and seed 0 to 473."""
+    assert best_greedy_return(DQNParams(gamma=0.98), 100_000, 475.0, seed) >= 465.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_what_was_learned_is_not_forgotten(seed: int) -> None:
+    """The episodes that end the run are nearly as good as the best, chance actions included."""
     means = returns_of_the_last(EnvParams(id="CartPole-v1"), DQNParams(gamma=0.98), 100_000, math.inf, seed)
-    assert max(means) >= 450.0
-    assert means[-1] >= 380.0
+    assert means[-1] >= 0.85 * max(means) >= 300.0
