@@ -14,7 +14,6 @@ def settled() -> Iterator[None]:
     For loops that make many short-lived objects: with the libraries imported, a full collection costs tens of
     milliseconds, and there are dozens in a million labels.
     """
-    gc.collect()
     gc.freeze()
     try:
         yield

@@ -42,6 +42,11 @@ POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
 P_FIRST: dict[Answer, float | None] = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}
 TURNED: dict[Answer, Answer] = {"first": "second", "second": "first", "tie": "tie", "abstain": "abstain"}
+IN_WORDS: tuple[dict[Answer, tuple[Answer, float | None]], ...] = (
+    {said: (said, p) for said, p in P_FIRST.items()},
+    {said: (TURNED[said], P_FIRST[TURNED[said]]) for said in P_FIRST},
+)
+"""Whether the second text was shown first -> what is said of the texts as they were shown -> of them as they are."""
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
@@ -295,20 +300,17 @@ class LanguageModelAnnotator:
     def _meaning(self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if logprobs is not None and self._choices:
-            p = exp(logprobs[self._choices[0]])
-            verdict: Answer | None = "first" if p > 0.5 else "second" if p < 0.5 else "tie"
-            shown: float | None = p
-        else:
-            verdict = self._parse(text)
-            shown = None if verdict is None else P_FIRST[verdict]
+            shown = exp(logprobs[self._choices[0]])
+            p = 1 - shown if swapped else shown
+            return Said(swapped, vote, "first" if p > 0.5 else "second" if p < 0.5 else "tie", p, key)
+        verdict = self._parse(text)
         if verdict is None:
             return Said(swapped, vote, UNREAD, None, key)
-        if swapped:
-            verdict, shown = TURNED[verdict], None if shown is None else 1 - shown
-        return Said(swapped, vote, verdict, shown, key)
+        return Said(swapped, vote, *IN_WORDS[swapped][verdict], key)
 
     def _judgement(self, said: list[Said]) -> Judgement:
-        answers = tuple(sorted([one for one in said if one.verdict != UNASKED]))  # by order, and by vote
+        said.sort()  # by order, and by vote
+        answers = tuple([one for one in said if one.verdict != UNASKED])
         sums, numbers = [0.0, 0.0], [0, 0]
         for one in answers:
             if one.p_first is not None:
