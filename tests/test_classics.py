@@ -26,7 +26,7 @@ def test_figure_and_table_are_the_same_each_time(
     kind: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.classics.WORLDS", tuple(replace(world, episodes=10) for world in WORLDS))
-    monkeypatch.setattr("laurel.classics_deep.TASKS", tuple(replace(task, steps=2000) for task in TASKS))
+    monkeypatch.setattr("laurel.classics_deep.TASKS", tuple(replace(task, steps=4000) for task in TASKS))
     printed = []
     for place in ("once", "again"):
         output = tmp_path / place

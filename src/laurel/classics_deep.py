@@ -62,7 +62,7 @@ TASKS = (
             "PPO": PPOParams(**CARTPOLE),
             "A2C": A2CParams(),
             "REINFORCE": ReinforceParams(),
-            "DQN": DQNParams(gamma=CARTPOLE["gamma"]),
+            "DQN": DQNParams(),
         },
         steps=100_000,
         limits=(0, 500),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning import GAMMA, collected, probe, weights
+from learning import GAMMA, collected, probe, same, weights
 from probe_environments import (
     Countdown,
     Probe,
@@ -78,3 +78,12 @@ def test_an_update_agrees_with_the_formula(kind: type[Probe], lam: float, norm: 
     assert losses["value"] == pytest.approx(
         np.mean([0.5 * (value[place] - g) ** 2 for place, g in returns.items()]), rel=1e-4
     )
+
+
+@pytest.mark.parametrize("anneal", [True, False])
+def test_the_learning_rate_falls_to_nothing_where_it_is_annealed(anneal: bool) -> None:
+    learner, rollout, _ = collected(probe(Steady), SMALL.model_copy(update={"anneal": anneal}))
+    learner.schedule(1.0)
+    before = weights(learner)
+    learner.learn(rollout)
+    assert same(weights(learner), before) is anneal

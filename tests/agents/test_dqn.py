@@ -294,14 +294,13 @@ def best_greedy_return(params: DQNParams, steps: int, goal: float, seed: int) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_cartpole_is_learned(seed: int) -> None:
-    """Nearly to its limit: of eight seeds seven got to 475 within these steps, and seed 0 to 473."""
-    assert best_greedy_return(DQNParams(gamma=0.98), 100_000, 475.0, seed) >= 465.0
+def test_cartpole_is_solved(seed: int) -> None:
+    assert best_greedy_return(DQNParams(), 100_000, 475.0, seed) >= 475.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_what_was_learned_is_not_forgotten(seed: int) -> None:
     """The episodes that end the run are nearly as good as the best, chance actions included."""
-    means = returns_of_the_last(EnvParams(id="CartPole-v1"), DQNParams(gamma=0.98), 100_000, math.inf, seed)
+    means = returns_of_the_last(EnvParams(id="CartPole-v1"), DQNParams(), 100_000, math.inf, seed)
     assert means[-1] >= 0.85 * max(means) >= 300.0

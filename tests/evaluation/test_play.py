@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from laurel.agents import training
+from laurel.agents import lockstep
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.arms import train_arms
 from laurel.agents.checkpoint import load_policy, save_policy
@@ -122,7 +122,7 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
         raise StoppedError
 
     monkeypatch.setattr(rollout, "make_vector", stop)
-    monkeypatch.setattr(training, "make_vector", stop)
+    monkeypatch.setattr(lockstep, "make_vector", stop)
 
     def evaluated(params: Params, arm: str, seed: int) -> int:
         played = None if arm == "random_policy" else agent

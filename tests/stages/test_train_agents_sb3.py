@@ -120,12 +120,18 @@ def test_a_note_where_resuming_is_not_exact(lake: Project) -> None:
 def test_its_arguments_are_searched(lake: Project) -> None:
     kwargs = {"n_steps": 16, "policy_kwargs": {"net_arch": [8]}}
     lake.change({"agent.sb3": {"algorithm": "A2C", "n_envs": 2, "kwargs": kwargs}})
-    entries = ("agent.sb3.kwargs.learning_rate=0.001,0.01", "agent.sb3.algorithm=A2C,SAC")
+    entries = ("agent.sb3.kwargs.learning_rate=0.001,0.01", "agent.sb3.algorithm=A2C,PPO")
     search = Search(storage=lake.path / "s.db", entries=entries, steps=256, prune=False, sampler="grid", trials=4)
     tune.run(lake.params, **lake.inputs("train-agents"), output=lake.path / "tune", search=search)
     trials = read_trials(lake.path / "tune" / TRIALS)
-    assert [trial.state for trial in trials] == ["complete", "failed", "complete", "failed"]
-    assert "SAC acts in Box spaces" in trials[1].note
+    assert [trial.state for trial in trials] == ["complete"] * 4
     best = load_params(lake.path / "tune" / "best.yaml").agent.sb3
     assert best.kwargs["learning_rate"] in (0.001, 0.01)
     assert best.kwargs["n_steps"] == 16
+
+
+def test_what_cannot_act_there_is_not_tried(lake: Project) -> None:
+    search = Search(storage=lake.path / "s.db", entries=("agent.sb3.algorithm=A2C,SAC",), steps=256, trials=2)
+    with pytest.raises(ParamsError, match="SAC acts in Box spaces"):
+        tune.run(lake.params, **lake.inputs("train-agents"), output=lake.path / "tune", search=search)
+    assert not (lake.path / "tune").exists()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from laurel.agents.collecting import Collecting, descend
-from laurel.agents.learner import Rollout, adam_state, restore_adam
+from laurel.agents.learner import Rollout, adam_state, restore_adam, set_learning_rate
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import gae
 from laurel.envs.base import Array
@@ -68,6 +68,11 @@ class A2C(Collecting):
             "entropy": float(entropy.detach()),
             "explained_variance": 1 - float(advantages.var(correction=0)) / variance if variance > 0 else math.nan,
         }
+
+    def schedule(self, done: float) -> None:
+        """Lower the learning rate where it is to be annealed."""
+        if self.params.anneal:
+            set_learning_rate(self.optimizer, self.params.learning_rate * (1 - done))
 
     def state(self) -> dict[str, Tensor]:
         return adam_state(self.optimizer, self.policy)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from laurel.agents.collecting import Collecting, descend
-from laurel.agents.learner import Rollout, adam_state, restore_adam
+from laurel.agents.learner import Rollout, adam_state, restore_adam, set_learning_rate
 from laurel.agents.q_network import QNetwork
 from laurel.agents.replay import Minibatch, Replay
 from laurel.envs.base import Array, FloatArray
@@ -56,8 +56,7 @@ class DQN(Collecting):
         self.epsilon = p.epsilon_start + min(1.0, done / p.epsilon_decay) * (p.epsilon_end - p.epsilon_start)
         self.beta = p.priority_beta + done * (1 - p.priority_beta)
         if p.anneal:
-            for group in self.optimizer.param_groups:
-                group["lr"] = p.learning_rate * (1 - done)
+            set_learning_rate(self.optimizer, p.learning_rate * (1 - done))
 
     def rollout(self, envs: VectorEnv) -> Rollout:
         rollout = super().rollout(envs)

@@ -209,6 +209,12 @@ def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Arra
     return rollout.observation[-1].copy()
 
 
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Go on with another learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
 def adam_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:
     """Return Adam's moments and step counts under the names of the weights."""
     names = [name for name, _ in network.named_parameters()]

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam
+from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam, set_learning_rate
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
@@ -144,8 +144,7 @@ class PPO(Learner):
     def schedule(self, done: float) -> None:
         """Lower the learning rate where it is to be annealed."""
         if self.params.anneal:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.params.learning_rate * (1 - done)
+            set_learning_rate(self.optimizer, self.params.learning_rate * (1 - done))
 
     def state(self) -> dict[str, Tensor]:
         """Return the optimiser's state."""

@@ -62,15 +62,17 @@ class ReinforceParams(Section):
 
 
 class A2CParams(Section):
-    n_envs: Count = 32
-    n_steps: Count = 32
+    n_envs: Count = 8
+    n_steps: Count = 64
     """Steps of each environment between two updates."""
-    learning_rate: Positive = 4e-3
+    learning_rate: Positive = 6e-3
+    anneal: bool = True
+    """Lower the learning rate linearly to zero over the run."""
     gamma: Probability = 0.99
     gae_lambda: Probability = 1.0
     """1: returns over all that is left of the rollout, as in the paper; lower: generalised advantage estimates."""
     entropy_coef: NonNegative = 0.01
-    value_coef: NonNegative = 0.5
+    value_coef: NonNegative = 1.0
     max_grad_norm: Positive = 0.5
     hidden: Widths = (64, 64)
 
