@@ -1,4 +1,4 @@
-"""The README's tables are those of the metrics in docs/, and its example of an environment runs as it is printed."""
+"""The README's tables are those of the metrics in docs/, and its examples run as they are printed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from laurel.classics_deep import in_words
 from laurel.data.captions import read_vocabulary
@@ -45,9 +46,21 @@ def test_the_table_of_agents_holds_what_they_learned() -> None:
     assert len(rows) == len(expected)
 
 
+def example(word: str) -> str:
+    """Return the Python of the one example that has a word."""
+    (code,) = (code for code in re.findall(r"```python\n(.+?)```", README, re.DOTALL) if word in code)
+    return code
+
+
+def test_bandits_are_drawn_as_printed(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", example("run_agent(")], cwd=tmp_path, check=True)
+    with Image.open(tmp_path / "bandits.png") as image:
+        assert image.width > 500
+
+
 def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
     file, env_id = re.findall(r"One file beside `params.yaml`, here `(.+)`, and `env.id: (.+)`:", README)[0]
-    (code,) = re.findall(r"```python\n(import gymnasium.+?)```", README, re.DOTALL)
+    code = example("class Corridor(")
     small = {
         "collect.steps": 300,
         "reward.max_epochs": 3,
