@@ -77,6 +77,7 @@ def content(directory: Path) -> dict[str, Any]:
         "curve": json.dumps(pq.read_table(directory / "curve.parquet").drop_columns("seconds").to_pylist()),
         "model": (directory / "model.safetensors").read_bytes(),
         "optimizer": (directory / "optimizer.safetensors").read_bytes(),
+        "config": (directory / "config.json").read_text(),
         "files": sorted(file.name for file in directory.iterdir()),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from probe_environments import RewardByAction, Targets, probe_id
+from stopping import StoppedError, caption_reward, content
 
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
@@ -66,17 +66,6 @@ def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> SB3T
     return replace(task, **changes)
 
 
-def by_length() -> CaptionReward:
-    def score(texts: list[str]) -> FloatArray:
-        return np.array([len(text) % 7 - 2 for text in texts], dtype=np.float32)
-
-    return CaptionReward({"You turn.": 1.0}, 0.0, score)
-
-
-class StoppedError(Exception):
-    """As if the process had been killed."""
-
-
 def run(task: SB3Task, directory: Path, reward: RewardFunction | None = None, *, steps: int | None = None) -> int:
     """Train for some steps, or to the end; return how many were told."""
     told: list[int] = []
@@ -93,20 +82,6 @@ def run(task: SB3Task, directory: Path, reward: RewardFunction | None = None, *,
     return sum(told)
 
 
-def content(directory: Path) -> dict[str, Any]:
-    """What two equal runs have in common: everything but seconds."""
-    state = read_json(directory / "state.json")
-    state.pop("seconds")
-    return {
-        "state": state,
-        "curve": json.dumps(pq.read_table(directory / "curve.parquet").drop_columns("seconds").to_pylist()),
-        "model": (directory / "model.safetensors").read_bytes(),
-        "optimizer": (directory / "optimizer.safetensors").read_bytes(),
-        "config": (directory / "config.json").read_text(),
-        "files": sorted(file.name for file in directory.iterdir()),
-    }
-
-
 def curve(directory: Path) -> list[dict[str, Any]]:
     return pq.read_table(directory / "curve.parquet").to_pylist()
 
@@ -121,17 +96,17 @@ def _short_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_resumed_run_is_the_run_that_it_would_have_been(algorithm: str, tmp_path: Path) -> None:
     """To the bit, on the CPU: environments, episode counts, replay buffer, optimisers and random numbers."""
     task = make_task(algorithm)
-    assert run(task, tmp_path / "whole", by_length()) == 320
+    assert run(task, tmp_path / "whole", caption_reward()) == 320
     assert set(content(tmp_path / "whole")["files"]) == FILES
-    run(task, tmp_path / "agent", by_length(), steps=150)
+    run(task, tmp_path / "agent", caption_reward(), steps=150)
     stopped = read_json(tmp_path / "agent" / "state.json")
     assert not stopped["finished"]
     assert 64 <= stopped["env_steps"] <= 150
-    run(task, tmp_path / "agent", by_length(), steps=260)
-    assert run(task, tmp_path / "agent", by_length()) == 320
+    run(task, tmp_path / "agent", caption_reward(), steps=260)
+    assert run(task, tmp_path / "agent", caption_reward()) == 320
     assert content(tmp_path / "agent") == content(tmp_path / "whole")
     untouched = content(tmp_path / "whole")
-    run(task, tmp_path / "whole", by_length())
+    run(task, tmp_path / "whole", caption_reward())
     assert content(tmp_path / "whole") == untouched, "a finished agent is left as it is"
 
 
@@ -187,7 +162,7 @@ def test_a_checkpoint_of_another_agent_is_refused(tmp_path: Path) -> None:
 
 # -- the curve --------------------------------------------------------------------------------------------------
 def test_a_curve_is_like_that_of_laurels_own(tmp_path: Path) -> None:
-    run(make_task("PPO"), tmp_path / "agent", by_length())
+    run(make_task("PPO"), tmp_path / "agent", caption_reward())
     assert pq.read_schema(tmp_path / "agent" / "curve.parquet").equals(CURVE_SCHEMA)
     rows = curve(tmp_path / "agent")
     steps = [row["env_steps"] for row in rows]
