@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib
 import json
@@ -143,14 +144,16 @@ class Project:
 
     def pids(self) -> list[int]:
         """List the processes that work in this folder."""
-        found = []
+        return list(self.processes())
+
+    def processes(self) -> dict[int, list[str]]:
+        """Return process -> its command line, for those that work in this folder."""
+        found = {}
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
-                try:
+                with contextlib.suppress(OSError):  # it has ended meanwhile
                     if (entry / "cwd").readlink() == self.path and "State:\tZ" not in (entry / "status").read_text():
-                        found.append(int(entry.name))
-                except OSError:  # it has ended meanwhile
-                    continue
+                        found[int(entry.name)] = (entry / "cmdline").read_text().split("\0")
         return found
 
 

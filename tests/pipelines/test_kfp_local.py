@@ -343,9 +343,8 @@ def wait_for(project: Project, function: str, after: int | None = None) -> int:
     """Return the process of a component, once it has begun its work; that of another attempt than one seen before."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for pid in project.pids():
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if pid != after and b"kfp.dsl.executor_main" in command and command[-2] == function.encode():
+        for pid, command in project.processes().items():
+            if pid != after and "kfp.dsl.executor_main" in command and command[-2] == function:
                 return pid
         time.sleep(0.02)
     raise AssertionError(f"{function} has not begun")
