@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from laurel.data.quality import MEASURES, REFERENCES, figures, label_in_words
 from laurel.evaluation.style import GRID, POSITIVE, drawing
 
-KEYS = (*MEASURES, *REFERENCES, "by")
+KEYS = (*MEASURES, *REFERENCES, "by", "missing")
 """What of an annotation's figures is laid out here."""
 
 

@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.label_report import KEYS, examples, members
@@ -126,6 +127,7 @@ def render(content: ReportContent) -> str:
         annotation=_flat(_with_unknowns(content.annotation), leave_out=(*STATUSES, *KEYS)),
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
+        missing=listed((content.annotation or {}).get("missing", ())),
         examples=examples(content.sample),
         reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
         accuracy=_accuracy(content.reward),

@@ -106,6 +106,10 @@ class ResponseStore:
         """Yield what the answers that are there say: key, text, and log-probabilities as JSON, if any."""
         return self._rows_of(keys, "text, logprobs")
 
+    def ended(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield how the answers that are there end: key, text, and finish reason."""
+        return self._rows_of(keys, "text, finish_reason")
+
     def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the key and these columns of the answers that are there."""
         with self._explained():
