@@ -200,6 +200,16 @@ def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatS
     assert len(server.times) < 100
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_refusals_alone_do_not_stop_a_model_that_takes_such_requests(server: ChatServer, known: bool) -> None:
+    model = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url), takes_them=known)
+    if not known:
+        assert [answer.text for _, answer in model.ask([question("1")]) if isinstance(answer, Reply)] == ["answer 1"]
+    server.behave = lambda request, body: problem(400, "we do not speak of this")
+    answers = [answer for _, answer in model.ask(question(str(i)) for i in range(20))]
+    assert answers == [Failure("refused with status 400: we do not speak of this")] * 20
+
+
 def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with socket.socket() as unused:
