@@ -193,7 +193,8 @@ def _quality_lines(path: Path) -> list[str]:
         rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in figures(part)]
         lines += _table(headers, rows)
     for one in listed(quality.get("missing", ())):
-        said = f"{one.what}, {one.answers:,} times: {one.reason}"
+        whose = f"{one.annotator}: " if "by" in quality else ""
+        said = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"
         lines += textwrap.wrap(said, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
     return lines
 
