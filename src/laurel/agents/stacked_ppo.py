@@ -22,6 +22,7 @@ from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
 from laurel.agents.stacked import ACTOR, BOTH, CRITIC, Pass, Stack
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
+from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
 from laurel.params.training import PPOParams
 
@@ -124,26 +125,24 @@ class PPOGroup(LearnerGroup):
         self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[OnPolicyRollout]
     ) -> list[Array]:
         """Fill the rollouts, each from its observation (N, D); return where the next ones begin."""
-        n_steps, n_envs = self.params.n_steps, envs[0].n_envs
-        features = np.zeros((len(envs), n_envs, self.stack.n_features), dtype=np.float32)
-        outputs = np.zeros((n_steps, len(envs), self.stack.n_actions, n_envs), dtype=np.float32)
+        n_steps, n_envs, n = self.params.n_steps, envs[0].n_envs, len(envs)
+        outputs = np.zeros((n_steps, n, self.stack.n_actions, n_envs), dtype=np.float32)
         noise = np.stack([self._noise(learner.rng, n_steps, n_envs) for learner in self.learners], axis=1)
-        for rollout, observation in zip(rollouts, observations, strict=True):
-            rollout.observation[0] = observation
-        work = self._pass(slice(0, len(envs)), n_envs, ACTOR)
-        for t in range(n_steps):
-            for s, rollout in enumerate(rollouts):
-                features[s] = rollout.features[t] = envs[s].room.features(rollout.observation[t])
-            work.forward(self.stack.put(features))
-            outputs[t] = _host(work.output)
-            actions = self._draw(outputs[t], noise[t])
-            for its, action in zip(envs, actions, strict=True):
-                its.begin_step(action)
-            for rollout, its, action in zip(rollouts, envs, actions, strict=True):
-                rollout.record(t, action, its.end_step())
+        work = self._pass(slice(0, n), n_envs, ACTOR)
+        with joined(envs) as place:
+            whole = self.learners[0].rollout(place)  # columns of all agents
+            whole.observation[0] = np.concatenate(observations)
+            for t in range(n_steps):
+                whole.features[t] = place.room.features(whole.observation[t])
+                work.forward(self.stack.put(whole.features[t].reshape(n, n_envs, -1)))
+                outputs[t] = _host(work.output)
+                action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *whole.action.shape[2:])
+                whole.record(t, action, place.step(action))
+        whole.features[-1] = place.room.features(whole.observation[-1])
+        whole.reward[:] = whole.extrinsic
         for s, rollout in enumerate(rollouts):
-            rollout.features[-1] = envs[s].room.features(rollout.observation[-1])
-            rollout.reward[:] = rollout.extrinsic
+            for name, array in vars(whole).items():
+                getattr(rollout, name)[:] = array[:, s * n_envs : (s + 1) * n_envs]
             rows = rollout.features.reshape(1, -1, self.stack.n_features)
             critic = self._pass(slice(s, s + 1), rows.shape[1], CRITIC)
             critic.forward(self.stack.put(rows))
