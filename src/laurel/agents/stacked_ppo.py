@@ -140,14 +140,11 @@ class PPOGroup(LearnerGroup):
                 whole.record(t, action, place.step(action))
         whole.features[-1] = place.room.features(whole.observation[-1])
         whole.reward[:] = whole.extrinsic
+        whole.value[:] = self._values(whole.features.reshape(n_steps + 1, n, n_envs, -1))
+        whole.log_prob[:] = self._log_probs(outputs, whole.action.reshape(n_steps, n, n_envs, -1))
         for s, rollout in enumerate(rollouts):
             for name, array in vars(whole).items():
                 getattr(rollout, name)[:] = array[:, s * n_envs : (s + 1) * n_envs]
-            rows = rollout.features.reshape(1, -1, self.stack.n_features)
-            critic = self._pass(slice(s, s + 1), rows.shape[1], CRITIC)
-            critic.forward(self.stack.put(rows))
-            rollout.value[:] = _host(critic.value).reshape(n_steps + 1, n_envs)
-            rollout.log_prob[:] = self._log_probs(outputs[:, s], rollout.action, s)
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
@@ -164,30 +161,46 @@ class PPOGroup(LearnerGroup):
             return drawn
         cumulative = np.exp(output - output.max(axis=-2, keepdims=True)).cumsum(axis=-2)
         below = cumulative <= noise[:, None] * cumulative[:, -1:]  # inverts the cumulative distribution
-        choice: Array = below.sum(axis=-2).clip(max=self.stack.n_actions - 1)
+        choice: Array = np.minimum(below.sum(axis=-2), self.stack.n_actions - 1)
         return choice
 
-    def _log_probs(self, output: Array, action: Array, row: int) -> Array:
-        """Return log-probabilities (T, N) of actions (T, N, ...) for outputs (T, A, N) of one agent."""
+    def _values(self, features: FloatArray) -> FloatArray:
+        """Return what the critics say (T, S * N) of features (T, S, N, F)."""
+        n_steps, n, n_envs, _ = features.shape
+        values = np.zeros((n_steps, n, n_envs), dtype=np.float32)
+        rows = n_steps * n_envs
+        for some in self._at_once(n, 4 * rows * sum(self.stack.hidden)):
+            critics = self._pass(some, rows, CRITIC)
+            critics.forward(self.stack.put(features[:, some].swapaxes(0, 1).reshape(-1, rows, features.shape[-1])))
+            values[:, some] = _host(critics.value).reshape(-1, n_steps, n_envs).swapaxes(0, 1)
+        return values.reshape(n_steps, -1)
+
+    def _log_probs(self, output: Array, action: Array) -> Array:
+        """Return log-probabilities (T, S * N) of actions (T, S, N, A) or (T, S, N, 1) for outputs (T, S, A, N)."""
+        chosen = action.swapaxes(-1, -2)
         if self.stack.continuous:
-            log_std = _host(self.stack.parts[-1][row])
-            z = (action.swapaxes(-1, -2) - output) * np.exp(-log_std)
-            return _gaussian(z, log_std, np)
-        shifted = output - output.max(axis=-2, keepdims=True)
-        chosen: Array = np.take_along_axis(shifted, action[:, None], axis=-2)[:, 0]
-        return chosen - np.log(np.exp(shifted).sum(axis=-2))
+            log_std = _host(self.stack.parts[-1])
+            log_probs = _gaussian((chosen - output) * np.exp(-log_std), log_std, np)
+        else:
+            shifted = output - output.max(axis=-2, keepdims=True)
+            log_probs = np.take_along_axis(shifted, chosen, axis=-2)[..., 0, :] - np.log(np.exp(shifted).sum(axis=-2))
+        return log_probs.reshape(len(output), -1)
 
     # -- learning -----------------------------------------------------------------------------------------------
     def learn(self, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
         """Improve each policy on its `rollout.reward`; leaves the rollouts as they were."""
         size = -(-rollouts[0].valid.size // minibatches(self.params, rollouts[0].valid.size))
-        taken = 16 * size * sum(self.stack.hidden) or 1  # activations and their gradients, of both bodies
-        at_once = max(1, CACHED_BYTES // taken) if self.stack.arrays is np else len(rollouts)
         found: list[dict[str, float]] = []
         with torch.no_grad(), np.errstate(all="ignore"):  # who diverges is told by the figures
-            for start in range(0, len(rollouts), at_once):
-                found += self._learn(slice(start, start + at_once), rollouts[start : start + at_once])
+            # activations and their gradients, of both bodies
+            for some in self._at_once(len(rollouts), 16 * size * sum(self.stack.hidden)):
+                found += self._learn(some, rollouts[some])
         return found
+
+    def _at_once(self, n: int, taken: int) -> list[slice]:
+        """Divide n agents, for each of whom so many bytes are `taken`, into parts that go on at once."""
+        size = max(1, CACHED_BYTES // max(taken, 1)) if self.stack.arrays is np else n
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def _learn(self, policies: slice, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
         """Do an update of some of the agents."""
@@ -347,12 +360,12 @@ def _epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArra
     Agents with fewer rows than minibatches have none in the last ones.
     """
     index = np.zeros((n_batches, len(rows), size), dtype=np.int64)
-    counts = np.zeros((n_batches, len(rows)), dtype=np.int64)
+    counts = np.array([len(some) // n_batches + (np.arange(n_batches) < len(some) % n_batches) for some in rows]).T
+    starts, place = counts.cumsum(axis=0) - counts, np.arange(size)
     for s, some in enumerate(rows):
-        for batch, part in enumerate(np.array_split(some, min(n_batches, len(some))) if len(some) else ()):
-            index[batch, s, : len(part)] = part
-            index[batch, s, len(part) :] = part[0]
-            counts[batch, s] = len(part)
+        if len(some):
+            own = starts[:, s, None] + np.where(place < counts[:, s, None], place, 0)
+            index[:, s] = some[own.clip(max=len(some) - 1)]
     return index, counts
 
 
