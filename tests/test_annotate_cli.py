@@ -419,8 +419,10 @@ def test_compare_can_be_tried_without_asking(
     found = table(tried(asked, capsys))
     assert [found[name]["calls"] for name in names[:4]] == ["0", "24", "24", "24"]
     assert found["in all"]["stored"] == "24"
-    project.change({"annotate.budget": {"max_calls": 71}})
-    assert "max_calls 71: may be reached, and then judges that are not through fail" in tried(asked, capsys)
+    project.change({"annotate.budget": {"max_calls": 71, "max_minutes": 5.0}})
+    told = tried(asked, capsys)
+    assert "max_calls 71: may be reached, and then judges that are not through fail" in told
+    assert "max_minutes 5.0: nobody knows whether that suffices" in told
 
 
 def number(text: str) -> float:

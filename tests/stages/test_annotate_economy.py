@@ -312,7 +312,7 @@ def test_it_says_what_the_run_then_does(
     assert said["calls"].startswith(f"{2 * PAIRS}, ")
     assert "(estimated as bytes / 4)" in said["tokens in"]
     assert said["tokens out"] == f"{2 * PAIRS * 100:,} at most"
-    assert said["minutes"] == "0.0 (requests_per_minute)"
+    assert said["minutes"] == "below 0.1 (requests_per_minute)"
     tokens = int(said["tokens in"].split()[0].replace(",", ""))
     most = (tokens * 100 + 2 * PAIRS * 100 * 1000) / 1e6
     assert said["money"] == f"${most:.2f} at most  (prices of 2026-01-31: https://x)"

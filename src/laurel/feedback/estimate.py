@@ -14,13 +14,13 @@ from laurel.feedback.annotator import Question
 from laurel.feedback.annotators import choices_of, sampling_of
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import Prompt, load_prompt
+from laurel.feedback.token_counts import count_tokens
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.chat import ChatRequest, Identity
-from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
+from laurel.llm.chat_wire import longest_answer
 from laurel.llm.prices import Price, in_words, price_of
 from laurel.llm.responses import ResponseStore, Usual
 from laurel.params.annotation import AnnotateParams, BudgetParams
-from laurel.params.judges import HuggingFaceParams
 
 SAMPLE = 1000
 """Questions whose tokens are counted; the others are taken to be like them."""
@@ -104,7 +104,7 @@ def estimate(
     sent = _sent(params, [key for key in requests if key not in stored])
     to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
     sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
-    tokens, counted_by = _input_tokens(params, sample)
+    tokens, counted_by = count_tokens(params, sample)
     if len(sample) < len(to_ask):
         counted_by += f", in {len(sample):,} of them"
     input_tokens = tokens * len(to_ask) / max(len(sample), 1)
@@ -185,35 +185,6 @@ def _requests(
                 yield ChatRequest(messages, drawn, choices, prompt.schema, keys.of(*texts, vote))
 
 
-def _input_tokens(params: AnnotateParams, requests: Sequence[ChatRequest]) -> tuple[float, str]:
-    """Return the tokens of requests, and how they were counted."""
-    if params.annotator == "huggingface":
-        counted = _by_tokenizer(params.huggingface, requests)
-        if counted is not None:
-            return counted, "by the model's tokenizer"
-    return sum(map(input_tokens_of, requests)), f"estimated as bytes / {BYTES_PER_TOKEN}"
-
-
-def _by_tokenizer(params: HuggingFaceParams, requests: Sequence[ChatRequest]) -> int | None:
-    """Count tokens as the model does; None where its tokenizer is not on this machine, or has no chat template."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            params.model, revision=params.revision, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError):
-        return None
-    if tokenizer.chat_template is None:
-        return None
-    total = 0
-    for request in requests:
-        turns = [{"role": message.role, "content": message.content} for message in request.messages]
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        total += len(tokenizer(text, add_special_tokens=False)["input_ids"])
-    return total
-
-
 def _minutes(params: AnnotateParams, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:
     """Return how long asking one by one takes, and what sets the pace."""
     paces: dict[str, float] = {}
@@ -242,7 +213,6 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
     same = f", {found.identical:,} of the same text, which is a tie without a question" if found.identical else ""
     usual = "" if found.usual_output is None else f"{found.usual_output:,.0f} if like the answers that are kept, "
     dated = f"  (prices of {found.price.date}: {found.price.source})" if found.price and found.price.source else ""
-    minutes = "unknown" if found.minutes is None else f"{found.minutes:,.1f}"
     lines = [
         ("annotator", found.annotator),
         ("pairs", f"{found.pairs:,}{same}"),
@@ -253,7 +223,7 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
         ("tokens in", f"{found.input_tokens:,.0f} ({found.counted_by})"),
         ("tokens out", f"{usual}{found.most_output:,} at most"),
         ("money", f"{found.costs(found.price)}{dated}"),
-        ("minutes", f"{minutes} ({found.minutes_by})"),
+        ("minutes", f"{in_minutes(found.minutes)} ({found.minutes_by})"),
     ]
     if found.batches:
         batch = found.price.in_batches() if found.price else None
@@ -261,6 +231,17 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
     lines += [("budget", said) for said in _budget(found, params)]
     width = max(len(name) for name, _ in lines) + 2
     return "".join(f"{name:<{width}}{said}\n" for name, said in lines)
+
+
+def in_minutes(minutes: float | None) -> str:
+    """Say a number of minutes; little is not nothing.
+
+    >>> in_minutes(0.0), in_minutes(0.02), in_minutes(1442.0), in_minutes(None)
+    ('0.0', 'below 0.1', '1,442.0', 'unknown')
+    """
+    if minutes is None:
+        return "unknown"
+    return "below 0.1" if 0 < minutes < 0.1 else f"{minutes:,.1f}"
 
 
 def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from laurel.envs.base import Room
 from laurel.errors import LaurelError
 from laurel.feedback.annotator import Question
-from laurel.feedback.estimate import BATCH_MINUTES, estimate, limits
+from laurel.feedback.estimate import BATCH_MINUTES, estimate, in_minutes, limits
 from laurel.feedback.leaderboard import aligned, plain
 from laurel.llm.prices import add_costs, in_words
 from laurel.params.annotation import AnnotateParams, BudgetParams
@@ -149,7 +149,7 @@ def _cells(needs: Needs | None) -> list[str]:
         "unknown"
         if needs.most_cost is None
         else _at_most(None if needs.usual_cost is None else in_words(needs.usual_cost), in_words(needs.most_cost)),
-        "unknown" if needs.minutes is None else "below 0.1" if 0 < needs.minutes < 0.1 else f"{needs.minutes:,.1f}",
+        in_minutes(needs.minutes),
     ]
 
 
