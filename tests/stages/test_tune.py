@@ -199,6 +199,10 @@ def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.
     run = client.get_run(read_manifest(project.path / "tune")["mlflow_run_id"])
     trials = read_trials(project.path / "tune" / TRIALS)
     assert run.data.metrics["best_score"] == max(trial.score or 0.0 for trial in trials)
+    assert run.data.tags["arm"] == "preference"
+    assert run.data.params["tune.search.shaping.intrinsic"] == "log:0.01:1.0"
+    assert run.data.params["tune.search.agent.ppo.hidden"] == "[8],[16]"
+    assert (run.data.params["tune.steps"], run.data.params["tune.seeds"]) == ("512", "[1000, 1001]")
     children = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'")
     by_number = {int(child.data.tags["trial"]): child.data for child in children}
     assert sorted(by_number) == [0, 1, 2]

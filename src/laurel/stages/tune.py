@@ -57,7 +57,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
     """
-    from laurel.agents.arms import needs_training, skipped_arms
+    from laurel.agents.fit import needs_training, skipped_arms
     from laurel.envs import room_for
     from laurel.errors import closest
     from laurel.params.search import Sweep, read_space
@@ -362,6 +362,9 @@ def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], pla
     from laurel.tuning.trials import best
 
     chosen = best(trials)
+    run.client.set_tag(run.id, "arm", sweep.arm)
+    run.log_params({"tune.steps": sweep.steps, "tune.seeds": list(sweep.seeds)})
+    run.log_params({f"tune.search.{name}": searched.text for name, searched in sweep.space.items()})
     run.log_metrics({"best_score": chosen.score, "best_trial": float(chosen.number)})
     run.log_metrics({key: float(value) for key, value in counts(trials).items()})
     run.log_directory(place, STAGE)
