@@ -21,7 +21,7 @@ from running import SB3, Figures, run_peer
 SEEDS = (0, 1, 2)
 STEPS, PEER_STEPS = 40 * 2048, 5 * 2048
 TIMES, SHARE = 10.0, 0.05
-ROUNDS = 5
+ROUNDS = 15
 
 
 def main() -> None:

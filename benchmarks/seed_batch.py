@@ -34,9 +34,9 @@ TIMES = 2.0
 PARTS = {
     "products of matrices and tanh": ("stacked.py", {"forward", "backward"}),
     "environments": ("vector.py", {"begin_step", "end_step"}),
-    "Adam's step": ("stacked_ppo.py", {"_descend"}),
-    "rows of minibatches": ("stacked_ppo.py", {"_take", "_columns", "_epoch"}),
-    "the loss and its gradient": ("stacked_ppo.py", {"differentiate"}),
+    "Adam's step": ("stacked_update.py", {"_descend"}),
+    "rows of minibatches": ("stacked_update.py", {"_take", "_columns", "epoch"}),
+    "the loss and its gradient": ("stacked_update.py", {"differentiate"}),
 }
 """What a profile is divided into: files of Laurel's, and functions with all that they call, but for `backward`."""
 WHY = (

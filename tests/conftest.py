@@ -12,8 +12,14 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from tiny_project import REPOSITORY, UNTRACKED, Project
+
+# The same examples every time, however slow the machine: a search for new ones is
+# `pytest -p no:xdist --hypothesis-profile default`.
+settings.register_profile("laurel", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("laurel")
 
 
 @pytest.fixture(autouse=True)

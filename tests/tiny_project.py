@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,7 @@ class Project:
         return done.stdout
 
     def _run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        options = {"capture_output": True, "text": True, "timeout": 300, "check": False, **options}
+        options = {"capture_output": True, "text": True, "timeout": 900, "check": False, **options}
         return subprocess.run(command, cwd=self.path, env=self.environment(), **options)
 
     def environment(self) -> dict[str, str]:
@@ -145,6 +146,13 @@ class Project:
     def pids(self) -> list[int]:
         """List the processes that work in this folder."""
         return list(self.processes())
+
+    def wait_until_left(self) -> None:
+        """Wait until no process works in this folder any more, which must happen by itself."""
+        deadline = time.monotonic() + 120
+        while left := self.processes():
+            assert time.monotonic() < deadline, f"{left} are left"
+            time.sleep(0.05)
 
     def processes(self) -> dict[int, list[str]]:
         """Return process -> its command line, for those that work in this folder."""

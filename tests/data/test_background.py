@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given
@@ -38,7 +40,7 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     go, done = threading.Event(), []
 
     def slow(item: int) -> None:
-        assert go.wait(30)
+        assert go.wait(60)
         done.append(item)
 
     with InBackground(slow) as work:
@@ -72,16 +74,22 @@ def test_an_error_of_the_caller_ends_the_work() -> None:
 
     def slow(item: int) -> None:
         started.set()
-        assert go.wait(30)
+        assert go.wait(60)
         done.append(item)
 
     def interrupted() -> None:
         with InBackground(slow) as work:
             for item in range(5):
                 work(item)
-            assert started.wait(30)
-            threading.Timer(0.1, go.set).start()
+            assert started.wait(60)
+            threading.Thread(target=go_on_when_cancelled, args=[work._waiting[-1]]).start()
             raise KeyboardInterrupt
+
+    def go_on_when_cancelled(last: Future[None]) -> None:
+        deadline = time.monotonic() + 20
+        while not last.cancelled() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        go.set()
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
@@ -108,8 +116,9 @@ def test_reading_ahead_is_one_item_ahead_and_tells_of_errors() -> None:
 
 
 def test_reading_ahead_can_be_given_up() -> None:
+    before = set(threading.enumerate())
     reader = read_ahead(iter(range(10)))
     assert next(reader) == 0
-    before = threading.active_count()
+    (thread,) = set(threading.enumerate()) - before
     reader.close()
-    assert threading.active_count() < before
+    assert not thread.is_alive()

@@ -64,9 +64,8 @@ def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monk
     ]
     assert [path.name for path in project.output("train-agents").iterdir()] == ["manifest.json"]
     project.change({"agent.arms": ["oracle"]})
-    project.run("train-agents")
-    with pytest.raises(DataError, match="there is nothing to evaluate"):
-        project.run("evaluate")
+    with pytest.raises(ParamsError, match=r"agent\.arms: there is none left"):
+        project.run("train-agents")
 
 
 @pytest.mark.parametrize(

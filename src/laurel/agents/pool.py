@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -63,7 +63,8 @@ class Workers:
         self._context: Any = multiprocessing.get_context(method)
         if method == "forkserver":
             self._context.set_forkserver_preload(["laurel.agents.pool", *preload])
-            with _deaf_to_ctrl_c():
+            resource_tracker.ensure_running()  # which would let Ctrl-C through
+            with _ctrl_c_held_back():
                 forkserver.ensure_running()
         self._at_once = at_once or usable_cpus()
         self._running: list[_Worker] = []
@@ -80,7 +81,8 @@ class Workers:
         return self._at_once - len(self._running)
 
     def start(self, job: Job) -> None:
-        self._running.append(_start(self._context, job))
+        with _ctrl_c_held_back():  # else it may come when the process runs and nobody knows of it
+            self._running.append(_start(self._context, job))
 
     def hear(self) -> list[Heard]:
         """Return what each running job has done since the last call.
@@ -199,13 +201,23 @@ def _main(job: Job, sender: Connection) -> None:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Let a process that is started here ignore Ctrl-C from its first moment: ending it is its parent's business."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may say what signals do
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Let Ctrl-C take effect after the block; a process that is started here never hears of it.
+
+    Ending such a process is its parent's business.
+    """
+    if threading.current_thread() is not threading.main_thread():  # which alone hears of it
         yield
         return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pressed: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    masks = hasattr(signal, "pthread_sigmask")  # which Windows lacks, and a new process inherits
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
     try:
         yield
     finally:
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)

@@ -16,7 +16,7 @@ import numpy as np
 
 from laurel.errors import ParamsError, closest
 from laurel.params.file import shown
-from laurel.params.sb3 import SB3Params
+from laurel.params.sb3 import RESERVED, SB3Params
 
 SB3, CONTRIB = "stable_baselines3", "sb3_contrib"
 DISCRETE, CONTINUOUS, BOTH = ("Discrete",), ("Box",), ("Discrete", "Box")
@@ -33,45 +33,17 @@ ALGORITHMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "TRPO": (CONTRIB, BOTH),
 }
 """Name -> package and the kinds of action spaces."""
-UNFIT = {
-    "ARS": "it keeps no gradients or optimiser that a checkpoint could hold",
-    "MaskablePPO": "no environment here says which actions are allowed",
-    "RecurrentPPO": "agents here remember nothing from one step to the next",
-}
-"""Names that exist, but are not for this -> why."""
-RESERVED = {
-    "_init_setup_model": "Laurel's own",
-    "action_noise": "agent.sb3.noise",
-    "device": "agent.device",
-    "env": "env",
-    "policy": "agent.sb3.policy",
-    "replay_buffer_class": "Laurel's own",
-    "replay_buffer_kwargs": "Laurel's own",
-    "rollout_buffer_class": "Laurel's own",
-    "rollout_buffer_kwargs": "Laurel's own",
-    "seed": "agent.seeds",
-    "stats_window_size": "Laurel's own",
-    "tensorboard_log": "tracking",
-    "verbose": "Laurel's own",
-}
-"""Arguments that are not set by `kwargs` -> what sets them."""
 ACTIVATIONS = ("ELU", "GELU", "LeakyReLU", "ReLU", "SiLU", "Tanh")
 """Of torch.nn, by which policy_kwargs.activation_fn can be named."""
 
 
 def algorithm_class(name: str) -> Any:
-    """Return a class by its name.
+    """Return a class of `ALGORITHMS` by its name.
 
     Raises:
-        ParamsError: the name is none, is of a class that does not fit, or its package is not installed.
+        KeyError: there is none of this name.
+        ParamsError: its package is not installed.
     """
-    if name in UNFIT:
-        raise ParamsError(f"agent.sb3.algorithm: {name} cannot be trained here: {UNFIT[name]}. Take another.")
-    if name not in ALGORITHMS:
-        raise ParamsError(
-            f'agent.sb3.algorithm is "{name}", but must be one of {", ".join(sorted(ALGORITHMS))}.'
-            f"{closest(name, ALGORITHMS)}"
-        )
     package, _ = ALGORITHMS[name]
     try:
         return getattr(importlib.import_module(package), name)
@@ -91,23 +63,9 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
         ParamsError: it does not.
     """
     made, name = algorithm_class(settings.algorithm), settings.algorithm
-    _, kinds = ALGORITHMS[name]
-    kind = type(action_space).__name__
-    bounded = not isinstance(action_space, gym.spaces.Box) or bool(
-        np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all()
-    )
-    flat = len(action_space.shape or ()) <= 1 and getattr(action_space, "start", 0) == 0
-    if kind not in kinds or not bounded or not flat:
-        fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
-        hint = f" {', '.join(fit)} act there." if fit and bounded and flat else ""
-        raise ParamsError(
-            f"agent.sb3.algorithm: {name} acts in {' and '.join(kinds)} spaces (of one dimension, bounded, or from 0 "
-            f"on), but the environment's is {action_space}.{hint}"
-        )
+    _check_space(name, action_space)
     known = inspect.signature(made.__init__).parameters
     for key in settings.kwargs:
-        if key in RESERVED:
-            raise ParamsError(f"agent.sb3.kwargs: {key} is not set here; see {RESERVED[key]}.")
         if key not in known or key == "self":
             allowed = sorted(set(known) - set(RESERVED) - {"self"})
             raise ParamsError(
@@ -119,6 +77,31 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
             f"agent.sb3.noise is {settings.noise}, but {name} takes no noise on its actions. Set it to 0."
         )
     return made
+
+
+def _check_space(name: str, space: gym.Space[Any]) -> None:
+    """Refuse an action space that an algorithm does not act in.
+
+    Raises:
+        ParamsError: it does not.
+    """
+    kind, (_, kinds) = type(space).__name__, ALGORITHMS[name]
+    if kind not in kinds:
+        fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
+        needed = f"{' and '.join(kinds)} spaces"
+        hint = f" {', '.join(fit)} act there." if fit else ""
+    elif len(space.shape or ()) > 1:
+        needed, hint = "spaces of one dimension", ""
+    elif isinstance(space, gym.spaces.Box) and not space.is_bounded():
+        needed, hint = "bounded Box spaces", ""
+    elif isinstance(space, gym.spaces.Discrete) and space.start != 0:
+        needed, hint = "Discrete spaces from 0 on", ""
+    else:
+        return
+    raise ParamsError(
+        f"agent.sb3.algorithm: {name} acts in {needed}, but the environment's is {space}."
+        f"{hint or ' Wrap the environment so that it has one of these.'}"
+    )
 
 
 def _check_kind(key: str, value: Any, default: Any) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from laurel.agents.policy import ActorCritic
+from laurel.envs.base import Array
 
 ACTOR, CRITIC = slice(0, 1), slice(1, 2)
 BOTH = slice(0, 2)
@@ -146,6 +147,12 @@ class Pass:
     def _top(self, body: slice) -> Any:
         """Return what a head sees (S, B, H)."""
         return self.hidden[-1][:, body.start - self.bodies.start] if self.hidden else self._features
+
+
+def host(array: Any) -> Array:
+    """Bring an array to NumPy."""
+    host: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return host
 
 
 def _layout(policy: ActorCritic) -> list[tuple[str, tuple[int, ...]]]:

@@ -290,7 +290,7 @@ class LanguageModelAnnotator:
         self._usage.input_tokens += answer.input_tokens or 0
         self._usage.output_tokens += answer.output_tokens or 0
         identity, prompt = self._model.identity, self._prompt
-        self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest))
+        self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest, cost))
 
     def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         if isinstance(answer, Failure):

@@ -36,7 +36,7 @@ def run(
     """Judge pairs of segments.
 
     Args:
-        params: sections seed, env, caption and annotate are used.
+        params: sections seed, env, caption and annotate are used; agent is checked.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
@@ -46,8 +46,11 @@ def run(
     Raises:
         AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
         DataError: the captions are missing, damaged or of another environment.
-        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
+        ParamsError: a share is to be judged, but which pairs there are depends on all labels; or no agent can be
+            trained with these params.
+        EnvError: the agents' algorithm does not fit the environment.
     """
+    from laurel.agents.fit import check_agents
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.labels import LabelWriter
@@ -71,7 +74,8 @@ def run(
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     room = room_for(params.env, with_action=params.caption.with_action)
-    gold = gold_of(params, room)  # what is wrong with it is said before anything is paid for
+    check_agents(params, room)  # what is wrong with them, or with gold labels, is said before anything is paid for
+    gold = gold_of(params, room)
     kept = responses if params.annotate.keeps_responses else None
     with (
         mirrored(params.annotate.language_model.store, kept),

@@ -81,6 +81,20 @@ def check_parts(params: Params, compiled: int) -> None:
         )
 
 
+def check_plan(params: Params, compiled_parts: int) -> None:
+    """Refuse what a step would refuse that comes late: a graph of other parts, agents that cannot be trained.
+
+    Raises:
+        ParamsError: the parts differ, or no agent can be trained with these params.
+        EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
+    """
+    from laurel.agents.fit import check_agents
+    from laurel.envs import room_for
+
+    check_parts(params, compiled_parts)
+    check_agents(params, room_for(params.env))
+
+
 def run(params: Params, captions: Path, preferences: Path, reward: Path, shards: Sequence[Path], output: Path) -> None:
     """Join agents that were trained branch by branch.
 

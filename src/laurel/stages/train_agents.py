@@ -33,9 +33,11 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     Raises:
         WorkerError: a training process died; what is finished is kept.
         ParamsError: an arm cannot be trained with these params.
+        EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.agents.arms import needs_training, skipped_arms, steps_of, train_arms
+    from laurel.agents.arms import steps_of, train_arms
+    from laurel.agents.fit import check_agents, needs_training, skipped_arms
     from laurel.agents.pool import Job, run_jobs
     from laurel.agents.training import is_finished
     from laurel.data.directory import output_directory
@@ -49,10 +51,11 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     read_inputs(used, inputs)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
+        check_agents(params, room)
         skipped = skipped_arms(params, room)
         out.notes += skipped.values()
         if params.agent.engine == "sb3":
-            out.notes += _notes_on_sb3(params, room)
+            out.notes += _notes_on_sb3(params)
         arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
@@ -116,18 +119,13 @@ def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
     return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
 
 
-def _notes_on_sb3(params: Params, room: Room) -> list[str]:
-    """Say who trains, and what stopping such a training costs.
-
-    Raises:
-        ParamsError: the algorithm is not to be had, or does not go with its arguments or the action space.
-    """
+def _notes_on_sb3(params: Params) -> list[str]:
+    """Say who trains, and what stopping such a training costs."""
     from importlib.metadata import version
 
-    from laurel.agents.sb3_catalog import ALGORITHMS, check_algorithm
+    from laurel.agents.sb3_catalog import ALGORITHMS
 
     settings = params.agent.sb3
-    check_algorithm(settings, room.action_space)
     package = ALGORITHMS[settings.algorithm][0]
     notes = [f"The agents were trained by {settings.algorithm} of {package} {version(package)}, not by Laurel's own."]
     if params.agent.device != "cpu" or settings.kwargs.get("use_sde"):

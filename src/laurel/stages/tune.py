@@ -57,7 +57,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
     """
-    from laurel.agents.arms import needs_training, skipped_arms
+    from laurel.agents.fit import needs_training, skipped_arms
     from laurel.envs import room_for
     from laurel.errors import closest
     from laurel.params.search import Sweep, read_space
