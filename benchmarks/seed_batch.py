@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from record import ONE_THREAD, about, load_average, write
+from record import ONE_THREAD, about, command_line, load_average, write
 
 from laurel.agents.pool import Job, run_jobs
 
@@ -62,6 +62,7 @@ WAYS: dict[str, Way] = {
 
 def main() -> None:
     """Measure all ways with all settings, and write the record."""
+    command_line(__doc__).parse_args()
     found: dict[str, dict[str, float]] = {}
     for name, (env_id, settings, steps) in SETTINGS.items():
         _run((1, False), env_id, settings, 2048)  # what is done for the first time does not count

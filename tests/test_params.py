@@ -179,6 +179,11 @@ def test_the_content_is_left_alone() -> None:
             "RecurrentPPO",
             "agent.sb3.algorithm is RecurrentPPO, which cannot be trained here: agents here remember nothing from one ",
         ),
+        (
+            "agent.dqn",
+            {"buffer_size": 500},
+            "agent.dqn has learning_starts 1000, but a memory (buffer_size) of 500 steps, which would never hold ",
+        ),
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,30 @@ ALGORITHMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "TRPO": (CONTRIB, BOTH),
 }
 """Name -> package and the kinds of action spaces."""
+COUNTS = (
+    "batch_size",
+    "buffer_size",
+    "cg_max_steps",
+    "line_search_max_iter",
+    "n_critic_updates",
+    "n_epochs",
+    "n_steps",
+    "policy_delay",
+    "sub_sampling_factor",
+    "target_update_interval",
+    "train_freq",
+)
+"""Arguments that are 1 or more."""
+POSITIVE = ("clip_range", "learning_rate", "max_grad_norm")
+SHARES = (
+    "exploration_final_eps",
+    "exploration_fraction",
+    "exploration_initial_eps",
+    "gae_lambda",
+    "gamma",
+    "tau",
+)
+"""Arguments between 0 and 1."""
 ACTIVATIONS = ("ELU", "GELU", "LeakyReLU", "ReLU", "SiLU", "Tanh")
 """Of torch.nn, by which policy_kwargs.activation_fn can be named."""
 
@@ -71,7 +96,7 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
             raise ParamsError(
                 f"agent.sb3.kwargs: {name} takes no {key}, but {', '.join(allowed)}.{closest(key, allowed)}"
             )
-        _check_kind(key, settings.kwargs[key], known[key].default)
+        _check_value(key, settings.kwargs[key], known[key].default)
     if settings.noise and "action_noise" not in known:
         raise ParamsError(
             f"agent.sb3.noise is {settings.noise}, but {name} takes no noise on its actions. Set it to 0."
@@ -104,11 +129,11 @@ def _check_space(name: str, space: gym.Space[Any]) -> None:
     )
 
 
-def _check_kind(key: str, value: Any, default: Any) -> None:
-    """Refuse a number or truth value of another kind than the default's, which would fail in the midst of training.
+def _check_value(key: str, value: Any, default: Any) -> None:
+    """Refuse a number or truth value of another kind than the default's, or out of range: it would fail in training.
 
     Raises:
-        ParamsError: it is of another kind.
+        ParamsError: it is one of these.
     """
     match default:
         case bool():
@@ -119,6 +144,13 @@ def _check_kind(key: str, value: Any, default: Any) -> None:
             allowed, fits = "a number", isinstance(value, int | float) and not isinstance(value, bool)
         case _:
             return
+    if fits and not isinstance(value, list):
+        if key in COUNTS:
+            allowed, fits = "1 or more", value >= 1
+        elif key in POSITIVE:
+            allowed, fits = "more than 0", 0 < value < math.inf
+        elif key in SHARES:
+            allowed, fits = "from 0 to 1", 0 <= value <= 1
     if not fits:
         raise ParamsError(
             f"agent.sb3.kwargs: {key} is {shown(value)}, but must be {allowed}, such as {shown(default)}."

@@ -75,7 +75,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
             run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
-        out.notes += [*notes_on_unseen(places), *notes_on_steps(params, places)]
+        out.notes += notes_on_training(params, places)
         tracker = Tracker(params, "train-agents", inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
@@ -171,7 +171,12 @@ def _remove_leftovers(path: Path) -> None:
         shutil.rmtree(leftover)
 
 
-def notes_on_unseen(places: Agents) -> list[str]:
+def notes_on_training(params: Params, places: Agents) -> list[str]:
+    """Say what is to be known of how agents became what they are."""
+    return [*_notes_on_unseen(places), *_notes_on_idleness(params, places), *_notes_on_steps(params, places)]
+
+
+def _notes_on_unseen(places: Agents) -> list[str]:
     """Say which arms met captions that no table held; they were scored when they were met."""
     from laurel.agents.training import STATE
     from laurel.data.directory import read_json
@@ -184,7 +189,28 @@ def notes_on_unseen(places: Agents) -> list[str]:
     return notes
 
 
-def notes_on_steps(params: Params, places: Agents) -> list[str]:
+def _notes_on_idleness(params: Params, places: Agents) -> list[str]:
+    """Say which agents are what they were at first, e.g. because no episode ended, or a memory never held enough."""
+    import pyarrow.parquet as pq
+
+    from laurel.agents.learner import METRICS
+    from laurel.agents.training import CURVE
+
+    told = [name for name in METRICS if name != "epsilon"]
+    idle = [
+        f"{arm} seed {seed}"
+        for arm, seed, place in places
+        if all(column.null_count == len(column) for column in pq.read_table(place / CURVE, columns=told).columns)
+    ]
+    if not idle:
+        return []
+    return [
+        f"There was never enough to learn from for {', '.join(idle)}: their weights are those of before. Raise "
+        f"agent.steps, or lower n_envs or learning_starts of agent.{params.agent.section}."
+    ]
+
+
+def _notes_on_steps(params: Params, places: Agents) -> list[str]:
     """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
     from laurel.agents.training import STATE
     from laurel.data.directory import read_json
