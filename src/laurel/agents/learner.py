@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
+from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 
 METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
@@ -191,22 +192,19 @@ class LearnerGroup:
         actions: Sequence[Array],
     ) -> list[Array]:
         """Take the actions (T, N) of an update again, so that environments and rollouts are as they were after it."""
-        return [
-            _replay(its, observation, rollout, taken)
-            for its, observation, rollout, taken in zip(envs, observations, rollouts, actions, strict=True)
-        ]
+        for rollout, observation in zip(rollouts, observations, strict=True):
+            rollout.observation[0] = observation
+        with joined(envs) as place:
+            for t, taken in enumerate(zip(*actions, strict=True)):
+                step = place.step(np.concatenate(taken).astype(rollouts[0].action.dtype))
+                for s, (rollout, action) in enumerate(zip(rollouts, taken, strict=True)):
+                    rows = slice(s * len(action), (s + 1) * len(action))
+                    rollout.record(t, action, Step._make(part[rows] for part in step))
+        return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def learn(self, rollouts: Sequence[Any]) -> Sequence[Mapping[str, float]]:
         """Have each learner learn from its rollout."""
         return [learner.learn(rollout) for learner, rollout in zip(self.learners, rollouts, strict=True)]
-
-
-def _replay(envs: VectorEnv, observation: Array, rollout: Rollout, actions: Array) -> Array:
-    """Take the actions of one agent again."""
-    rollout.observation[0] = observation
-    for t, action in enumerate(actions):
-        rollout.record(t, action, envs.step(action.astype(rollout.action.dtype)))
-    return rollout.observation[-1].copy()
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -179,7 +179,7 @@ class PPOGroup(LearnerGroup):
         chosen = action.swapaxes(-1, -2)
         if self.stack.continuous:
             log_std = host(self.stack.parts[-1])
-            log_probs = gaussian((chosen - output) * np.exp(-log_std), log_std, np)
+            log_probs = gaussian((chosen - output) * np.exp(-log_std), log_std)
         else:
             shifted = output - output.max(axis=-2, keepdims=True)
             log_probs = np.take_along_axis(shifted, chosen, axis=-2)[..., 0, :] - np.log(np.exp(shifted).sum(axis=-2))

@@ -61,7 +61,7 @@ class Update:
             log_std = self.group.stack.parts[-1][self.policies]
             deviation = xp.exp(log_std)
             z = (xp.stack(list(action), 1) - work.output) / deviation
-            log_prob = gaussian(z, log_std, xp)
+            log_prob = gaussian(z, log_std)
             entropy = xp.zeros_like(log_prob) + (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-2)
         else:
             chosen = (action[0][:, None] == self.choices) * xp.ones_like(old[:1, None])
@@ -148,7 +148,7 @@ def epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray
     return index, counts
 
 
-def gaussian(z: Any, log_std: Any, arrays: Any) -> Any:
+def gaussian(z: Any, log_std: Any) -> Any:
     """Return log-probabilities (S, B) of deviations z (S, A, B) in units of the standard one."""
     return -(0.5 * z * z + log_std + 0.5 * math.log(2 * math.pi)).sum(-2)
 
