@@ -25,7 +25,7 @@ from laurel.rewards.model import raw_rewards
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "peers"))
 from environment import peer_python  # noqa: E402
-from record import about, load_average, write  # noqa: E402
+from record import about, command_line, load_average, write  # noqa: E402
 from reward_task import BATCH, EPOCHS, HIDDEN, LENGTH, LONG, PAIRS, SEEDS, WIDTH, Rewards, measure  # noqa: E402
 
 TARGET = 40_000
@@ -37,6 +37,7 @@ TORCH, PEER = f"torch=={version('torch').split('+')[0]}", "imitation==1.0.1"
 
 def main() -> None:
     """Measure both, print the results and write them."""
+    command_line(__doc__).parse_args()
     torch.set_num_threads(1)
     load = f"{load_average()} before the run"
     python = peer_python("imitation", (TORCH,), (PEER,))  # torch first, as here: imitation would take any

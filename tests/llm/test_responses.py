@@ -223,6 +223,17 @@ def test_what_answers_to_a_prompt_were_like(store: ResponseStore) -> None:
     assert store.usual(WHO, "r") == store.usual(Identity("other"), "p") == Usual(None, None)
 
 
+def test_whether_a_model_answered_before_when_asked_in_this_way(store: ResponseStore) -> None:
+    for seed in (None, 3):
+        asked = request("Which?", temperature=0.5, seed=seed)
+        store.put(Exchange(f"k{seed}", WHO, asked, ONE, "name", "p"))
+    assert store.has_answers(WHO, "p", Sampling(temperature=0.5))
+    assert store.has_answers(WHO, "p", Sampling(temperature=0.5, seed=7)), "any vote's"
+    assert not store.has_answers(WHO, "q", Sampling(temperature=0.5))
+    assert not store.has_answers(WHO, "p", Sampling())
+    assert not store.has_answers(Identity("model-a"), "p", Sampling(temperature=0.5))
+
+
 def test_a_store_can_be_read_without_writing(store: ResponseStore) -> None:
     with pytest.raises(DataError, match="unable to open"):
         ResponseStore(store.path.with_name("missing.db"), read_only=True)

@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,7 +26,7 @@ from tiny_project import UNTRACKED, Project
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
 from batch_api import BatchAPI, batch_api  # noqa: E402
-from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
 from tiny_llama import make_tiny_llama  # noqa: E402
 
 PAIRS = 40
@@ -113,6 +114,19 @@ def test_the_manifest_says_what_it_cost(project: Project, server: ChatServer) ->
     assert 0 < usage["seconds"] < 60
     assert kept_costs(project) == [pytest.approx(1500 / 1e6)] * (2 * PAIRS)
     assert run(project)["usage"]["cost_usd"] == 0, "answers that are kept are free"
+
+
+def test_a_run_again_that_only_has_questions_left_which_are_refused(project: Project, server: ChatServer) -> None:
+    def fussy(request: Any, body: dict[str, Any]) -> Any:
+        refused = zlib.crc32(body["messages"][-1]["content"].encode()) % 4 == 0
+        return problem(400, "We do not speak of this.") if refused else teacher(request, body)
+
+    server.behave = fussy
+    asking(project, server.url, max_failure_rate=1.0)
+    first = run(project)
+    again = run(project)
+    assert again["usage"]["calls"] == again["usage"]["failures"] == first["usage"]["failures"] > 5
+    assert again["counts"] == first["counts"]
 
 
 def test_an_unknown_price_is_not_nothing(project: Project, server: ChatServer) -> None:

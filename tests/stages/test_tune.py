@@ -14,8 +14,9 @@ from laurel.params import load_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
 from laurel.stages import pick_best, try_candidate, tune
-from laurel.stages.tune import Search, jobs_of, narrowed, sweep_of
+from laurel.stages.tune import jobs_of
 from laurel.tuning.candidates import candidates
+from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import Project, changed
 

@@ -132,7 +132,8 @@ class Pass:
             xp.matmul(delta, self._top(body), out=gradient[last + 2 * i])
             xp.matmul(delta, self._ones[:, 0].swapaxes(-1, -2), out=gradient[last + 2 * i + 1])
             if self.hidden:
-                xp.matmul(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
+                product = xp.multiply if delta.shape[1] == 1 else xp.matmul  # which has a slow loop for columns by rows
+                product(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
             here, delta = self.hidden[i], self._delta[i]
             xp.multiply(here, here, out=here)  # nobody needs it again

@@ -222,7 +222,7 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
     singles: list[Any] | None = None
     if envs is None:
         envs = SyncVectorEnv(
-            [lambda: _packed(make_reference(env), room) for _ in range(n_envs)],
+            [lambda: packed(make_reference(env), room) for _ in range(n_envs)],
             copy=False,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
@@ -261,7 +261,7 @@ def _own_vector(env: EnvParams, room: Room) -> Callable[..., Any] | None:
     return partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
 
 
-def _packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
+def packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
     """Give a single environment packed observations, so that batching is one array copy."""
     import gymnasium as gym
 

@@ -149,9 +149,9 @@ def _cells(needs: Needs | None) -> list[str]:
         "unknown"
         if needs.most_cost is None
         else _at_most(None if needs.usual_cost is None else in_words(needs.usual_cost), in_words(needs.most_cost)),
-        "unknown" if needs.minutes is None else f"{needs.minutes:,.1f}",
+        "unknown" if needs.minutes is None else "below 0.1" if 0 < needs.minutes < 0.1 else f"{needs.minutes:,.1f}",
     ]
 
 
 def _at_most(usual: str | None, most: str) -> str:
-    return most if usual == most else f"{most} at most" if usual is None else f"{usual}, {most} at most"
+    return most if usual == most else f"{most} at most" if usual is None else f"{usual} ({most} at most)"

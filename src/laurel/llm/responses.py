@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from laurel.errors import DataError
-from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.owners import has_died, this_owner
 from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address
 from laurel.llm.transactions import transaction
@@ -105,6 +105,10 @@ class ResponseStore:
     def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         """Yield what the answers that are there say: key, text, and log-probabilities as JSON, if any."""
         return self._rows_of(keys, "text, logprobs")
+
+    def ended(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield how the answers that are there end: key, text, and finish reason."""
+        return self._rows_of(keys, "text, finish_reason")
 
     def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the key and these columns of the answers that are there."""
@@ -202,6 +206,13 @@ class ResponseStore:
             query = f"SELECT avg(output_tokens), avg(nullif(seconds, 0)) FROM responses WHERE context IN ({marks})"  # noqa: S608
             return Usual(*self._connection.execute(query, ids).fetchone())
 
+    def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
+        """Say whether a model ever answered a question in a prompt that was asked in this way, by whichever vote."""
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**asdict(sampling), "seed": None}}
+        with self._explained():
+            contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]
+        return any(wanted == {key: _unvoted(kept[key]) for key in wanted} for kept in contexts)
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at"
@@ -251,6 +262,10 @@ class ResponseStore:
                 f"{self.path}: cannot be used as the store of answers ({error}). Choose another "
                 "annotate.language_model.responses, or mend the file; the answers in it are not lost by running again."
             ) from None
+
+
+def _unvoted(shared: Any) -> Any:
+    return {**shared, "seed": None} if isinstance(shared, dict) else shared
 
 
 def _json(content: Any) -> str:
