@@ -28,6 +28,7 @@ from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
 from laurel.pipelines.sweep import SweepPlan
+from laurel.stages.merge_agents import check_plan
 
 REPORTS, STUDY, STEPS, LOG, CACHE = "reports", "study", "steps", "pipeline.log", ".kfp_cache"
 MADE = {REPORTS: "*/evaluate/reports", STUDY: "*/pick-best/study"}
@@ -68,6 +69,8 @@ def run_locally(
     Raises:
         PipelineError: a step failed.
         DataError: the output cannot be written.
+        ParamsError: no agent can be trained with these params.
+        EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
         EngineError: Docker or the image is not to be had.
     """
     output = output.resolve()
@@ -76,6 +79,8 @@ def run_locally(
     foreign = place.is_file() or (place.is_dir() and any(place.iterdir()))
     if foreign and not (place / "manifest.json").is_file():
         raise DataError(f"{place}: holds files that are not Laurel's. Choose another --output.")
+    if runner == "process":  # a container may have what this Python lacks, and the step `plan` looks there
+        check_plan(params, params.collect.parts)
     try:
         (output / STEPS).mkdir(parents=True, exist_ok=True)
         log = (output / LOG).open("w", encoding="utf-8")

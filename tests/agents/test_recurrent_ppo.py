@@ -97,9 +97,12 @@ def test_memories_go_on_within_an_episode_and_end_with_it(kind: type[Probe]) -> 
 
 @pytest.mark.parametrize("kind", [Recall, Steady, Targets])
 def test_learning_agrees_with_the_formulas(kind: type[Probe]) -> None:
-    """One sequence, one step at a time, with torch's own distributions."""
+    """One sequence, one step at a time, with torch's own distributions; episodes go on from the rollout before."""
     params = SMALL.model_copy(update={"n_epochs": 2, "entropy_coef": 0.1, "max_grad_norm": 0.1, "gae_lambda": 0.8})
-    learner, rollout, _ = collected(probe(kind, limit=5), params)
+    learner, rollout, envs = collected(probe(kind, limit=5), params)
+    learner.collect(envs, rollout.observation[-1].copy(), rollout)
+    if kind is Steady:
+        assert np.abs(rollout.memory[~rollout.begins[0]]).sum() > 0
     rng = np.random.default_rng(0)
     rollout.log_prob += rng.normal(0, 0.3, rollout.log_prob.shape).astype(np.float32)
     rollout.reward[rollout.valid] += rng.normal(0, 1, rollout.valid.sum())

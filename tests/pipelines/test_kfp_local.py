@@ -350,6 +350,16 @@ def wait_for(project: Project, function: str, after: int | None = None) -> int:
     raise AssertionError(f"{function} has not begun")
 
 
+def test_agents_that_cannot_be_trained_are_refused_before_the_first_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = Project.create(tmp_path / "p", {**SMALL, "agent.ppo": {"network": "cnn"}})
+    arguments = ["pipeline", "run", "--params", str(project.path / "params.yaml"), "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("laurel: agent.ppo.network is cnn, but the features of CartPole-v1 hold")
+    assert not (tmp_path / "out").exists()
+
+
 def test_foreign_reports_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = Project.create(tmp_path / "p", SMALL)
     (tmp_path / "out" / "reports").mkdir(parents=True)

@@ -96,7 +96,9 @@ def test_nothing_but_ties_is_nothing_to_learn(project: Project, monkeypatch: pyt
 def test_a_single_segment_is_nothing_to_compare(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "caption.max_segments": 1, "caption.segment_length": 2})
     project.run("collect", "caption")
-    with pytest.raises(AnnotationError, match="1 distinct segment, so there is no pair to judge"):
+    with pytest.raises(
+        AnnotationError, match=r"1 distinct segment, so there is no pair to judge.*\(caption\.with_action\)"
+    ):
         project.run("annotate")
 
 

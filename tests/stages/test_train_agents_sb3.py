@@ -92,7 +92,7 @@ def test_what_cannot_be_trained_is_said_before_any_process_starts(
 ) -> None:
     monkeypatch.setattr("laurel.agents.pool.run_jobs", None)
     lake.change({"agent.sb3": {"algorithm": "SAC"}})
-    with pytest.raises(ParamsError, match=r"SAC acts in Box spaces .*QRDQN, TRPO act there"):
+    with pytest.raises(ParamsError, match=r"SAC acts in Box spaces, .*QRDQN, TRPO act there"):
         lake.run("train-agents")
 
 

@@ -95,7 +95,7 @@ def run(
         if rounds.at_most == 0:
             raise AnnotationError(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
-                "Collect more steps (collect.steps) or use another policy."
+                "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
         annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
