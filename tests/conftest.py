@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from tiny_project import REPOSITORY, UNTRACKED, Project
 
 # The same examples every time, however slow the machine: a search for new ones is
-# `pytest -p no:xdist --hypothesis-profile default`.
+# `pytest --hypothesis-profile default`.
 settings.register_profile("laurel", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laurel")
 
