@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import about, load_average, write
+from record import about, command_line, load_average, write
 
 FEW, MANY = 10_000, 1_000_000
 SEGMENTS = 5_000
@@ -37,8 +37,11 @@ tracking: {{enabled: false}}
 """
 
 
-def main(many: int) -> None:
+def main() -> None:
     """Measure both numbers of pairs, print the result and write it."""
+    parser = command_line(__doc__)
+    parser.add_argument("pairs", nargs="?", type=int, default=MANY, help=f"the larger number (default: {MANY})")
+    many = parser.parse_args().pairs
     load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as folder:
         few = _measured(Path(folder) / "few", FEW, distinct=True)
@@ -175,7 +178,5 @@ if __name__ == "__main__":
             _fill(Path(place), distinct == "1")
         case ["annotate", place]:
             _annotate(Path(place))
-        case [pairs]:
-            main(int(pairs))
         case _:
-            main(MANY)
+            main()

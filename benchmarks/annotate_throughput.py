@@ -15,7 +15,7 @@ from itertools import count
 
 import aiohttp
 from aiohttp import web
-from record import about, load_average, write
+from record import about, command_line, load_average, write
 
 from laurel.heap import settled
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
@@ -39,6 +39,7 @@ ANSWER = {
 
 def main() -> None:
     """Measure both, print the results and write them."""
+    command_line(__doc__).parse_args()
     limited()
     unlimited()
 

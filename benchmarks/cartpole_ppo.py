@@ -13,12 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from environment import peer_python
-from record import ONE_THREAD, about, load_average, write
+from record import ONE_THREAD, about, command_line, load_average, write
 from running import SB3, Figures, run_peer
 
 SEEDS = (0, 1, 2)
 STEPS = 500_000
-JAX = ("jax==0.10.2", "gymnax==1.0.1", "optax==0.2.8", "six")
+JAX = ("jax==0.10.2", "gymnax==1.0.1", "optax==0.2.8", "six==1.17.0")
 SECONDS, SB3_TIMES, JAX_TIMES = 2.0, 10.0, 1.0
 PPO = {"n_epochs": 4, "learning_rate": 3e-3, "entropy_coef": 0.0}
 """What differs from the settings that params.yaml has."""
@@ -28,6 +28,7 @@ EXTRINSIC = 0.02
 
 def main() -> None:
     """Measure all, and write a record of each comparison."""
+    command_line(__doc__).parse_args()
     sb3, jax = peer_python("sb3", ("--no-deps", SB3)), peer_python("jax-ppo", JAX)
     found: dict[str, list[Figures]] = {"laurel": [], "sb3": [], "jax": []}
     for seed in SEEDS:
@@ -120,10 +121,11 @@ def ours(seed: int) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        ours(int(sys.argv[1]))
-    else:
-        try:
-            main()
-        except subprocess.CalledProcessError as error:
-            sys.exit(error.stderr)
+    match sys.argv[1:]:
+        case [seed] if seed.isdigit():
+            ours(int(seed))
+        case _:
+            try:
+                main()
+            except subprocess.CalledProcessError as error:
+                sys.exit(error.stderr)

@@ -5,7 +5,6 @@ EnvPool with as many environments, random actions and as many threads as serve i
 keeps. Both take turns. Run it with: python benchmarks/collect_caption.py
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import about, load_average, write
+from record import about, command_line, load_average, write
 
 SHARE, MEMORY, GROWTH = 0.5, 1000, 1.2
 ENV_ID = "MiniGrid-DoorKey-8x8-v0"
@@ -41,7 +40,7 @@ class Spent:
 
 def main() -> None:
     """Measure, print the results and write them."""
-    parser = argparse.ArgumentParser()
+    parser = command_line(__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000, help="and ten times as many, once (default: 1000000)")
     parser.add_argument("--rounds", type=int, default=3, help="of the smaller number of steps (default: 3)")
     arguments = parser.parse_args()

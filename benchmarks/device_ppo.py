@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from record import ONE_THREAD, about, load_average, write
+from record import ONE_THREAD, about, command_line, load_average, write
 
 AGENTS = (1, 16, 64, 256)
 ENVS = ("CartPole-v1", "MiniGrid-DoorKey-8x8-v0")
@@ -27,6 +27,7 @@ class _DoneError(Exception):
 
 def main() -> None:
     """Measure all, in turns, and write the record."""
+    command_line(__doc__).parse_args()
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

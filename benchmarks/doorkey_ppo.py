@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from environment import peer_python
-from record import ONE_THREAD, about, load_average, write
+from record import ONE_THREAD, about, command_line, load_average, write
 from running import SB3, Figures, run_peer
 
 SEEDS = (0, 1, 2)
@@ -26,6 +26,7 @@ ROUNDS = 15
 
 def main() -> None:
     """Measure both, and write the records."""
+    command_line(__doc__).parse_args()
     sb3 = peer_python("sb3", ("--no-deps", SB3))
     found: dict[str, list[Figures]] = {"laurel": [], "sb3": []}
     costs: list[float] = []
@@ -99,10 +100,11 @@ def ours(seed: int, what: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        ours(int(sys.argv[1]), sys.argv[2])
-    else:
-        try:
-            main()
-        except subprocess.CalledProcessError as error:
-            sys.exit(error.stderr)
+    match sys.argv[1:]:
+        case [seed, ("paid" | "cost") as what]:
+            ours(int(seed), what)
+        case _:
+            try:
+                main()
+            except subprocess.CalledProcessError as error:
+                sys.exit(error.stderr)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from record import about, write
+from record import about, command_line, write
 
 TARGET = 1.0
 REPEATS = 7
@@ -31,6 +31,7 @@ PARAMS: dict[str, Any] = {
 
 def main() -> None:
     """Measure both, print the result and write it."""
+    command_line(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
         (folder / "params.yaml").write_text(json.dumps(PARAMS))  # JSON is YAML

@@ -10,7 +10,6 @@ third of what uniform needs is beyond it. Knows nothing about training agents. R
 python benchmarks/labels_needed.py
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import RESULTS, about, load_average, write
+from record import RESULTS, about, command_line, load_average, write
 from scipy.stats import kendalltau
 
 from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
@@ -62,7 +61,7 @@ PLACES = ("in front of you", "to your left", "to your right", "behind you", "far
 
 def main() -> None:
     """Measure all cells that are not in the result yet; write it after each, and print it."""
-    parser = argparse.ArgumentParser()
+    parser = command_line(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, choices=SIZES)
     parser.add_argument("--teachers", nargs="+", default=("linear", "free"), choices=("linear", "free"))
     parser.add_argument("--samplers", nargs="+", default=SAMPLERS, choices=SAMPLERS)

@@ -1,10 +1,11 @@
 """A record: what a benchmark found, with the command, machine, versions and day that it was found with.
 
-    from record import about, load_average, write
+    from record import about, command_line, load_average, write
 
 Measures nothing; `table.py` reads what it writes.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -38,6 +39,11 @@ def write(
     partial.replace(file)
     if last:
         sys.stdout.write(text)
+
+
+def command_line(docstring: str | None) -> argparse.ArgumentParser:
+    """Return a parser of a script's arguments that knows --help, and refuses what the script does not add."""
+    return argparse.ArgumentParser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def about(*packages: str, remarks: tuple[str, ...] = (), **others: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import torch
-from record import about, load_average, write
+from record import about, command_line, load_average, write
 
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.local_chat import LocalChat
@@ -49,6 +49,7 @@ DEEDS = (
 
 def main() -> None:
     """Measure both, print the result and write it."""
+    command_line(__doc__).parse_args()
     torch.set_num_threads(1)  # more would wait for each other on a machine that others use, too
     load = f"{load_average()} before the run"
     with tempfile.TemporaryDirectory() as directory:

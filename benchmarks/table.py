@@ -25,13 +25,19 @@ same run on the same machine; the figures of one machine say little about anothe
 
 def main() -> None:
     """Write the table, and print it."""
+    text = table()
+    (HERE / "README.md").write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+
+
+def table() -> str:
+    """Return the page of all records."""
     records = [json.loads(file.read_text(encoding="utf-8")) for file in sorted((HERE / "results").glob("*.json"))]
     text = HEAD + "\n".join(map(_row, records)) + "\n"
     missed = [record for record in records if record["met"] is False]
     if missed:
         text += "\n## What is missed, and why\n" + "".join(map(_explained, missed))
-    (HERE / "README.md").write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    return text
 
 
 def _explained(record: dict[str, Any]) -> str:

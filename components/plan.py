@@ -34,11 +34,11 @@ def plan(
         For each branch its arm and its seeds; at least one, and at most a hundred.
     """
     from laurel.components.step import step
-    from laurel.stages.merge_agents import branches, check_parts
+    from laurel.stages.merge_agents import branches, check_plan
     from laurel.tracking_pipeline import open_pipeline_run
 
     with step("plan", env=env, collect=collect, agent=agent, tracking=tracking) as params:
-        check_parts(params, collect_parts)
+        check_plan(params, collect_parts)
         planned = branches(params, seeds_per_step or None)
         open_pipeline_run(params, run, code_version)
         return [branch.write() for branch in planned]

@@ -26,7 +26,7 @@ from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, images, read_template, tasks
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches, check_parts
-from laurel.stages.tune import Search
+from laurel.tuning.plan import Search
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from laurel.errors import ParamsError
 from laurel.params import Params
 from laurel.params.search import Sweep
 from laurel.stages.merge_agents import MAX_BRANCHES
-from laurel.stages.tune import Search, sweep_of
 from laurel.tuning.candidates import Candidate, candidates
+from laurel.tuning.plan import Search, sweep_of
 
 
 @dataclass(frozen=True)

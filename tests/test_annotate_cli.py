@@ -99,6 +99,25 @@ def test_probe_asks_a_model_once(project: Project, server: ChatServer, capsys: p
     assert len(server.bodies) == asked
 
 
+@pytest.mark.parametrize("both_orders", [True, False])
+def test_probe_can_be_tried_without_asking(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], both_orders: bool
+) -> None:
+    asking(project, server)
+    project.change({"annotate.language_model.both_orders": both_orders})
+    for command in (["annotate", "probe", "--dry-run"], ["annotate", "--dry-run", "probe"]):
+        assert main(command) == 0
+        told = capsys.readouterr().out
+        assert re.search(r"^calls +20, and one more", told, re.MULTILINE)
+        assert told.endswith("Nothing was asked, and nothing was written.\n")
+    assert not server.bodies
+    assert main(["annotate", "probe"]) == 0
+    assert len(server.bodies) == 20
+    capsys.readouterr()
+    assert main(["annotate", "probe", "--dry-run"]) == 0
+    assert re.search(r"^calls +0, and one more", capsys.readouterr().out, re.MULTILINE)
+
+
 def test_probe_of_an_environment_without_questions(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.change({"env.id": "Pendulum-v1", "annotate.annotator": "embedding"})
     assert main(["annotate", "probe"]) == 2
@@ -287,7 +306,7 @@ def test_compare_with_gold_labels(project: Project, capsys: pytest.CaptureFixtur
         project, models=[{"annotator": "scripted"}, {"annotator": "scripted", "scripted": {"error_rate": 1.0}}]
     )
     assert main(["annotate", "compare", "--grid", asked, "--gold", "gold.jsonl", "--output", "there"]) == 0
-    assert "on 1 pairs, by the gold labels in gold.jsonl." in capsys.readouterr().out
+    assert "on 1 pair, by the gold labels in gold.jsonl." in capsys.readouterr().out
     assert [row["accuracy"] for row in read_json(project.path / "there" / "leaderboard.json")["rows"]] == [1.0, 0.0]
     assert main(["annotate", "compare", "--grid", asked, "--gold", "none.jsonl"]) == 2
     assert "laurel: none.jsonl: no such file." in capsys.readouterr().err
@@ -336,6 +355,108 @@ def test_judges_share_one_budget_and_one_that_it_does_not_reach_for_fails(projec
     assert rows[0]["failure"] is None
     assert rows[1]["failure"].startswith("The budget of 15 calls (annotate.budget.max_calls) is spent")
     assert len(server.bodies) == 15
+
+
+def table(told: str) -> dict[str, dict[str, str]]:
+    """Read what a dry run says of each judge."""
+    heads, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in told.splitlines() if "|" in line
+    )
+    return {judge: dict(zip(heads[1:], said, strict=True)) for judge, *said in rows}
+
+
+def tried(asked: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    capsys.readouterr()
+    assert main(["annotate", "compare", "--grid", asked, "--dry-run", *more]) == 0
+    told = capsys.readouterr().out
+    assert told.endswith("Nothing was asked, and nothing was written.\n")
+    return told
+
+
+def test_compare_can_be_tried_without_asking(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project.path / "prices.yaml").write_text(
+        "- {model: dear, date: 2026-01-31, source: 'https://x', input: 1000, output: 0}"
+    )
+    project.run("collect", "caption")
+    project.change({"annotate.budget": {"prices": "prices.yaml", "max_calls": 100, "max_cost": 999.0}})
+    dear = chat(server, "dear")
+    models = [dear, {**chat(server, "new"), "openai": {**dear["openai"], "model": "new", "max_tokens": 100}}]
+    models += [{**dear, "name": "again"}, {"annotator": "scripted"}, {"annotator": "huggingface", "name": "no words"}]
+    asked = grid(project, pairs=12, models=models, prompts=["motif", "chain_of_thought"])
+    before = lasting_content(project.path)
+    told = tried(asked, capsys)
+    assert lasting_content(project.path) == before
+    assert not server.bodies
+    assert told.startswith("Judges of MiniGrid-DoorKey-5x5-v0 on 12 pairs, by the hand-written progress of ")
+    found = table(told)
+    names = [f"{model}, {prompt}, temperature 0" for model in ("models[0] dear", "models[1] new", "again")
+             for prompt in ("motif", "chain_of_thought")]  # fmt: skip
+    scored = ["no words, motif", "no words, chain_of_thought"]
+    assert list(found) == [*names, "models[3] scripted", *scored, "in all"]
+    assert [found[name]["calls"] for name in names] == ["24"] * 4 + ["0"] * 2, "the same judge asks nothing anew"
+    assert found["again, motif, temperature 0"]["stored"] == "24"
+    assert found["models[3] scripted"]["calls"] == found["models[3] scripted"]["tokens in"] == "0"
+    assert found["models[3] scripted"]["money"] == "$0.00"
+    assert found[scored[0]]["questions"] == "would fail"
+    assert "no words, motif would fail: annotate.huggingface.mode is score" in told
+    total = found["in all"]
+    assert total["calls"] == "96"
+    assert number(total["tokens in"]) == pytest.approx(sum(number(found[name]["tokens in"]) for name in names), abs=4)
+    assert number(found[names[2]]["tokens out"]) == 24 * 100
+    assert re.fullmatch(r"\$\d+\.\d+ at most", found[names[0]]["money"])
+    assert (found[names[2]]["money"], total["money"]) == ("unknown", "unknown")
+    assert total["minutes"] == "unknown"
+    assert "\nmax_calls 100: suffices\n$999.00 cannot be kept: the price is unknown (annotate.budget.prices)\n" in told
+    assert "\nPrices of dear are of 2026-01-31: https://x\n" in told
+
+    project.change({"annotate.budget": {"prices": "prices.yaml"}})
+    one = grid(project, pairs=12, models=[dear], prompts=["motif"])
+    assert main(["annotate", "compare", "--grid", one]) == 0
+    assert len(server.bodies) == 24, "as many as was said"
+    asked = grid(project, pairs=12, models=models[:2], prompts=["motif", "chain_of_thought"])
+    found = table(tried(asked, capsys))
+    assert [found[name]["calls"] for name in names[:4]] == ["0", "24", "24", "24"]
+    assert found["in all"]["stored"] == "24"
+    project.change({"annotate.budget": {"max_calls": 71}})
+    assert "max_calls 71: may be reached, and then judges that are not through fail" in tried(asked, capsys)
+
+
+def number(text: str) -> float:
+    return float(re.findall(r"[\d,]+", text)[0].replace(",", ""))
+
+
+def test_a_try_of_compare_adds_up_minutes_and_money(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project.path / "prices.yaml").write_text(
+        "- {model: m, date: 2026-01-31, source: 'https://x', input: 1000, output: 0, batch: 0.5}"
+    )
+    project.run("collect", "caption")
+    project.change({"annotate.budget": {"prices": "prices.yaml", "max_minutes": 5.0}})
+    slow = {"model": "m", "base_url": server.url, "requests_per_minute": 12}
+    models = [
+        {"name": "slow", "annotator": "openai", "openai": slow},
+        {"name": "later", "annotator": "openai", "openai": {**slow, "mode": "batch"}, "language_model": {"votes": 2}},
+    ]
+    told = tried(grid(project, pairs=12, models=models), capsys)
+    slow_row, later, total = table(told).values()
+    assert (slow_row["minutes"], later["minutes"], total["minutes"]) == ("2.0", "1,440.0", "1,442.0")
+    money = [float(re.findall(r"\$([\d.]+)", row["money"])[0]) for row in (slow_row, later, total)]
+    assert later["calls"] == "24", "of two votes one is the first judge's"
+    assert money[1] == pytest.approx(money[0] / 2, abs=0.01), "as many new questions at half the price"
+    assert money[2] == pytest.approx(money[0] + money[1], abs=0.02)
+    assert "A round of batches may take 1,440 minutes." in told
+    assert "max_minutes 5.0: may be reached" in told
+
+
+def test_a_stage_that_is_tried_does_not_compare(project: Project, server: ChatServer) -> None:
+    project.run("collect", "caption")
+    asked = grid(project, pairs=5, models=[chat(server, "a")])
+    assert main(["annotate", "--dry-run", "compare", "--grid", asked]) == 0
+    assert not server.bodies
+    assert not (project.path / "data" / "leaderboard").exists()
 
 
 def test_compare_logs_a_run_for_each_judge(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

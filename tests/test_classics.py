@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from laurel.classics import WORLDS
+from laurel.classics import TESTBEDS, WORLDS
 from laurel.classics_deep import TASKS
 from laurel.cli import main
 
@@ -14,7 +14,20 @@ from laurel.cli import main
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("bandits", ["cheater", "Thompson", "UCB", "gradient", "optimistic", "ε-greedy", "greedy", "random"]),
+        (
+            "bandits",
+            [
+                "cheater",
+                "Thompson",
+                "UCB",
+                "gradient",
+                "optimistic",
+                "ε-greedy, constant step",
+                "ε-greedy",
+                "greedy",
+                "random",
+            ],
+        ),
         (
             "deep",
             ["PPO", "A2C", "REINFORCE", "DQN", "recurrent PPO", "plain PPO", "Gaussian PPO", "PPO with filters"],
@@ -25,6 +38,7 @@ from laurel.cli import main
 def test_figure_and_table_are_the_same_each_time(
     kind: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("laurel.classics.TESTBEDS", tuple(replace(bed, steps=200) for bed in TESTBEDS))
     monkeypatch.setattr("laurel.classics.WORLDS", tuple(replace(world, episodes=10) for world in WORLDS))
     monkeypatch.setattr("laurel.classics_deep.TASKS", tuple(replace(task, steps=4000) for task in TASKS))
     printed = []

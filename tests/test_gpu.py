@@ -40,6 +40,20 @@ CUDA = pytest.param(
 )
 devices = pytest.mark.parametrize("device", ["cpu", CUDA])
 ENV = EnvParams(id="CartPole-v1", backend="gymnasium")
+TINY = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(8,))
+
+
+def stopping(after: int | None) -> Callable[[int], None]:
+    """Return what is told of steps, and interrupts training after so many; None never does."""
+    done = 0
+
+    def advance(steps: int) -> None:
+        nonlocal done
+        done += steps
+        if after is not None and done >= after:
+            raise KeyboardInterrupt
+
+    return advance
 
 
 def comparisons(n_items: int, n_pairs: int, n_features: int, seed: int = 0) -> tuple[Any, Comparisons]:
@@ -129,19 +143,10 @@ def test_many_agents_at_once(device: str) -> None:
 
 @devices
 def test_training_goes_on_from_its_checkpoint(device: str, tmp_path: Path) -> None:
-    ppo = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(8,))
     shaping, room = ShapingParams(), room_for(ENV)
 
     def run(place: Path, stop_after: int | None = None) -> None:
-        done = 0
-
-        def advance(steps: int) -> None:
-            nonlocal done
-            done += steps
-            if stop_after is not None and done >= stop_after:
-                raise KeyboardInterrupt
-
-        train(Task("extrinsic", 0, 0, ENV, ppo, shaping, 256, 64, device), room, None, place, advance)
+        train(Task("extrinsic", 0, 0, ENV, TINY, shaping, 256, 64, device), room, None, place, stopping(stop_after))
 
     run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -235,24 +240,15 @@ def test_hundreds_act_and_learn_there(env_id: str, device: str) -> None:
 @TENSORS
 def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
     """A GPU is used without being asked twice; on the CPU, it is asked for."""
-    ppo = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(8,))
     env = EnvParams(id=env_id)
     room = room_for(env)
     room.oracle = lambda caption: float("turn" in caption)  # type: ignore[method-assign]
 
     def run(place: Path, stop_after: int | None = None) -> None:
-        done = 0
-
-        def advance(steps: int) -> None:
-            nonlocal done
-            done += steps
-            if stop_after is not None and done >= stop_after:
-                raise KeyboardInterrupt
-
-        tasks = [Task("oracle", seed, 0, env, ppo, ShapingParams(), 256, 64, device) for seed in range(3)]
+        tasks = [Task("oracle", seed, 0, env, TINY, ShapingParams(), 256, 64, device) for seed in range(3)]
         rewards = [oracle(room), None, oracle(room)]
         agents = [Assignment(*pair, place / str(seed)) for seed, pair in enumerate(zip(tasks, rewards, strict=True))]
-        train_together(agents, room, advance, tensors=True if device == "cpu" else None)
+        train_together(agents, room, stopping(stop_after), tensors=True if device == "cpu" else None)
 
     run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

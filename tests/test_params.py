@@ -168,6 +168,23 @@ def test_the_content_is_left_alone() -> None:
             "dqm",
             'agent.algorithm is "dqm", but must be one of ppo, dqn, reinforce, a2c, tabular. Did',
         ),
+        (
+            "agent.sb3.algorithm",
+            "SACC",
+            'agent.sb3.algorithm is "SACC", but must be one of A2C, DDPG, DQN, PPO, SAC, TD3, CrossQ, QRDQN, TQC, '
+            'TRPO. Did you mean "SAC"?',
+        ),
+        (
+            "agent.sb3.algorithm",
+            "RecurrentPPO",
+            "agent.sb3.algorithm is RecurrentPPO, which cannot be trained here: agents here remember nothing from one ",
+        ),
+        (
+            "agent.dqn",
+            {"buffer_size": 500},
+            "agent.dqn has learning_starts 1000, but a memory (buffer_size) of 500 steps, which would never hold ",
+        ),
+        ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of random, '),

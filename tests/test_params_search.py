@@ -36,6 +36,12 @@ def test_forms(params: Params) -> None:
     }
 
 
+@pytest.mark.parametrize("entry", ["shaping.beta=log:1e-7:3", "agent.ppo.hidden=[64],[8]", "agent.algorithm=ppo,dqn"])
+def test_a_space_is_shown_as_it_may_be_given(params: Params, entry: str) -> None:
+    ((name, searched),) = read_space([entry], params, "preference").items()
+    assert read_space([f"{name}={searched.text}"], params, "preference") == {name: searched}
+
+
 def test_a_file_says_the_same(params: Params, tmp_path: Path) -> None:
     file = tmp_path / "search.yaml"
     file.write_text("shaping.intrinsic: {low: 0.01, high: 1, log: true}\nagent.ppo.hidden: {choices: [[64], [8]]}\n")
@@ -85,7 +91,7 @@ def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
         ("agent.ppo=0:1", "agent.ppo is 0.0, but must be a mapping"),
         ("agent.ppo.gamma.x=0:1", "agent.ppo.gamma is no section"),
         ("agent.steps=1:2", "agent.steps says how much is trained and where"),
-        ("reward.learning_rate=0:1", "reward.learning_rate is read before agents are trained, and cannot be searched."),
+        ("reward.learning_rate=0:1", "reward.learning_rate is not read by the training of agents"),
         ("agent.dqn.gamma=0:1", "agent.algorithm is ppo, which does not read agent.dqn.gamma."),
         ("agent.ppo={gamma: 0.9}", "must have one of the forms NAME=LOW:HIGH,"),
         ("agent.ppo.hidden={a}", "must have one of the forms NAME=LOW:HIGH,"),

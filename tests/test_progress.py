@@ -72,9 +72,18 @@ def test_time_goes_by_before_anything_is_done(wait: Clock, capsys: pytest.Captur
         advance(25)
     assert lines(capsys) == [
         "evaluate: 0/50 episodes (0/s, just begun)",
-        "evaluate: 25/50 episodes (1/s, 22 s left)",
-        "evaluate: 25/50 episodes (1/s, 22 s left)",
+        "evaluate: 25/50 episodes (1.1/s, 22 s left)",
+        "evaluate: 25/50 episodes (1.1/s, 22 s left)",
     ]
+
+
+def test_slow_work_has_a_rate_too(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(4, "tune", "trials") as advance:
+        wait(40)
+        advance(1)
+        wait(40)
+        advance(3)
+    assert lines(capsys) == ["tune: 1/4 trials (0.025/s, 120 s left)", "tune: 4/4 trials (0.05/s, 80 s)"]
 
 
 def test_no_end_is_claimed_of_work_that_failed(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from PIL import Image
 
 from laurel.classics_deep import in_words
+from laurel.cli import _parser
 from laurel.data.captions import read_vocabulary
 from laurel.evaluation.summary import markdown_table
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
@@ -44,6 +46,35 @@ def test_the_table_of_agents_holds_what_they_learned() -> None:
     rows = [row for row in table.splitlines()[2:] if not row.startswith("| `tabular`")]
     assert {" | ".join(row.split(" | ")[3:]) for row in rows} == expected
     assert len(rows) == len(expected)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    file = REPOSITORY / page
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
+    assert [link for link in links if not (file.parent / link).exists()] == []
+
+
+def shown(program: str) -> list[str]:
+    """Return what the README gives a program to do, between backticks or on a line of its own."""
+    inline = re.findall(rf"`{program} ([^`]+)`", README)
+    return inline + re.findall(rf"^    (?:.* && )?{program} (.+)$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", dict.fromkeys(shown("laurel")))
+def test_a_command_is_one_that_laurel_takes(command: str) -> None:
+    words = [word for word in shlex.split(command.partition(" | ")[0], comments=True) if word != "..."]
+    if any(word.startswith("-") and word != "--help" for word in words):
+        _parser().parse_args(words)
+        return
+    with pytest.raises(SystemExit, match=r"^0$"):  # it is named, and need not be whole
+        _parser().parse_args([*words, "--help"])
+
+
+def test_make_has_the_targets() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    named = {command.split()[0] for command in shown("make") if not command.startswith("-")}
+    assert {"run", "test", "image"} <= named <= targets
 
 
 def example(word: str) -> str:

@@ -103,12 +103,12 @@ def doorkey(seed: int, steps: int, rewarded: bool) -> None:
     from doorkey_task import ENV, reward_of
 
     from laurel.envs import make_reference, room_for
-    from laurel.envs.vector import _packed
+    from laurel.envs.vector import packed
     from laurel.params.training import PPOParams
 
     p, room = PPOParams(), room_for(ENV)
     clock = Clock()
-    envs = VecMonitor(DummyVecEnv([lambda: _packed(make_reference(ENV), room)] * p.n_envs))
+    envs = VecMonitor(DummyVecEnv([lambda: packed(make_reference(ENV), room)] * p.n_envs))
     envs.seed(seed)
     model = PPO(
         "MlpPolicy",

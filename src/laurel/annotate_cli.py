@@ -37,6 +37,7 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
         "laurel annotate probe --params params.yaml",
     )
     probing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
+    _add_dry_run(probing)
     probing.set_defaults(run=lambda options: say(_probe(options)))
 
     comparing = command(
@@ -55,8 +56,19 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
     comparing.add_argument(
         "--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="default: data/captions"
     )
+    _add_dry_run(comparing)
     comparing.add_argument("--output", type=Path, default=LEADERBOARD, metavar="DIR", help=f"default: {LEADERBOARD}")
     comparing.set_defaults(run=lambda options: say(_compare(options)))
+
+
+def _add_dry_run(action: argparse.ArgumentParser) -> None:
+    """Let an action be tried, whether the stage's parser or its own was told so."""
+    action.add_argument(
+        "--dry-run",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="say what would be asked and what that would cost, and ask nothing",
+    )
 
 
 def _compare(options: argparse.Namespace) -> str:
@@ -64,9 +76,11 @@ def _compare(options: argparse.Namespace) -> str:
     import sys
 
     from laurel.params import load_params
-    from laurel.stages import compare
+    from laurel.stages import compare, estimate_compare
     from laurel.tracking import configure
 
+    if options.dry_run:
+        return estimate_compare.run(load_params(options.params), options.captions, options.grid, gold=options.gold)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     params = load_params(options.params)
     configure(options.params.parent)
@@ -80,8 +94,11 @@ def _probe(options: argparse.Namespace) -> str:
     from laurel.feedback.probe import ask, load_probe
     from laurel.params import load_params
     from laurel.seeding import derive_seed
+    from laurel.stages import estimate_annotate
 
     params = load_params(options.params)
+    if options.dry_run:
+        return estimate_annotate.of_probe(params)
     probe = load_probe(params.env.id)
     room = room_for(params.env, with_action=params.caption.with_action)
     annotator = make_annotator(params.annotate, room, derive_seed(params.seed, "annotate"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -32,7 +32,6 @@ from laurel.agents.tabular import (
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing, settings
 from laurel.worlds import ARMED_BANDIT, GRID_WORLD
-from laurel.worlds.armed_bandit import Rewards
 from laurel.worlds.model import model_of
 from laurel.worlds.simulator import Simulator
 
@@ -41,6 +40,23 @@ Floats = npt.NDArray[np.float64]
 ARMS = 10
 LAST = 100
 """Steps or episodes at the end of a run that a table speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """Bandits that agents are compared on."""
+
+    title: str
+    arms: Mapping[str, Any]
+    """Arguments of the bandit, the number of arms aside."""
+    steps: int
+
+
+TESTBEDS = (
+    Testbed("Gaussian arms", {}, 1000),
+    Testbed("Bernoulli arms", {"rewards": "bernoulli"}, 1000),
+    Testbed("Drifting arms", {"spread": 0.0, "drift": 0.02}, 2000),  # Sutton & Barto, exercise 2.5, twice as quick
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +80,19 @@ WORLDS = (
 
 
 def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
-    """Run the bandit agents on ten arms, Gaussian and Bernoulli; write `bandits.png` and return a table of each."""
+    """Run the bandit agents on ten arms of each kind; write `bandits.png` and return a table of each."""
     tables = []
-    with drawing(11.5, 6.6) as figure:
-        for panels, rewards in zip(figure.subplots(2, 3), get_args(Rewards), strict=True):
-            env = gym.make(ARMED_BANDIT, n_arms=ARMS, rewards=rewards)
-            agents = _bandit_agents(rewards)
+    with drawing(11.5, 9.9) as figure:
+        for panels, bed in zip(figure.subplots(len(TESTBEDS), 3), TESTBEDS, strict=True):
+            env = gym.make(ARMED_BANDIT, max_episode_steps=bed.steps, n_arms=ARMS, **bed.arms)
+            agents = _bandit_agents(bed)
             steps = [run_agent(env, agent, n_runs, seed) for agent in agents.values()]
             reward = np.array([found.rewards for found in steps])
             optimal = np.array([found.optimal for found in steps])
             regret = np.array([found.regret for found in steps]).cumsum(axis=2)
-            names, arms = list(agents), f"{rewards.capitalize()} arms"
-            draw_rewards(panels[0], reward, names, 15, title=f"{arms}: reward", legend=False)
-            draw_rewards(panels[1], optimal, names, 15, title="Pulls of the best arm", legend=False)
+            names, window = list(agents), 15 * bed.steps // 1000
+            draw_rewards(panels[0], reward, names, window, title=f"{bed.title}: reward", legend=False)
+            draw_rewards(panels[1], optimal, names, window, title="Pulls of the best arm", legend=False)
             draw_rewards(panels[2], regret, names, None, title="Regret so far")
             columns = (
                 (reward[..., -LAST:].mean(axis=2), ".2f"),
@@ -84,7 +100,7 @@ def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
                 (regret[..., -1], ".0f"),
             )
             rows = [(name, *(estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
-            tables.append(table((arms, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
+            tables.append(table((bed.title, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
         save(figure, output / "bandits.png")
     return "\n\n".join(tables)
 
@@ -122,14 +138,19 @@ def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
     return "\n\n".join(tables)
 
 
-def _bandit_agents(rewards: Rewards) -> Mapping[str, Agent]:
-    coins = rewards == "bernoulli"
-    return {
+def _bandit_agents(bed: Testbed) -> Mapping[str, Agent]:
+    coins = bed.arms.get("rewards") == "bernoulli"
+    agents: dict[str, Agent] = {
         "cheater": Cheater(),
         "Thompson": BernoulliThompson(ARMS) if coins else GaussianThompson(ARMS),
         "UCB": UCB(ARMS, c=0.5 if coins else 2.0),
         "gradient": Gradient(ARMS, step_size=0.4 if coins else 0.1),
-        "optimistic": RewardAveraging(ARMS, epsilon=0.0, optimism=2.0 if coins else 5.0, step_size=0.1),
+    }
+    if "drift" in bed.arms:
+        agents["ε-greedy, constant step"] = RewardAveraging(ARMS, epsilon=0.1, step_size=0.1)
+    else:
+        agents["optimistic"] = RewardAveraging(ARMS, epsilon=0.0, optimism=2.0 if coins else 5.0, step_size=0.1)
+    return agents | {
         "ε-greedy": RewardAveraging(ARMS, epsilon=0.1),
         "greedy": RewardAveraging(ARMS, epsilon=0.0),
         "random": Random(ARMS),

@@ -12,7 +12,7 @@ Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
 
 KINDS = {
-    "bandits": ("Run the bandit agents on ten arms, Gaussian and Bernoulli.", 2000),
+    "bandits": ("Run the bandit agents on ten arms, Gaussian, Bernoulli and drifting.", 2000),
     "tabular": ("Run the agents with a table where the best policy is known.", 100),
     "deep": ("Train the deep agents on CartPole, Pendulum and Catch; a few minutes.", 5),
 }

@@ -131,7 +131,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
-    from laurel.agents.arms import needs_training
+    from laurel.agents.fit import needs_training
     from laurel.params.training import ARMS
 
     if agent is None:

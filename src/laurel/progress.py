@@ -62,6 +62,10 @@ class _Lines:
         else:
             ending = f"{(self._total - self._done) / rate:.0f} s left" if rate else "just begun"
         sys.stderr.write(
-            f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({rate:,.0f}/s, {ending})\n"
+            f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({_shown(rate)}/s, {ending})\n"
         )
         sys.stderr.flush()
+
+
+def _shown(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 9.5 else f"{rate:.2g}"

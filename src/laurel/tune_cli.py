@@ -15,7 +15,7 @@ from laurel.errors import ParamsError
 if TYPE_CHECKING:
     from laurel.params import Params
     from laurel.pipelines.sweep import SweepPlan
-    from laurel.stages.tune import Search
+    from laurel.tuning.plan import Search
 
 Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
@@ -126,7 +126,7 @@ def search_of(options: argparse.Namespace) -> Search:
     Raises:
         ParamsError: the study's name is none.
     """
-    from laurel.stages.tune import Search
+    from laurel.tuning.plan import Search
 
     study = getattr(options, "study", None)
     if study is not None and not re.fullmatch(r"\w[\w.-]{0,99}", study):

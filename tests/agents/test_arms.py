@@ -1,4 +1,4 @@
-"""What each arm trains on: the reward it is paid, its weights, and what cannot be trained where."""
+"""What each arm trains on: the reward it is paid, and its weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from laurel.agents.arms import needs_training, reward_of, skipped_arms, task_of, train_arms
+from laurel.agents.arms import reward_of, task_of, train_arms
 from laurel.agents.checkpoint import load_policy
 from laurel.data.directory import read_json
 from laurel.envs import room_for
@@ -49,32 +49,6 @@ def paid(function: RewardFunction | None, texts: tuple[str, ...]) -> FloatArray:
     flags, row = np.zeros(n, np.bool_), np.zeros((n, 1))
     nowhere = Transitions(row, np.zeros(n, np.int64), np.zeros(n, np.float32), row, flags, flags)
     return function(nowhere, np.arange(n), list(texts))
-
-
-# -- which arms there are ---------------------------------------------------------------------------------------
-def test_all_arms_but_random_policy_are_trained() -> None:
-    assert [arm for arm in ARMS if not needs_training(arm)] == ["random_policy"]
-
-
-def test_an_arm_that_can_be_trained_is_not_skipped(rewarded: Project, room: Room) -> None:
-    assert skipped_arms(changed(rewarded.params, agent={"arms": ARMS}), room) == {}
-
-
-def test_without_hand_written_progress_there_is_no_oracle(rewarded: Project) -> None:
-    params = changed(rewarded.params, agent={"arms": ARMS}, env={"id": "Pendulum-v1"})
-    pendulum = room_for(params.env)
-    assert skipped_arms(params, pendulum) == {
-        "oracle": "The arm oracle was left out: Pendulum-v1 has no hand-written progress."
-    }
-    assert skipped_arms(changed(params, agent={"arms": ("extrinsic",)}), pendulum) == {}, "nobody asked for it"
-
-
-def test_on_observations_there_are_no_shuffled_labels(rewarded: Project, room: Room) -> None:
-    params = changed(rewarded.params, agent={"arms": ARMS}, reward={"input": "observation"})
-    assert skipped_arms(params, room) == {
-        "shuffled_labels": 'The arm shuffled_labels was left out: it needs reward.input "caption".'
-    }
-    assert skipped_arms(changed(params, agent={"arms": ("extrinsic",)}), room) == {}
 
 
 # -- what they are trained on -----------------------------------------------------------------------------------

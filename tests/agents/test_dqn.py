@@ -260,9 +260,15 @@ def test_hidden_layers_are_normalised_where_that_is_asked_for(layer_norm: bool) 
     torch.testing.assert_close(other(x), expected)
 
 
-@pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3, start=1)])
-def test_it_chooses_among_discrete_actions_alone(space: gym.Space[Any]) -> None:
-    with pytest.raises(EnvError, match=r"DQN chooses among Discrete actions .*Set agent\.algorithm to ppo"):
+@pytest.mark.parametrize(
+    ("space", "sentence"),
+    [
+        (gym.spaces.Box(-1, 1, (2,)), r"dqn, which chooses among Discrete actions, .*Set it to ppo"),
+        (gym.spaces.Discrete(3, start=1), r"Discrete \(from 0 on\)"),
+    ],
+)
+def test_it_chooses_among_discrete_actions_alone(space: gym.Space[Any], sentence: str) -> None:
+    with pytest.raises(EnvError, match=sentence):
         make_q_network(4, space, hidden=(8,), epsilon=0.1)
 
 

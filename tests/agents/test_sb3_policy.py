@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -16,9 +16,10 @@ pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
 
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.sb3_catalog import ALGORITHMS, UNFIT, algorithm_class
+from laurel.agents.sb3_catalog import ALGORITHMS, algorithm_class
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.errors import DataError, ParamsError
+from laurel.params.sb3 import UNFIT, SB3Algorithm
 
 ENVS = {name: "CartPole-v1" if "Discrete" in spaces else "Pendulum-v1" for name, (_, spaces) in ALGORITHMS.items()}
 
@@ -185,3 +186,4 @@ def test_every_name_is_a_class_and_fits_its_spaces() -> None:
 
     there = {*stable_baselines3.__all__, *sb3_contrib.__all__} - {"HerReplayBuffer", "get_system_info"}
     assert there == {*ALGORITHMS, *UNFIT}, "a new one is to be looked at"
+    assert set(get_args(SB3Algorithm)) == set(ALGORITHMS)

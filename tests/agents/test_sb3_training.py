@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -19,6 +21,7 @@ pytest.importorskip("sb3_contrib")
 
 from laurel.agents import sb3_training
 from laurel.agents.checkpoint import load_policy
+from laurel.agents.sb3_catalog import ALGORITHMS, COUNTS, POSITIVE, SHARES, _check_value, algorithm_class
 from laurel.agents.sb3_training import SB3Task, train_sb3, untrained
 from laurel.agents.training import CURVE_SCHEMA, is_finished
 from laurel.data.directory import read_json
@@ -248,13 +251,14 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "env_id", "sb3", "sentence"),
     [
-        ("SAC", "CartPole-v1", {}, r"SAC acts in Box spaces .* Discrete\(2\)\. A2C, DQN, PPO, QRDQN, TRPO act there\."),
-        ("DQN", "Pendulum-v1", {}, r"DQN acts in Discrete spaces .* Box"),
-        ("SAC", None, {"algorithm": "SACC"}, r'"SACC", but must be one of A2C, .*Did you mean "SAC"\?'),
-        ("SAC", None, {"algorithm": "system"}, r'"system", but must be one of'),
-        ("SAC", None, {"algorithm": "RecurrentPPO"}, r"RecurrentPPO cannot be trained here: agents here remember"),
+        (
+            "SAC",
+            "CartPole-v1",
+            {},
+            r"SAC acts in Box spaces, .* Discrete\(2\)\. A2C, DQN, PPO, QRDQN, TRPO act there\.",
+        ),
+        ("DQN", "Pendulum-v1", {}, r"DQN acts in Discrete spaces, .* Box"),
         ("SAC", None, {"kwargs": {"gama": 0.9}}, r'SAC takes no gama, but .*Did you mean "gamma"\?'),
-        ("SAC", None, {"kwargs": {"seed": 3}}, r"kwargs: seed is not set here; see agent\.seeds"),
         ("SAC", None, {"kwargs": {"train_freq": "often"}}, r"train_freq is \"often\", but must be a whole number"),
         ("SAC", None, {"kwargs": {"train_freq": [1, "often"]}}, r"SAC cannot be made with these arguments"),
         (
@@ -263,6 +267,10 @@ def test_a_run_that_diverges_says_so(tmp_path: Path) -> None:
             {"kwargs": {"batch_size": 32.5}},
             r"batch_size is 32\.5, but must be a whole number, such as 256",
         ),
+        ("SAC", None, {"kwargs": {"batch_size": -3}}, r"batch_size is -3, but must be 1 or more, such as 256"),
+        ("SAC", None, {"kwargs": {"train_freq": 0}}, r"train_freq is 0, but must be 1 or more, such as 1"),
+        ("SAC", None, {"kwargs": {"gamma": 2}}, r"gamma is 2, but must be from 0 to 1, such as 0\.99"),
+        ("SAC", None, {"kwargs": {"learning_rate": 0.0}}, r"learning_rate is 0\.0, but must be more than 0, such as"),
         ("SAC", None, {"kwargs": {"tau": "0,1"}}, r'tau is "0,1", but must be a number, such as 0\.005'),
         ("SAC", None, {"kwargs": {"use_sde": 1}}, r"use_sde is 1, but must be true or false, such as false"),
         ("SAC", None, {"kwargs": {"policy_kwargs": {"activation_fn": "os.system"}}}, r"activation_fn is 'os\.system'"),
@@ -277,6 +285,33 @@ def test_what_cannot_be_trained_says_why(
         run(make_task(algorithm, env_id, sb3=sb3), tmp_path / "agent")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "agent").exists()
+
+
+@pytest.mark.parametrize("name", [*COUNTS, *POSITIVE, *SHARES])
+def test_ranges_are_those_of_arguments_that_there_are(name: str) -> None:
+    defaults = [
+        inspect.signature(algorithm_class(algorithm).__init__).parameters[name].default
+        for algorithm in ALGORITHMS
+        if name in inspect.signature(algorithm_class(algorithm).__init__).parameters
+    ]
+    assert defaults
+    for default in defaults:
+        if default is not None:
+            _check_value(name, default, default)
+
+
+@pytest.mark.parametrize(
+    ("space", "needed"),
+    [
+        (gym.spaces.Box(-np.inf, np.inf, (2,)), "bounded Box spaces"),
+        (gym.spaces.Box(-1.0, 1.0, (2, 2)), "spaces of one dimension"),
+        (gym.spaces.Discrete(3, start=1), "Discrete spaces from 0 on"),
+        (gym.spaces.MultiDiscrete([2, 2]), "Discrete and Box spaces"),
+    ],
+)
+def test_action_spaces_that_none_acts_in(space: gym.Space[Any], needed: str) -> None:
+    with pytest.raises(ParamsError, match=f"PPO acts in {needed}, but .*Wrap the environment"):
+        sb3_training.check_algorithm(SB3Params(algorithm="PPO"), space)
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from laurel.evaluation.label_report import calibrations, examples, label_calibration, members
+from laurel.evaluation.label_report import calibrations, examples, kappa, label_calibration, members, used
 from laurel.evaluation.plots import svg
 
 BINS = [
@@ -30,10 +30,36 @@ def test_annotators_beside_each_other() -> None:
     assert found is not None
     assert found.names == ("a", "b")
     assert found.rows == (
-        ("answers that could be read", ("50.0% [25.0% to 75.0%]", "-")),
-        ("pairs that are ties", ("-", "50.0% [25.0% to 75.0%]")),
+        ("answers that could be read", (("50.0%", "25.0% to 75.0%"), ("-", ""))),
+        ("pairs that are ties", (("-", ""), ("50.0%", "25.0% to 75.0%"))),
     )
     assert members({"pairs": 3}) is None
+
+
+def test_what_asking_took_is_said_of_all_and_of_each() -> None:
+    took = {"calls": 1200, "cached": 3, "output_tokens": 70, "cost_usd": None, "seconds": 2.25}
+    annotation = {
+        "by": [{"annotator": "a"}, {"annotator": "b"}],
+        "usage": {**took, "members.1.calls": 1200, "members.1.cost_usd": 0.25},
+    }
+    assert used(annotation["usage"]) == [  # type: ignore[arg-type]
+        ("calls", "1,200"),
+        ("answers from the store", "3"),
+        ("tokens of answers", "70"),
+        ("cost", "unknown"),
+        ("seconds of answering, added up", "2.2"),
+    ]
+    found = members(annotation)
+    assert found is not None
+    assert found.rows == (("calls", (("-", ""), ("1,200", ""))), ("cost", (("-", ""), ("$0.25", ""))))
+
+
+def test_how_far_members_agree() -> None:
+    assert kappa({"kappa": 0.3433, "kappa_low": 0.2412, "kappa_high": 0.4388}) == [
+        ("agreement of its members (kappa)", "0.34 [0.24 to 0.44]")
+    ]
+    assert kappa({"kappa": 1.0}) == [("agreement of its members (kappa)", "1.00")]
+    assert kappa({"pairs": 3}) == []
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,8 @@ def content(tables, vocabulary, tmp_path_factory):
             "ok": 900,
             "tie": 376,
             "tokens": {"input": 12},
+            "kappa": 0.5,
+            "usage": {"calls": 2000, "cost_usd": None, "members.0.calls": 2000},
             "some_new_key": True,
             "position_bias": {"value": 0.625, "ci95": [0.5, 0.75], "of": 64},
             "oracle": {
@@ -99,6 +101,10 @@ def content(tables, vocabulary, tmp_path_factory):
                 "brier": 0.08,
                 "calibration_error": 0.02,
             },
+            "missing": [
+                {"annotator": "judge <0>", "verdict": "failed", "reason": f"status 400: {INJECTED}", "answers": 1200},
+                {"annotator": "judge <1>", "verdict": "unread", "reason": "it is empty", "answers": 3},
+            ],
             "by": [
                 {"annotator": f"judge <{i}>", "parse_rate": {"value": 1.0, "ci95": [0.9, 1.0], "of": 9}}
                 for i in range(2)
@@ -156,6 +162,10 @@ def test_every_section_is_there(words_only):
         "annotator embedding:minilm",
         "pairs 1,276",
         "tokens: input 12",
+        "agreement of its members (kappa) 0.50",
+        "calls 2,000",
+        "cost unknown",
+        "calls 2,000 -",
         "some new key yes",
         "ok 900 70.5%",
         "similarity 0.81",
@@ -184,6 +194,17 @@ def test_labelled_pairs_can_be_judged_by_a_person(words_only):
     assert "ok depends on the order 1 is better, 75% sure You <b>win</b>. You lose. 1 shown first → 1" in page.text
     assert "2 shown first → 2 It is 2." in page.text
     assert "api_failed no answer came a b 1 shown first → failed" in page.text
+
+
+def test_why_answers_are_missing(words_only):
+    text = Page(render(words_only)).text
+    assert f"what times annotator why no answer came 1,200 judge <0> status 400: {INJECTED}" in text
+    assert "the answer could not be read 3 judge <1> it is empty" in text
+    alone = {key: value for key, value in words_only.annotation.items() if key != "by"}
+    text = Page(render(dataclasses.replace(words_only, annotation=alone))).text
+    assert "what times why no answer came 1,200 status 400" in text
+    alone.pop("missing")
+    assert "answers are missing" not in Page(render(dataclasses.replace(words_only, annotation=alone))).text
 
 
 def test_raw_answers_are_data(words_only):

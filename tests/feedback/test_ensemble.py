@@ -256,3 +256,24 @@ def test_simulated_members_are_said_and_err_apart(door_key: Room) -> None:
     assert all(0.6 < share < 0.8 for share in alone)
     assert 0.72 < together < 0.85, "3 * .7^2 * .3 + .7^3 = .784: members err independently"
     assert not make_annotator(params({"annotator": "embedding"}, {"annotator": "embedding"}), door_key, 0).simulated
+
+
+class Silent(Voter):
+    """Gets no answer, and says why."""
+
+    @property
+    def failures(self) -> dict[str, dict[str, int]]:
+        return {self.name: {"status 500: busy": self.asked}}
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_why_members_gave_no_answer_is_told_by_member(local: bool) -> None:
+    silent = Member(lambda: Silent(FAILED, "s"), local=local)
+    annotator = EnsembleAnnotator([silent, Member(lambda: Voter(OK, "v")), silent])
+    questions = [Question("a", "b"), Question("c", "d")]
+    for _ in range(2):  # two rounds
+        assert [judged.status for judged in annotator.annotate(questions)] == ["ok", "ok"]
+    assert annotator.failures == {
+        "members[0]: s": {"status 500: busy": 4},
+        "members[2]: s": {"status 500: busy": 4},
+    }

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_asking import KEY
+from chat_server import ChatServer, chat_server
 from tiny_llama import make_tiny_llama
 
 if TYPE_CHECKING:
@@ -45,3 +47,10 @@ def fresh(chat: LocalChat) -> Callable[..., LocalChat]:
 def copied(tiny_llama: Path, tmp_path: Path) -> Path:
     """A copy of its directory, to be changed."""
     return Path(shutil.copytree(tiny_llama, tmp_path / "llama"))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server() as running:
+        yield running

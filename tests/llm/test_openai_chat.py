@@ -1,69 +1,25 @@
-"""Every request to a chat server ends as exactly one answer or failure, within its limits, whatever the server does."""
+"""Every request to a chat server ends as exactly one answer or failure, whatever the server does."""
 
 from __future__ import annotations
 
-import gc
 import itertools
 import logging
 import math
 import random
 import re
 import socket
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from chat_server import Bucket, ChatServer, chat_server, completion, problem, top_logprobs
+from chat_asking import KEY, chat, only, question, reply, until_stopped
+from chat_server import ChatServer, completion, problem, top_logprobs
 
 from laurel.llm.chat import ChatRequest, Failure, Message, RefusedError, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat, read_key
 from laurel.params.judges import OpenAIParams
-
-KEY = "sk-planted-4711-secret"
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with chat_server() as running:
-        yield running
-
-
-def chat(server: ChatServer, **params: Any) -> OpenAIChat:
-    params = {"timeout_seconds": 60.0, **params}  # which nothing takes, on however busy a machine
-    return OpenAIChat(OpenAIParams(model="tiny", base_url=server.url, **params), backoff=0.02)
-
-
-def question(text: str, **fields: Any) -> ChatRequest:
-    return ChatRequest((Message("user", text),), **fields)
-
-
-def only(answers: Iterator[tuple[int, Reply | Failure]]) -> Reply | Failure:
-    ((number, answer),) = answers
-    assert number == 0
-    return answer
-
-
-def reply(answers: Iterator[tuple[int, Reply | Failure]]) -> Reply:
-    answer = only(answers)
-    assert isinstance(answer, Reply), answer
-    return answer
-
-
-def until_stopped(answers: Iterator[tuple[int, Reply | Failure]]) -> tuple[list[Any], RefusedError]:
-    """Return what came before the run stopped, and why it did."""
-    seen = []
-    try:
-        for answer in answers:
-            seen.append(answer)  # noqa: PERF402 - what came before the error counts
-    except RefusedError as error:
-        return seen, error
-    raise AssertionError("the run did not stop")
-
 
 # ---- one request, one outcome ----
 
@@ -215,6 +171,16 @@ def test_a_run_stops_when_the_first_requests_are_all_refused_alike(server: ChatS
     assert len(server.times) < 100
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_refusals_alone_do_not_stop_a_model_that_takes_such_requests(server: ChatServer, known: bool) -> None:
+    model = OpenAIChat(OpenAIParams(model="tiny", base_url=server.url), takes_them=known)
+    if not known:
+        assert [answer.text for _, answer in model.ask([question("1")]) if isinstance(answer, Reply)] == ["answer 1"]
+    server.behave = lambda request, body: problem(400, "we do not speak of this")
+    answers = [answer for _, answer in model.ask(question(str(i)) for i in range(20))]
+    assert answers == [Failure("refused with status 400: we do not speak of this")] * 20
+
+
 def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with socket.socket() as unused:
@@ -320,110 +286,7 @@ def test_no_scores_are_made_up(server: ChatServer, caplog: pytest.LogCaptureFixt
     assert sum("logprobs" in record.message for record in caplog.records) == 1
 
 
-# ---- limits ----
-
-
-def test_no_more_than_the_given_rate_is_sent(server: ChatServer) -> None:
-    began = time.monotonic()
-    list(chat(server, requests_per_minute=3000).ask(question(str(i)) for i in range(120)))
-    for sent, when in enumerate(sorted(server.times), start=1):  # a burst of a fiftieth of a minute's at most
-        assert sent <= 60 + 50 * (when - began) + 1
-    assert server.times[-1] - began > (120 - 60) / 50 * 0.95
-
-
-def test_tokens_are_limited_too(server: ChatServer) -> None:
-    sampling = Sampling(max_tokens=99)
-    requests = (question("four", sampling=sampling) for _ in range(40))  # 100 tokens each
-    began = time.monotonic()
-    list(chat(server, tokens_per_minute=120_000).ask(requests))  # 24 at once, then 19.6 a second
-    assert 0.7 < server.times[-1] - began < 30
-
-
-def test_what_headers_say_is_kept_and_used(server: ChatServer) -> None:
-    server.bucket = Bucket(50, 50)
-    server.latency = 0.2
-    answers = list(chat(server, max_in_flight=64).ask(question(str(i)) for i in range(200)))
-    assert all(isinstance(answer, Reply) for _, answer in answers)
-    refused = sum(status == 429 for _, status in server.statuses)
-    assert refused < 30, "how few is a matter of test_limits.py, where no machine is busy"
-
-
-def test_a_server_that_asks_for_a_pause_gets_it(server: ChatServer) -> None:
-    refused = []
-
-    def first_is_refused(request: web.Request, body: dict[str, Any]) -> web.Response | None:
-        if not refused:
-            refused.append(time.monotonic())
-            return problem(429, "later", {"Retry-After": "1"})
-        return None
-
-    server.behave = first_is_refused
-    list(chat(server, max_in_flight=1).ask(question(str(i)) for i in range(20)))
-    assert server.times[0] <= refused[0]
-    assert min(server.times[1:]) > refused[0] + 0.95
-
-
-def test_requests_are_drawn_no_further_than_the_window(server: ChatServer) -> None:
-    server.latency = 0.02
-    drawn = 0
-
-    def requests() -> Iterator[ChatRequest]:
-        nonlocal drawn
-        for drawn in range(1, 101):
-            yield question(str(drawn))
-
-    for done, _ in enumerate(chat(server, max_in_flight=10).ask(requests())):
-        assert drawn - done <= 10
-        if done == 3:
-            time.sleep(0.3)
-    assert drawn == 100
-    assert server.most_at_once <= 10
-
-
-def test_an_answer_is_handed_over_as_soon_as_it_is_there(server: ChatServer) -> None:
-    started = time.monotonic()
-    answers = chat(server, timeout_seconds=30.0).ask([question("slow hang"), question("quick")])
-    number, _ = next(answers)
-    answers.close()
-    assert number == 1
-    assert time.monotonic() - started < 25
-
-
-def test_a_busy_caller_does_not_make_answers_late(server: ChatServer) -> None:
-    """Else the caller's first pause alone would be longer than what the others may take."""
-    server.latency = 0.1
-    answers = chat(server, timeout_seconds=3.0, retries=0, max_in_flight=4).ask(map(question, "abcdefgh"))
-    assert isinstance(next(answers)[1], Reply)
-    time.sleep(3.5)
-    assert all(isinstance(answer, Reply) for _, answer in answers)
-
-
-# ---- the end ----
-
-
-@pytest.mark.parametrize("stop", ["close", "interrupt"])
-def test_stopping_cancels_what_is_on_its_way(server: ChatServer, caplog: pytest.LogCaptureFixture, stop: str) -> None:
-    def requests() -> Iterator[ChatRequest]:
-        yield question("quick")
-        for i in range(20):
-            yield question(f"{i} hang")
-        if stop == "interrupt":
-            raise KeyboardInterrupt
-
-    before = set(threading.enumerate())
-    started = time.monotonic()
-    answers = chat(server, timeout_seconds=30.0).ask(requests())
-    if stop == "close":
-        next(answers)
-        answers.close()  # type: ignore[attr-defined]
-    else:
-        with pytest.raises(KeyboardInterrupt):
-            list(answers)
-    del answers
-    gc.collect()
-    assert time.monotonic() - started < 25
-    assert set(threading.enumerate()) <= before
-    assert not caplog.records  # asyncio would log tasks that were destroyed, aiohttp what was not closed
+# ---- secrets ----
 
 
 def test_the_key_is_nowhere(server: ChatServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laurel.errors import ParamsError
 from laurel.llm.chat import Identity, Reply
-from laurel.llm.prices import FREE, PACKAGED, Price, add_costs, in_words, price_of, read_prices
+from laurel.llm.prices import FREE, PACKAGED, Price, Prices, add_costs, in_words, price_of, read_prices
 
 OPENAI = "https://api.openai.com/v1"
 ENTRY = "{model: m, date: 2026-01-31, source: here, input: 1.0, output: 2.0"
@@ -64,6 +64,22 @@ def test_the_latest_price_counts_and_ones_own_before_the_packaged(tmp_path: Path
     }
     assert inputs == {"http://here/v1": 7.0, "http://there/v1": 3.0}
     assert getattr(price_of(Identity("gpt-5-mini", endpoint=OPENAI), own), "input", None) == 9.0
+
+
+def test_the_price_that_held_on_a_day(tmp_path: Path) -> None:
+    own = table(
+        tmp_path / "own.yaml",
+        "{model: m, date: 2026-03-01, source: here, input: 3.0, output: 4.0}",
+        "{model: m, date: 2026-01-01, source: here, input: 1.0, output: 2.0}",
+        "{model: m, date: 2026-02-01, source: here, input: 7.0, output: 8.0, endpoint: 'http://here/v1'}",
+        "{model: m, date: 9999-01-01, source: here, input: 5.0, output: 6.0}",
+    )
+    prices, there = Prices(own), Identity("m", endpoint="http://there/v1")
+    days = {(2025, 1, 1): 1.0, (2026, 1, 1): 1.0, (2026, 2, 28): 1.0, (2026, 3, 1): 3.0, (9999, 1, 1): 5.0}
+    assert {day: getattr(prices.of(there, datetime.date(*day)), "input", None) for day in days} == days
+    assert getattr(price_of(there, own), "input", None) == 3.0, "one that is only announced does not hold"
+    here = prices.of(Identity("m", endpoint="http://here/v1"), datetime.date(2025, 1, 1))
+    assert getattr(here, "input", None) == 7.0, "the server's own before any"
 
 
 def test_a_million_tokens_cost_what_the_table_says() -> None:

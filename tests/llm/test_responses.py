@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,17 @@ def test_what_answers_to_a_prompt_were_like(store: ResponseStore) -> None:
     assert store.usual(WHO, "r") == store.usual(Identity("other"), "p") == Usual(None, None)
 
 
+def test_whether_a_model_answered_before_when_asked_in_this_way(store: ResponseStore) -> None:
+    for seed in (None, 3):
+        asked = request("Which?", temperature=0.5, seed=seed)
+        store.put(Exchange(f"k{seed}", WHO, asked, ONE, "name", "p"))
+    assert store.has_answers(WHO, "p", Sampling(temperature=0.5))
+    assert store.has_answers(WHO, "p", Sampling(temperature=0.5, seed=7)), "any vote's"
+    assert not store.has_answers(WHO, "q", Sampling(temperature=0.5))
+    assert not store.has_answers(WHO, "p", Sampling())
+    assert not store.has_answers(Identity("model-a"), "p", Sampling(temperature=0.5))
+
+
 def test_a_store_can_be_read_without_writing(store: ResponseStore) -> None:
     with pytest.raises(DataError, match="unable to open"):
         ResponseStore(store.path.with_name("missing.db"), read_only=True)
@@ -233,17 +245,72 @@ def test_a_store_can_be_read_without_writing(store: ResponseStore) -> None:
             reading.put(exchange("Who?"))
 
 
+def without_costs(path: Path) -> Path:
+    """Make a store as Laurel wrote it before it kept what answers cost."""
+    with ResponseStore(path) as store:
+        store.put(exchange("old", Reply("1", {"1": -0.5}, 3, 1, "stop", 0.25, 2)))
+    with sqlite3.connect(path) as old:
+        old.execute("ALTER TABLE responses DROP COLUMN cost_usd")
+        old.execute("PRAGMA user_version = 2")
+    old.close()
+    return path
+
+
+def costs(store: ResponseStore) -> dict[str, float | None]:
+    return {row["key"]: row["cost_usd"] for row in store.rows()}
+
+
+def test_what_an_answer_cost_is_kept(store: ResponseStore) -> None:
+    paid = replace(exchange("paid"), cost_usd=0.25)
+    for one in (paid, exchange("unknown")):
+        store.put(one)
+    assert costs(store) == {paid.key: 0.25, exchange("unknown").key: None}
+
+
+def test_a_store_from_before_costs_were_kept(tmp_path: Path) -> None:
+    path = without_costs(tmp_path / "r.db")
+    old, new = exchange("old").key, replace(exchange("new"), cost_usd=0.5)
+    before = path.read_bytes()
+    with ResponseStore(path, read_only=True) as store:
+        assert store.get([old])[old].cached_tokens == 2
+        assert costs(store) == {old: None}
+    assert path.read_bytes() == before, "it was only read"
+    with ResponseStore(path) as store:
+        assert store.get([old])[old] == Reply("1", {"1": -0.5}, 3, 1, "stop", 0.25, 2)
+        store.put(new)
+        assert costs(store) == {old: None, new.key: 0.5}
+    with ResponseStore(path) as store:
+        assert len(store) == 2, "it is brought up to date once"
+
+
+def test_processes_that_begin_at_once_with_an_old_store(tmp_path: Path) -> None:
+    path = without_costs(tmp_path / "r.db")
+    begin = tmp_path / "begin"
+    wait = f"import time\nwhile not __import__('os').path.exists({str(begin)!r}): time.sleep(0.001)\n"
+    code = WRITER.format(tests=str(Path(__file__).parent)).replace("store = ", f"{wait}store = ", 1)
+    command = [sys.executable, "-c", code, str(path)]
+    writers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    begin.touch()
+    written = []
+    for writer in writers:
+        out, err = writer.communicate(timeout=120)
+        assert writer.returncode == 0, err
+        written += out.split()
+    assert sorted(written) == sorted({exchange(str(number)).key for number in range(200)})
+    assert len(ResponseStore(path)) == 201
+
+
 def test_files_that_are_no_store(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a database, but long enough to be taken for one" * 100)
     with pytest.raises(DataError, match=r"text: cannot be used as the store of answers \(file is not a database\)"):
         ResponseStore(tmp_path / "text")
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
-    with pytest.raises(DataError, match=r"other.db: is another program's database. Choose another annotate.responses"):
+    with pytest.raises(DataError, match=r"other.db: is another program's database. Choose another annotate.language"):
         ResponseStore(tmp_path / "other.db")
     with sqlite3.connect(tmp_path / "later.db") as later:
         later.execute("PRAGMA user_version = 99")
-    with pytest.raises(DataError, match="in version 99 of the format, but 2 is needed"):
+    with pytest.raises(DataError, match="in version 99 of the format, but 3 is needed"):
         ResponseStore(tmp_path / "later.db")
     with pytest.raises(DataError, match="text/below: cannot be used"):
         ResponseStore(tmp_path / "text" / "below")

@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -77,6 +78,25 @@ def test_what_an_answer_cost_is_said_as_far_as_prices_are_known(tmp_path: Path) 
     export_responses(store, tmp_path / "r.parquet", prices)
     costs = pq.read_table(tmp_path / "r.parquet")["cost_usd"].to_pylist()
     assert costs == [pytest.approx(0.06 + 0.02 + 0.1), pytest.approx(0.1), None, None, 0.0]
+
+
+def test_what_was_kept_of_a_cost_counts_and_else_the_price_of_the_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who, said = Identity("m", "", "http://h/v1"), Reply("x", None, 100, 10, "stop", 0.5)
+    request = ChatRequest((Message("user", "a"),))
+    path = tmp_path / "r.db"
+    for key, month, cost in (("a", 1, 0.125), ("b", 1, None), ("c", 3, None), ("d", 3, 0.0)):
+        monkeypatch.setattr("time.time", datetime(2026, month, 31, tzinfo=UTC).timestamp)
+        fill(path, [Exchange(key, who, request, said, "p", "d", cost)])
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(
+        "- {model: m, date: 2026-03-31, source: s, input: 2000, output: 0}\n"
+        "- {model: m, date: 2026-01-01, source: s, input: 1000, output: 0}\n"
+    )
+    export_responses(path, tmp_path / "r.parquet", prices)
+    rows = pq.read_table(tmp_path / "r.parquet").to_pylist()
+    assert [row["cost_usd"] for row in rows] == [0.125, pytest.approx(0.1), pytest.approx(0.2), 0.0]
 
 
 def test_what_questions_share_is_kept_once(tmp_path: Path) -> None:

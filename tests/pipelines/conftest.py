@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from vertex_laurel import PLACE, Laurel
 from vertex_server import VertexServer, serving
 
+from laurel.cli import main
 from laurel.pipelines import registry
+from tiny_project import Project
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +73,23 @@ def google(
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         monkeypatch.setattr(registry, "address", lambda host: server.url)
         yield server
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    changes = {"env.backend": "gymnasium", "agent.arms": ["extrinsic", "preference", "random_policy"]}
+    return Project.create(tmp_path / "p", changes)
+
+
+@pytest.fixture
+def laurel(
+    google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Laurel:
+    """Run a command of `laurel pipeline` for Vertex AI; return its exit code, output and remarks."""
+
+    def laurel(action: str, *options: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(project.path)
+        code = main(["pipeline", action, *options, *PLACE, "--api-endpoint", google.url])
+        return (code, *capsys.readouterr())
+
+    return laurel

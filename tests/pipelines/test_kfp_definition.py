@@ -247,7 +247,7 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
 
 
 def test_branches(params: Params) -> None:
-    from laurel.agents.arms import needs_training
+    from laurel.agents.fit import needs_training
     from laurel.params.training import ARMS
 
     full = changed(params, {"agent": {"arms": "full", "seeds": [0, 1, 2]}})

@@ -189,7 +189,7 @@ def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_
 
 
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
-    from laurel.agents.arms import skipped_arms
+    from laurel.agents.fit import skipped_arms
     from laurel.envs import room_for
 
     arms = ("shuffled_labels", *direct.params.agent.arms, "oracle")  # of which the first and the last are left out

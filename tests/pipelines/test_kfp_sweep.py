@@ -14,7 +14,7 @@ from laurel.cli import main
 from laurel.data.directory import read_manifest
 from laurel.params import load_params
 from laurel.pipelines.sweep import plan_sweep
-from laurel.stages.tune import Search
+from laurel.tuning.plan import Search
 from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import REPOSITORY, Project
 

@@ -8,11 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from vertex_laurel import IMAGE, PLACE, Laurel, submit
 from vertex_server import VertexServer, error, job, task
 
 from laurel import __version__
@@ -21,35 +21,7 @@ from laurel.params import load_params
 from laurel.pipelines.definition import arguments
 from tiny_project import Project
 
-IMAGE = "europe-west4-docker.pkg.dev/demo-project/laurel/laurel-python:1"
-CHANGES = {"env.backend": "gymnasium", "agent.arms": ["extrinsic", "preference", "random_policy"]}
-PLACE = ["--project", "demo-project", "--region", "europe-west4"]
 RUN = "laurel-20260101000000-abcd"
-
-Laurel = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project.create(tmp_path / "p", CHANGES)
-
-
-@pytest.fixture
-def laurel(
-    google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Laurel:
-    """Run a command of `laurel pipeline` for Vertex AI; return its exit code, output and remarks."""
-
-    def laurel(action: str, *options: str) -> tuple[int, str, str]:
-        monkeypatch.chdir(project.path)
-        code = main(["pipeline", action, *options, *PLACE, "--api-endpoint", google.url])
-        return (code, *capsys.readouterr())
-
-    return laurel
-
-
-def submit(laurel: Laurel, *options: str) -> tuple[int, str, str]:
-    return laurel("submit", "--bucket", "gs://demo-bucket/laurel", "--image", IMAGE, *options)
 
 
 def tasks_of(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -257,115 +229,6 @@ def test_a_template_is_sent_as_it_was_compiled(laurel: Laurel, google: VertexSer
     assert main(["pipeline", "compile", "-o", str(file), "--image", IMAGE, "--params", "params.yaml"]) == 0
     assert laurel("submit", "--bucket", "gs://demo-bucket", "--template", str(file))[0] == 0
     assert container(google.of("create")[0].body["pipelineSpec"], "collect")["image"] == IMAGE
-
-
-# -- refusals of Google Cloud ---------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
-        (
-            error(429, "Quota exceeded: custom_model_training_nvidia_t4_gpus.", "RESOURCE_EXHAUSTED"),
-            "over the quota: Quota exceeded: custom_model_training_nvidia_t4_gpus. Wait, ask for fewer",
-        ),
-        (
-            error(403, "Permission aiplatform.pipelineJobs.create denied", "PERMISSION_DENIED"),
-            "not allowed: Permission aiplatform.pipelineJobs.create denied. Submitting needs roles/aiplatform.user",
-        ),
-        (
-            error(403, "Vertex AI API has not been used in project 1 before or it is disabled.", "PERMISSION_DENIED"),
-            "gcloud services enable aiplatform.googleapis.com --project=demo-project",
-        ),
-        (error(404, "Project not found"), "not found: Project not found. Check --project demo-project"),
-        (error(400, "Invalid image.", "INVALID_ARGUMENT"), "Vertex AI refuses the request: Invalid image. Look at"),
-        (error(401, "Bad token"), "the credentials are not accepted: Bad token. Log in again: gcloud auth"),
-    ],
-    ids=lambda value: str(value[0]) if isinstance(value, tuple) else "",
-)
-def test_a_refusal_is_one_sentence(laurel: Laurel, google: VertexServer, answer: Any, sentence: str) -> None:
-    google.says("create", answer)
-    code, out, err = submit(laurel)
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert err.splitlines()[-1].startswith("laurel: ")
-    assert "Traceback" not in err
-    assert len(google.of("create")) == (3 if answer[0] == 401 else 1), "only with a fresh token is it tried again"
-
-
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
-        (
-            error(404, "The specified bucket does not exist."),
-            "there is no bucket gs://demo-bucket. Make it: gcloud storage buckets create gs://demo-bucket "
-            "--project=demo-project --location=europe-west4",
-        ),
-        (error(403, "no storage.buckets.get"), "you may not look at the bucket gs://demo-bucket."),
-    ],
-)
-def test_nothing_is_sent_where_the_bucket_is_wanting(
-    laurel: Laurel, google: VertexServer, answer: Any, sentence: str
-) -> None:
-    google.says("bucket", answer)
-    code, out, err = submit(laurel)
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert google.of("create") == []
-
-
-def test_a_bucket_elsewhere_is_remarked(laurel: Laurel, google: VertexServer) -> None:
-    google.says("bucket", (200, {"name": "demo-bucket", "location": "US-CENTRAL1"}))
-    code, _, err = submit(laurel)
-    assert code == 0
-    assert "note: bucket demo-bucket lies in us-central1, the run in europe-west4" in err
-
-
-def test_a_passing_failure_is_borne_and_the_run_is_sent_once(laurel: Laurel, google: VertexServer) -> None:
-    google.says("create", error(503, "try later"), (0, None), error(409, "already exists"))
-    code, out, _ = submit(laurel)
-    assert code == 0
-    sent = google.of("create")
-    assert len(sent) == 3
-    (run,) = {request.query["pipelineJobId"][0] for request in sent}
-    assert run in out
-
-
-def test_no_answer(laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from laurel.pipelines import vertex
-
-    monkeypatch.setattr(vertex, "PATIENCE", 0.5)
-    google.says("create", error(503, "try later"))
-    code, out, err = submit(laurel)
-    assert (code, out) == (2, "")
-    assert f"laurel: Vertex AI at {google.url} answers 503: try later. Try again later" in err
-    google.says("create", (0, None))
-    assert f"laurel: Vertex AI at {google.url} gives no answer (ConnectionError)." in submit(laurel)[2]
-
-
-def test_no_credentials(laurel: Laurel, google: VertexServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    code, out, err = submit(laurel)
-    assert (code, out) == (2, "")
-    assert "no credentials of Google Cloud: " in err
-    assert err.rstrip().endswith("Log in: gcloud auth application-default login")
-    assert google.received == []
-
-
-def test_credentials_that_expired(laurel: Laurel, google: VertexServer) -> None:
-    google.says("token", (400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."}))
-    code, out, err = submit(laurel)
-    assert (code, out) == (2, "")
-    assert "the credentials are not accepted: " in err
-    assert "Log in again: gcloud auth application-default login" in err
-
-
-@pytest.mark.parametrize("package", ["google.cloud.aiplatform_v1", "google.auth", "kfp"])
-def test_a_package_that_is_not_installed(laurel: Laurel, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name == package or name.startswith("laurel.pipelines.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    code, out, err = submit(laurel)
-    assert (code, out) == (2, "")
-    assert "which is not installed: pip install 'laurel[cloud]'" in err
 
 
 # -- following ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -25,7 +26,7 @@ from tiny_project import UNTRACKED, Project
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
 from batch_api import BatchAPI, batch_api  # noqa: E402
-from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
 from tiny_llama import make_tiny_llama  # noqa: E402
 
 PAIRS = 40
@@ -100,17 +101,38 @@ def forecast(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 # ---- what it cost ----
 
 
+def kept_costs(project: Project) -> list[float | None]:
+    """Return what each answer cost by the store of answers."""
+    with ResponseStore(project.path / project.params.annotate.language_model.responses) as store:
+        return [row["cost_usd"] for row in store.rows()]
+
+
 def test_the_manifest_says_what_it_cost(project: Project, server: ChatServer) -> None:
     usage = run(asking(project, server.url))["usage"]
     assert usage["calls"] == 2 * PAIRS
     assert usage["cost_usd"] == pytest.approx(2 * PAIRS * (5 * 100 + 1 * 1000) / 1e6)
     assert 0 < usage["seconds"] < 60
+    assert kept_costs(project) == [pytest.approx(1500 / 1e6)] * (2 * PAIRS)
     assert run(project)["usage"]["cost_usd"] == 0, "answers that are kept are free"
+
+
+def test_a_run_again_that_only_has_questions_left_which_are_refused(project: Project, server: ChatServer) -> None:
+    def fussy(request: Any, body: dict[str, Any]) -> Any:
+        refused = zlib.crc32(body["messages"][-1]["content"].encode()) % 4 == 0
+        return problem(400, "We do not speak of this.") if refused else teacher(request, body)
+
+    server.behave = fussy
+    asking(project, server.url, max_failure_rate=1.0)
+    first = run(project)
+    again = run(project)
+    assert again["usage"]["calls"] == again["usage"]["failures"] == first["usage"]["failures"] > 5
+    assert again["counts"] == first["counts"]
 
 
 def test_an_unknown_price_is_not_nothing(project: Project, server: ChatServer) -> None:
     asking(project, server.url, budget={"prices": None})
     assert run(project)["usage"]["cost_usd"] is None
+    assert kept_costs(project) == [None] * (2 * PAIRS)
 
 
 def test_shares_add_up_what_they_cost(project: Project, server: ChatServer, tmp_path: Path) -> None:
@@ -223,6 +245,7 @@ def test_batches_give_the_labels_that_asking_one_by_one_gives(
     assert answers.exists()
     assert live != "", "both ended"
     assert manifest["usage"]["cost_usd"] == pytest.approx(2 * PAIRS * 1500 / 1e6 / 2), "at half the price"
+    assert kept_costs(project) == [pytest.approx(1500 / 1e6 / 2)] * (2 * PAIRS)
 
 
 def test_batches_that_wait_are_told_of(
@@ -371,6 +394,7 @@ def test_a_model_in_this_process(
     usage = run(project)["usage"]
     assert said["tokens in"].startswith(f"{usage['input_tokens']:,} ")
     assert usage["cost_usd"] == 0
+    assert set(kept_costs(project)) == {0.0}
     assert forecast(capsys)["calls"].startswith("0, ")
     project.change({"annotate.huggingface.model": "nobody/not-here"})
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from laurel.data.captions import read_segments
@@ -16,15 +18,17 @@ from laurel.data.directory import read_manifest
 from laurel.data.gold import GoldFile
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.sample import read_sample
+from laurel.data.show import describe_directory
 from laurel.envs import room_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.references import task_of
 from laurel.stages import annotate, merge_preferences
+from laurel.tracking import connect
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
 
 
 def teacher(_: Any, body: dict[str, Any]) -> Any:
@@ -115,6 +119,81 @@ def test_shares_say_the_same_as_the_whole(asking: Project, tmp_path: Path) -> No
     annotate.run(params, captions, tmp_path / "whole")
     assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
     assert {"quality.json", "sample.parquet"} <= set(lasting_content(tmp_path / "whole"))
+
+
+SECRET = "sk-of-nobody-0123456789"
+
+
+def faulty(_: Any, body: dict[str, Any]) -> Any:
+    """Refuse some questions in words that hold the key and a tag; answer others in ways that cannot be read."""
+    asked = body["messages"][1]["content"]
+    match sum(asked.encode()) % 6:
+        case 0:
+            return problem(400, f"We say <b>no</b> to {SECRET} in request r{len(asked)}")
+        case 1:
+            return web.json_response(completion('{"analysis": "I think', finish_reason="length"))
+        case 2:
+            return web.json_response(completion(" \n"))
+        case 3:
+            return web.json_response(completion("Hm.", finish_reason="content_filter"))
+    return teacher(_, body)
+
+
+REASONS = {
+    ("failed", "refused with status 400: We say <b>no</b> to *** in request r_"),
+    ("unread", "it was cut off after as many tokens as it may have (max_tokens)"),
+    ("unread", "it is empty"),
+    ("unread", "the server's filter held it back (content_filter)"),
+    ("unread", "it says nothing of which is better"),
+}
+
+
+def sums(out: Path) -> dict[tuple[str, str], int]:
+    found = {}
+    for one in read_json(out / "quality.json")["missing"]:
+        found[one["verdict"], re.sub(r"request r\d+", "request r_", one["reason"])] = one["answers"]
+    return found
+
+
+def test_why_answers_are_missing_is_kept_and_told(
+    asking: Project, server: ChatServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking.run("annotate")
+    assert {verdict for verdict, _ in sums(asking.output("annotate"))} == {"unread"}
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'm.db'}")
+    server.behave = faulty
+    asking.change({"annotate.language_model.responses": str(tmp_path / "new.db"), "tracking.enabled": True})
+    asking.run("annotate")
+    out = asking.output("annotate")
+    found = sums(out)
+    assert set(found) == REASONS
+    answers = Counter(pq.read_table(out / "answers.parquet")["verdict"].to_pylist())
+    for verdict in ("failed", "unread"):
+        assert sum(count for (what, _), count in found.items() if what == verdict) == answers[verdict] > 0
+    manifest = read_manifest(out)
+    assert manifest["usage"]["failures"] == answers["failed"]
+    client, _ = connect("laurel")
+    tag = client.get_run(manifest["mlflow_run_id"]).data.tags["missing_answers"]
+    assert "no answer came" in tag
+    assert "it is empty" in tag
+    said = r"no answer came, \d+ times: refused with status 400: We say <b>no</b> to \*\*\*"
+    assert re.search(said, describe_directory(out))
+    files = [file for file in [*asking.path.rglob("*"), *tmp_path.rglob("*")] if file.is_file()]
+    assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
+
+    asking.change({"tracking.enabled": False})
+    shares = [tmp_path / name for name in "ab"]
+    for number, share in enumerate(shares):
+        annotate.run(asking.params, asking.output("caption"), share, shard=(number, 2))
+    (tmp_path / "new.db").rename(tmp_path / "elsewhere.db")
+    merge_preferences.run(asking.params, asking.output("caption"), shares, tmp_path / "merged")
+    assert sums(tmp_path / "merged") == found
+    (tmp_path / "elsewhere.db").rename(tmp_path / "new.db")
+    asking.change({"annotate.max_failure_rate": 0.0})
+    words = r"such as .* \(annotate\.max_failure_rate\)\. Reasons: .* \d+ times: it .*; \d+ for other reasons\."
+    with pytest.raises(AnnotationError, match=words):
+        asking.run("annotate")
 
 
 def test_a_gate_stops_the_run_and_nothing_is_lost(asking: Project, server: ChatServer) -> None:

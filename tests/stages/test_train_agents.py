@@ -64,9 +64,21 @@ def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monk
     ]
     assert [path.name for path in project.output("train-agents").iterdir()] == ["manifest.json"]
     project.change({"agent.arms": ["oracle"]})
+    with pytest.raises(ParamsError, match=r"agent\.arms: there is none left"):
+        project.run("train-agents")
+
+
+def test_agents_that_never_began_to_learn_are_named(project: Project) -> None:
+    short = {"agent.steps": 128, "agent.checkpoint_steps": 128}
+    project.change({**short, "agent.algorithm": "dqn", "agent.dqn": {"learning_starts": 200, "hidden": [8]}})
     project.run("train-agents")
-    with pytest.raises(DataError, match="there is nothing to evaluate"):
-        project.run("evaluate")
+    assert manifest(project)["notes"] == [
+        "There was never enough to learn from for preference seed 0: their weights are those of before. Raise "
+        "agent.steps, or lower n_envs or learning_starts of agent.dqn."
+    ]
+    project.change({"agent.dqn": {"learning_starts": 64, "hidden": [8]}})
+    project.run("train-agents")
+    assert manifest(project)["notes"] == []
 
 
 @pytest.mark.parametrize(

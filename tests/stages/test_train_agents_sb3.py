@@ -17,7 +17,7 @@ from laurel.cli import main
 from laurel.errors import ParamsError
 from laurel.params import load_params
 from laurel.stages import tune
-from laurel.stages.tune import Search
+from laurel.tuning.plan import Search
 from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import UNTRACKED, Project, read_json
 

@@ -14,8 +14,9 @@ from laurel.params import load_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
 from laurel.stages import pick_best, try_candidate, tune
-from laurel.stages.tune import Search, jobs_of, narrowed, sweep_of
+from laurel.stages.tune import jobs_of
 from laurel.tuning.candidates import candidates
+from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.trials import TRIALS, read_trials
 from tiny_project import Project, changed
 
@@ -199,6 +200,10 @@ def test_trials_are_runs_below_the_study(searched: Project, monkeypatch: pytest.
     run = client.get_run(read_manifest(project.path / "tune")["mlflow_run_id"])
     trials = read_trials(project.path / "tune" / TRIALS)
     assert run.data.metrics["best_score"] == max(trial.score or 0.0 for trial in trials)
+    assert run.data.tags["arm"] == "preference"
+    assert run.data.params["tune.search.shaping.intrinsic"] == "log:0.01:1.0"
+    assert run.data.params["tune.search.agent.ppo.hidden"] == "[8],[16]"
+    assert (run.data.params["tune.steps"], run.data.params["tune.seeds"]) == ("512", "[1000, 1001]")
     children = client.search_runs([run.info.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'")
     by_number = {int(child.data.tags["trial"]): child.data for child in children}
     assert sorted(by_number) == [0, 1, 2]

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.errors import ParamsError
-from laurel.params import Params, load_params
+from laurel.params import Params
 from laurel.params.search import read_space, with_values
 from laurel.tuning.candidates import candidates
-from tiny_project import REPOSITORY
 
 ENTRIES = [
     "shaping.intrinsic=log:0.01:1",
@@ -19,15 +18,9 @@ ENTRIES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def params() -> Params:
-    return load_params(REPOSITORY / "params.yaml")
-
-
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(["sobol", "random"]), st.integers(1, 40), st.integers(0, 5))
-def test_more_candidates_begin_with_the_fewer(sampler: str, n: int, seed: int) -> None:
-    params = load_params(REPOSITORY / "params.yaml")
+@given(sampler=st.sampled_from(["sobol", "random"]), n=st.integers(1, 40), seed=st.integers(0, 5))
+def test_more_candidates_begin_with_the_fewer(params: Params, sampler: str, n: int, seed: int) -> None:
     space = read_space(ENTRIES, params, "preference")
     drawn = candidates(space, params, n, sampler, seed)
     assert len(drawn) == n

@@ -20,13 +20,12 @@ from laurel.agents.training import CURVE, CURVE_SCHEMA
 from laurel.data.directory import write_json
 from laurel.data.parquet import write_table
 from laurel.errors import DataError, LaurelError, ParamsError
-from laurel.params import Params, load_params
+from laurel.params import Params
 from laurel.params.search import Space, read_space
 from laurel.tuning.objective import note_of
 from laurel.tuning.search import search
-from laurel.tuning.study import MIN_TRIALS, Study, importances
+from laurel.tuning.study import Study
 from laurel.tuning.trials import Trial, best, read_trials, write_trials
-from tiny_project import REPOSITORY
 
 
 class AtOnce:
@@ -66,11 +65,6 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 WEIGHT = "shaping.intrinsic"
 STEPS = 100
 Values = Mapping[str, Any]
-
-
-@pytest.fixture(scope="module")
-def params() -> Params:
-    return load_params(REPOSITORY / "params.yaml")
 
 
 @pytest.fixture
@@ -304,18 +298,6 @@ def test_what_a_trial_notes_is_not_waited_for(params: Params, space: Space, tmp_
     opened(tmp_path, space, params)
     with closing(sqlite3.connect(tmp_path / "studies.db")) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_importance_finds_what_matters(params: Params) -> None:
-    space = read_space([f"{WEIGHT}=log:0.01:1", "shaping.beta=0:4"], params, "preference")
-    from laurel.tuning.candidates import candidates
-
-    drawn = candidates(space, params, 40, "sobol", 0)
-    trials = [Trial(n, c, "complete", -abs(float(str(c[WEIGHT])) - 0.3)) for n, c in enumerate(drawn)]
-    found = importances(space, trials)
-    assert found[WEIGHT] > 0.8
-    assert sum(found.values()) == pytest.approx(1.0)
-    assert importances(space, trials[: MIN_TRIALS - 1]) == {}
 
 
 def test_trials_read_back(tmp_path: Path) -> None:

@@ -19,6 +19,17 @@ def test_it_is_an_environment_as_gymnasium_wants_them() -> None:
     assert gym.make(CATCH).observation_space == gym.spaces.Box(0, 255, (10, 5, 1), np.uint8), "as in bsuite"
 
 
+def test_it_is_shown_as_it_is_seen_only_larger() -> None:
+    env = gym.make(CATCH, render_mode="rgb_array")
+    check_env(env.unwrapped)
+    seen, _ = env.reset(seed=0)
+    shown: np.ndarray = env.render()  # type: ignore[assignment]
+    assert shown.shape == (320, 160, 3)
+    np.testing.assert_array_equal(shown[16::32, 16::32], seen.repeat(3, axis=2))
+    np.testing.assert_array_equal(shown[:32, :32], np.full((32, 32, 3), seen[0, 0, 0]))
+    assert gym.make(CATCH).render_mode is None
+
+
 def bright(picture: np.ndarray) -> list[tuple[int, int]]:
     assert set(np.unique(picture)) <= {0, BRIGHT}
     return [(int(row), int(column)) for row, column, _ in np.argwhere(picture)]

@@ -31,21 +31,6 @@ if TYPE_CHECKING:
     from laurel.agents.sb3_training import SB3Task
 
 
-def needs_training(arm: str) -> bool:
-    """Whether an arm has agents at all."""
-    return arm != "random_policy"
-
-
-def skipped_arms(params: Params, room: Room) -> dict[str, str]:
-    """Return arm -> a sentence that says why it cannot be trained here."""
-    skipped = {}
-    if "oracle" in params.agent.arms and room.oracle("") is None:
-        skipped["oracle"] = f"The arm oracle was left out: {room.env_id} has no hand-written progress."
-    if "shuffled_labels" in params.agent.arms and params.reward.input != "caption":
-        skipped["shuffled_labels"] = 'The arm shuffled_labels was left out: it needs reward.input "caption".'
-    return skipped
-
-
 def task_of(params: Params, arm: str, seed: int) -> Task:
     """Return what is trained for an arm with a seed."""
     weights = {"extrinsic": 0.0} if arm == "intrinsic_only" else {}

@@ -24,7 +24,8 @@ from torch import Tensor
 from laurel.agents.learner import Rollout
 from laurel.agents.ppo import minibatches
 from laurel.agents.stacked import BOTH
-from laurel.agents.stacked_ppo import BETA1, BETA2, EPSILON, TOLD, PPOGroup, StackedPPO, Update
+from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
+from laurel.agents.stacked_update import BETA1, BETA2, EPSILON, TOLD, Update
 from laurel.envs.base import Array
 from laurel.envs.tensor.base import TensorEnv, host
 from laurel.envs.tensor.philox import uniform, words
@@ -127,7 +128,7 @@ class DevicePPO(PPOGroup):
 
     def _think(self, t: int) -> None:
         """Keep what actors and critics make of the observations at t; of those after the last step, the critics."""
-        steps, work = self._steps, self._pass(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
+        steps, work = self._steps, self.pass_of(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
         work.forward(self.envs.features(steps.observation[t]))
         steps.value[t] = work.value[:, 0]
         if t < self.params.n_steps:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.agents.actions import action_form
 from laurel.agents.learner import PolicyNetwork
 from laurel.envs.base import Array, FloatArray
-from laurel.errors import EnvError
 
 
 class ActorCritic(PolicyNetwork):
@@ -102,16 +102,8 @@ def make_network(n_features: int, action_space: gym.Space[Any], hidden: tuple[in
     Raises:
         EnvError: the space is neither Discrete from 0 on nor a flat Box.
     """
-    match action_space:
-        case gym.spaces.Discrete() if action_space.start == 0:
-            return ActorCritic(n_features, int(action_space.n), continuous=False, hidden=hidden)
-        case gym.spaces.Box() if len(action_space.shape) == 1:
-            return ActorCritic(n_features, action_space.shape[0], continuous=True, hidden=hidden)
-        case _:
-            raise EnvError(
-                f"Action space {action_space} is not supported: policies act in Discrete (from 0 on) and "
-                "one-dimensional Box spaces. Wrap the environment so that it has one of these."
-            )
+    n_actions, continuous = action_form(action_space)
+    return ActorCritic(n_features, n_actions, continuous=continuous, hidden=hidden)
 
 
 def _gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:

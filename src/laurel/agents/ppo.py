@@ -1,6 +1,9 @@
 """Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347) over vectorised environments.
 
-The choices are those of "The 37 Implementation Details of PPO" (Huang et al. 2022) for flat observations.
+    ρ = π(A|S) / π_old(A|S);   θ ← θ + α ∇ mean[min(ρ Â, clip(ρ, 1 - ε, 1 + ε) Â) - c_V (V(S) - G)² / 2 + c_H H(π(·|S))]
+
+Equations 7 and 9 there. Â are generalised advantage estimates, normalised in each minibatch; G = Â + V_old(S). The
+choices are those of "The 37 Implementation Details of PPO" (Huang et al. 2022) for flat observations.
 Knows rewards only as an array that the caller fills in between `collect` and `learn`; knows nothing about
 captions, files or the time limit of a run.
 
@@ -159,6 +162,8 @@ def gae(
     reward: FloatArray, value: FloatArray, terminated: BoolArray, truncated: BoolArray, *, gamma: float, lam: float
 ) -> FloatArray:
     """Generalised advantage estimates (..., T, N) (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
+
+        δ_t = R_{t+1} + γ V(S_{t+1}) - V(S_t);   Â_t = δ_t + γ λ Â_{t+1}
 
     Args:
         reward: (..., T, N), as all that follows but

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.agents.actions import discrete_actions
 from laurel.agents.choice import act_on_values, epsilon_greedy
 from laurel.agents.learner import PolicyNetwork
 from laurel.envs.base import Array, FloatArray
-from laurel.errors import EnvError
 
 
 class QNetwork(PolicyNetwork):
@@ -92,9 +92,4 @@ def make_q_network(n_features: int, action_space: gym.Space[Any], **shape: Any) 
     Raises:
         EnvError: the space is not Discrete from 0 on.
     """
-    if isinstance(action_space, gym.spaces.Discrete) and action_space.start == 0:
-        return QNetwork(n_features, int(action_space.n), **shape)
-    raise EnvError(
-        f"Action space {action_space} is not supported: DQN chooses among Discrete actions (from 0 on). "
-        "Set agent.algorithm to ppo, a2c or reinforce."
-    )
+    return QNetwork(n_features, discrete_actions(action_space, "dqn"), **shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from laurel.errors import ParamsError, closest
 from laurel.params.file import shown
-from laurel.params.sb3 import SB3Params
+from laurel.params.sb3 import RESERVED, SB3Params
 
 SB3, CONTRIB = "stable_baselines3", "sb3_contrib"
 DISCRETE, CONTINUOUS, BOTH = ("Discrete",), ("Box",), ("Discrete", "Box")
@@ -33,45 +34,41 @@ ALGORITHMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "TRPO": (CONTRIB, BOTH),
 }
 """Name -> package and the kinds of action spaces."""
-UNFIT = {
-    "ARS": "it keeps no gradients or optimiser that a checkpoint could hold",
-    "MaskablePPO": "no environment here says which actions are allowed",
-    "RecurrentPPO": "agents here remember nothing from one step to the next",
-}
-"""Names that exist, but are not for this -> why."""
-RESERVED = {
-    "_init_setup_model": "Laurel's own",
-    "action_noise": "agent.sb3.noise",
-    "device": "agent.device",
-    "env": "env",
-    "policy": "agent.sb3.policy",
-    "replay_buffer_class": "Laurel's own",
-    "replay_buffer_kwargs": "Laurel's own",
-    "rollout_buffer_class": "Laurel's own",
-    "rollout_buffer_kwargs": "Laurel's own",
-    "seed": "agent.seeds",
-    "stats_window_size": "Laurel's own",
-    "tensorboard_log": "tracking",
-    "verbose": "Laurel's own",
-}
-"""Arguments that are not set by `kwargs` -> what sets them."""
+COUNTS = (
+    "batch_size",
+    "buffer_size",
+    "cg_max_steps",
+    "line_search_max_iter",
+    "n_critic_updates",
+    "n_epochs",
+    "n_steps",
+    "policy_delay",
+    "sub_sampling_factor",
+    "target_update_interval",
+    "train_freq",
+)
+"""Arguments that are 1 or more."""
+POSITIVE = ("clip_range", "learning_rate", "max_grad_norm")
+SHARES = (
+    "exploration_final_eps",
+    "exploration_fraction",
+    "exploration_initial_eps",
+    "gae_lambda",
+    "gamma",
+    "tau",
+)
+"""Arguments between 0 and 1."""
 ACTIVATIONS = ("ELU", "GELU", "LeakyReLU", "ReLU", "SiLU", "Tanh")
 """Of torch.nn, by which policy_kwargs.activation_fn can be named."""
 
 
 def algorithm_class(name: str) -> Any:
-    """Return a class by its name.
+    """Return a class of `ALGORITHMS` by its name.
 
     Raises:
-        ParamsError: the name is none, is of a class that does not fit, or its package is not installed.
+        KeyError: there is none of this name.
+        ParamsError: its package is not installed.
     """
-    if name in UNFIT:
-        raise ParamsError(f"agent.sb3.algorithm: {name} cannot be trained here: {UNFIT[name]}. Take another.")
-    if name not in ALGORITHMS:
-        raise ParamsError(
-            f'agent.sb3.algorithm is "{name}", but must be one of {", ".join(sorted(ALGORITHMS))}.'
-            f"{closest(name, ALGORITHMS)}"
-        )
     package, _ = ALGORITHMS[name]
     try:
         return getattr(importlib.import_module(package), name)
@@ -91,29 +88,15 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
         ParamsError: it does not.
     """
     made, name = algorithm_class(settings.algorithm), settings.algorithm
-    _, kinds = ALGORITHMS[name]
-    kind = type(action_space).__name__
-    bounded = not isinstance(action_space, gym.spaces.Box) or bool(
-        np.isfinite(action_space.low).all() and np.isfinite(action_space.high).all()
-    )
-    flat = len(action_space.shape or ()) <= 1 and getattr(action_space, "start", 0) == 0
-    if kind not in kinds or not bounded or not flat:
-        fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
-        hint = f" {', '.join(fit)} act there." if fit and bounded and flat else ""
-        raise ParamsError(
-            f"agent.sb3.algorithm: {name} acts in {' and '.join(kinds)} spaces (of one dimension, bounded, or from 0 "
-            f"on), but the environment's is {action_space}.{hint}"
-        )
+    _check_space(name, action_space)
     known = inspect.signature(made.__init__).parameters
     for key in settings.kwargs:
-        if key in RESERVED:
-            raise ParamsError(f"agent.sb3.kwargs: {key} is not set here; see {RESERVED[key]}.")
         if key not in known or key == "self":
             allowed = sorted(set(known) - set(RESERVED) - {"self"})
             raise ParamsError(
                 f"agent.sb3.kwargs: {name} takes no {key}, but {', '.join(allowed)}.{closest(key, allowed)}"
             )
-        _check_kind(key, settings.kwargs[key], known[key].default)
+        _check_value(key, settings.kwargs[key], known[key].default)
     if settings.noise and "action_noise" not in known:
         raise ParamsError(
             f"agent.sb3.noise is {settings.noise}, but {name} takes no noise on its actions. Set it to 0."
@@ -121,11 +104,36 @@ def check_algorithm(settings: SB3Params, action_space: gym.Space[Any]) -> Any:
     return made
 
 
-def _check_kind(key: str, value: Any, default: Any) -> None:
-    """Refuse a number or truth value of another kind than the default's, which would fail in the midst of training.
+def _check_space(name: str, space: gym.Space[Any]) -> None:
+    """Refuse an action space that an algorithm does not act in.
 
     Raises:
-        ParamsError: it is of another kind.
+        ParamsError: it does not.
+    """
+    kind, (_, kinds) = type(space).__name__, ALGORITHMS[name]
+    if kind not in kinds:
+        fit = [other for other in sorted(ALGORITHMS) if kind in ALGORITHMS[other][1]]
+        needed = f"{' and '.join(kinds)} spaces"
+        hint = f" {', '.join(fit)} act there." if fit else ""
+    elif len(space.shape or ()) > 1:
+        needed, hint = "spaces of one dimension", ""
+    elif isinstance(space, gym.spaces.Box) and not space.is_bounded():
+        needed, hint = "bounded Box spaces", ""
+    elif isinstance(space, gym.spaces.Discrete) and space.start != 0:
+        needed, hint = "Discrete spaces from 0 on", ""
+    else:
+        return
+    raise ParamsError(
+        f"agent.sb3.algorithm: {name} acts in {needed}, but the environment's is {space}."
+        f"{hint or ' Wrap the environment so that it has one of these.'}"
+    )
+
+
+def _check_value(key: str, value: Any, default: Any) -> None:
+    """Refuse a number or truth value of another kind than the default's, or out of range: it would fail in training.
+
+    Raises:
+        ParamsError: it is one of these.
     """
     match default:
         case bool():
@@ -136,6 +144,13 @@ def _check_kind(key: str, value: Any, default: Any) -> None:
             allowed, fits = "a number", isinstance(value, int | float) and not isinstance(value, bool)
         case _:
             return
+    if fits and not isinstance(value, list):
+        if key in COUNTS:
+            allowed, fits = "1 or more", value >= 1
+        elif key in POSITIVE:
+            allowed, fits = "more than 0", 0 < value < math.inf
+        elif key in SHARES:
+            allowed, fits = "from 0 to 1", 0 <= value <= 1
     if not fits:
         raise ParamsError(
             f"agent.sb3.kwargs: {key} is {shown(value)}, but must be {allowed}, such as {shown(default)}."

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from laurel.agents.learner import PolicyNetwork
-from laurel.agents.sb3_catalog import ACTIVATIONS, ALGORITHMS, algorithm_class, policy_options
+from laurel.agents.sb3_catalog import ACTIVATIONS, algorithm_class, policy_options
 from laurel.envs.base import Array, FloatArray
 
 PLAIN = (bool, int, float, str)
@@ -59,8 +59,6 @@ class SB3Policy(PolicyNetwork):
         self.low, self.high, self.options = tuple(low), tuple(high), dict(options)
         bounds = np.array(low, dtype=np.float32), np.array(high, dtype=np.float32)
         space = gym.spaces.Box(*bounds) if continuous else gym.spaces.Discrete(n_actions)
-        if algorithm not in ALGORITHMS:
-            raise KeyError(algorithm)
         made = algorithm_class(algorithm).policy_aliases[policy]
         with torch.random.fork_rng(devices=[]):
             self.policy = made(feature_space(n_features), space, lambda _: 0.0, **policy_options(_lists(self.options)))

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from laurel.agents.policy import ActorCritic
+from laurel.envs.base import Array
 
 ACTOR, CRITIC = slice(0, 1), slice(1, 2)
 BOTH = slice(0, 2)
@@ -131,7 +132,8 @@ class Pass:
             xp.matmul(delta, self._top(body), out=gradient[last + 2 * i])
             xp.matmul(delta, self._ones[:, 0].swapaxes(-1, -2), out=gradient[last + 2 * i + 1])
             if self.hidden:
-                xp.matmul(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
+                product = xp.multiply if delta.shape[1] == 1 else xp.matmul  # which has a slow loop for columns by rows
+                product(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
             here, delta = self.hidden[i], self._delta[i]
             xp.multiply(here, here, out=here)  # nobody needs it again
@@ -146,6 +148,12 @@ class Pass:
     def _top(self, body: slice) -> Any:
         """Return what a head sees (S, B, H)."""
         return self.hidden[-1][:, body.start - self.bodies.start] if self.hidden else self._features
+
+
+def host(array: Any) -> Array:
+    """Bring an array to NumPy."""
+    host: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
+    return host
 
 
 def _layout(policy: ActorCritic) -> list[tuple[str, tuple[int, ...]]]:

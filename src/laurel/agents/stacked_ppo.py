@@ -20,13 +20,13 @@ from torch import Tensor
 from laurel.agents.learner import LearnerGroup
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
-from laurel.agents.stacked import ACTOR, BOTH, CRITIC, Pass, Stack
-from laurel.envs.base import Array, BoolArray, FloatArray, IntArray
+from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
+from laurel.agents.stacked_update import Update, epoch, gaussian
+from laurel.envs.base import Array, FloatArray
+from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
 from laurel.params.training import PPOParams
 
-TOLD = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 CACHED_BYTES = 4 << 20
 """What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
 
@@ -117,38 +117,33 @@ class PPOGroup(LearnerGroup):
 
     def _own(self, row: Any) -> Any:
         """Bring a row of another group's, whose arrays may be of the other kind, to where this one's are."""
-        return row if isinstance(row, type(self.mean)) else self.stack.put(_host(row))
+        return row if isinstance(row, type(self.mean)) else self.stack.put(host(row))
 
     # -- acting -------------------------------------------------------------------------------------------------
     def collect(
         self, envs: Sequence[VectorEnv], observations: Sequence[Array], rollouts: Sequence[OnPolicyRollout]
     ) -> list[Array]:
         """Fill the rollouts, each from its observation (N, D); return where the next ones begin."""
-        n_steps, n_envs = self.params.n_steps, envs[0].n_envs
-        features = np.zeros((len(envs), n_envs, self.stack.n_features), dtype=np.float32)
-        outputs = np.zeros((n_steps, len(envs), self.stack.n_actions, n_envs), dtype=np.float32)
+        n_steps, n_envs, n = self.params.n_steps, envs[0].n_envs, len(envs)
+        outputs = np.zeros((n_steps, n, self.stack.n_actions, n_envs), dtype=np.float32)
         noise = np.stack([self._noise(learner.rng, n_steps, n_envs) for learner in self.learners], axis=1)
-        for rollout, observation in zip(rollouts, observations, strict=True):
-            rollout.observation[0] = observation
-        work = self._pass(slice(0, len(envs)), n_envs, ACTOR)
-        for t in range(n_steps):
-            for s, rollout in enumerate(rollouts):
-                features[s] = rollout.features[t] = envs[s].room.features(rollout.observation[t])
-            work.forward(self.stack.put(features))
-            outputs[t] = _host(work.output)
-            actions = self._draw(outputs[t], noise[t])
-            for its, action in zip(envs, actions, strict=True):
-                its.begin_step(action)
-            for rollout, its, action in zip(rollouts, envs, actions, strict=True):
-                rollout.record(t, action, its.end_step())
+        work = self.pass_of(slice(0, n), n_envs, ACTOR)
+        with joined(envs) as place:
+            whole = self.learners[0].rollout(place)  # columns of all agents
+            whole.observation[0] = np.concatenate(observations)
+            for t in range(n_steps):
+                whole.features[t] = place.room.features(whole.observation[t])
+                work.forward(self.stack.put(whole.features[t].reshape(n, n_envs, -1)))
+                outputs[t] = host(work.output)
+                action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *whole.action.shape[2:])
+                whole.record(t, action, place.step(action))
+        whole.features[-1] = place.room.features(whole.observation[-1])
+        whole.reward[:] = whole.extrinsic
+        whole.value[:] = self._values(whole.features.reshape(n_steps + 1, n, n_envs, -1))
+        whole.log_prob[:] = self._log_probs(outputs, whole.action.reshape(n_steps, n, n_envs, -1))
         for s, rollout in enumerate(rollouts):
-            rollout.features[-1] = envs[s].room.features(rollout.observation[-1])
-            rollout.reward[:] = rollout.extrinsic
-            rows = rollout.features.reshape(1, -1, self.stack.n_features)
-            critic = self._pass(slice(s, s + 1), rows.shape[1], CRITIC)
-            critic.forward(self.stack.put(rows))
-            rollout.value[:] = _host(critic.value).reshape(n_steps + 1, n_envs)
-            rollout.log_prob[:] = self._log_probs(outputs[:, s], rollout.action, s)
+            for name, array in vars(whole).items():
+                getattr(rollout, name)[:] = array[:, s * n_envs : (s + 1) * n_envs]
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
@@ -160,35 +155,51 @@ class PPOGroup(LearnerGroup):
     def _draw(self, output: Array, noise: Array) -> Array:
         """Draw actions (S, N) or (S, N, A) for outputs (S, A, N)."""
         if self.stack.continuous:
-            deviation = np.exp(_host(self.stack.parts[-1])).swapaxes(-1, -2)
+            deviation = np.exp(host(self.stack.parts[-1])).swapaxes(-1, -2)
             drawn: Array = output.swapaxes(-1, -2) + noise * deviation
             return drawn
         cumulative = np.exp(output - output.max(axis=-2, keepdims=True)).cumsum(axis=-2)
         below = cumulative <= noise[:, None] * cumulative[:, -1:]  # inverts the cumulative distribution
-        choice: Array = below.sum(axis=-2).clip(max=self.stack.n_actions - 1)
+        choice: Array = np.minimum(below.sum(axis=-2), self.stack.n_actions - 1)
         return choice
 
-    def _log_probs(self, output: Array, action: Array, row: int) -> Array:
-        """Return log-probabilities (T, N) of actions (T, N, ...) for outputs (T, A, N) of one agent."""
+    def _values(self, features: FloatArray) -> FloatArray:
+        """Return what the critics say (T, S * N) of features (T, S, N, F)."""
+        n_steps, n, n_envs, _ = features.shape
+        values = np.zeros((n_steps, n, n_envs), dtype=np.float32)
+        rows = n_steps * n_envs
+        for some in self._at_once(n, 4 * rows * sum(self.stack.hidden)):
+            critics = self.pass_of(some, rows, CRITIC)
+            critics.forward(self.stack.put(features[:, some].swapaxes(0, 1).reshape(-1, rows, features.shape[-1])))
+            values[:, some] = host(critics.value).reshape(-1, n_steps, n_envs).swapaxes(0, 1)
+        return values.reshape(n_steps, -1)
+
+    def _log_probs(self, output: Array, action: Array) -> Array:
+        """Return log-probabilities (T, S * N) of actions (T, S, N, A) or (T, S, N, 1) for outputs (T, S, A, N)."""
+        chosen = action.swapaxes(-1, -2)
         if self.stack.continuous:
-            log_std = _host(self.stack.parts[-1][row])
-            z = (action.swapaxes(-1, -2) - output) * np.exp(-log_std)
-            return _gaussian(z, log_std, np)
-        shifted = output - output.max(axis=-2, keepdims=True)
-        chosen: Array = np.take_along_axis(shifted, action[:, None], axis=-2)[:, 0]
-        return chosen - np.log(np.exp(shifted).sum(axis=-2))
+            log_std = host(self.stack.parts[-1])
+            log_probs = gaussian((chosen - output) * np.exp(-log_std), log_std, np)
+        else:
+            shifted = output - output.max(axis=-2, keepdims=True)
+            log_probs = np.take_along_axis(shifted, chosen, axis=-2)[..., 0, :] - np.log(np.exp(shifted).sum(axis=-2))
+        return log_probs.reshape(len(output), -1)
 
     # -- learning -----------------------------------------------------------------------------------------------
     def learn(self, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
         """Improve each policy on its `rollout.reward`; leaves the rollouts as they were."""
         size = -(-rollouts[0].valid.size // minibatches(self.params, rollouts[0].valid.size))
-        taken = 16 * size * sum(self.stack.hidden) or 1  # activations and their gradients, of both bodies
-        at_once = max(1, CACHED_BYTES // taken) if self.stack.arrays is np else len(rollouts)
         found: list[dict[str, float]] = []
         with torch.no_grad(), np.errstate(all="ignore"):  # who diverges is told by the figures
-            for start in range(0, len(rollouts), at_once):
-                found += self._learn(slice(start, start + at_once), rollouts[start : start + at_once])
+            # activations and their gradients, of both bodies
+            for some in self._at_once(len(rollouts), 16 * size * sum(self.stack.hidden)):
+                found += self._learn(some, rollouts[some])
         return found
+
+    def _at_once(self, n: int, taken: int) -> list[slice]:
+        """Divide n agents, for each of whom so many bytes are `taken`, into parts that go on at once."""
+        size = max(1, CACHED_BYTES // max(taken, 1)) if self.stack.arrays is np else n
+        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
     def _learn(self, policies: slice, rollouts: Sequence[OnPolicyRollout]) -> list[dict[str, float]]:
         """Do an update of some of the agents."""
@@ -216,7 +227,7 @@ class PPOGroup(LearnerGroup):
         update = Update(self, policies, size)
         for _ in range(p.n_epochs):
             shuffled = [some[learner.rng.permutation(len(some))] for some, learner in zip(rows, learners, strict=True)]
-            index, counts = _epoch(shuffled, n_batches, size)
+            index, counts = epoch(shuffled, n_batches, size)
             for batch in range(n_batches):
                 update.step(features, facts, index[batch], counts[batch])
         return [
@@ -224,7 +235,7 @@ class PPOGroup(LearnerGroup):
             for s, mean in enumerate(update.means())
         ]
 
-    def _pass(self, policies: slice, batch: int, bodies: slice) -> Pass:
+    def pass_of(self, policies: slice, batch: int, bodies: slice) -> Pass:
         """Return room for a batch; it is made once for each size."""
         key = (policies.start, policies.stop, batch, bodies.start, bodies.stop)
         if key not in self._passes:
@@ -232,166 +243,7 @@ class PPOGroup(LearnerGroup):
         return self._passes[key]
 
 
-class Update:
-    """The steps of gradient descent of one update, and the means of what they meet."""
-
-    def __init__(self, group: PPOGroup, policies: slice, size: int) -> None:
-        self.group, self.policies = group, policies
-        stack, self.xp = group.stack, group.stack.arrays
-        self.work = group._pass(policies, size, BOTH)
-        self.weights, self.mean, self.square = (array[policies] for array in (stack.weights, group.mean, group.square))
-        n = len(self.weights)
-        self.gradient = stack.zeros(n, stack.n_weights)
-        self.parts = stack.split(self.gradient)
-        self.features = stack.zeros(n, size, stack.n_features)
-        self.choices = stack.put(np.arange(stack.n_actions, dtype=np.float32)[:, None])
-        self.sums = stack.zeros(n, len(TOLD))
-        self.made = np.zeros((n, 1), dtype=np.float32)
-        """Minibatches of each agent so far."""
-
-    def step(self, features: Sequence[Any], facts: Any, index: IntArray, counts: IntArray) -> None:
-        """Descend by a minibatch each: `counts` (S,) rows of `index` (S, B), then rows that weigh nothing."""
-        n, size = index.shape
-        total = facts.shape[1] // n
-        for s in range(n):
-            _take(features[s], index[s], self.features[s])
-        old, advantage, returns, *action = _columns(facts, index + total * np.arange(n)[:, None])
-        weight = (np.arange(size) < counts[:, None]) / np.maximum(counts, 1).astype(np.float32)[:, None]
-        self.work.forward(self.features)
-        self.differentiate(old, advantage, returns, action, self.group.stack.put(weight))
-        self._descend(counts > 0)
-
-    def differentiate(self, old: Any, advantage: Any, returns: Any, action: Sequence[Any], weight: Any) -> None:
-        """Write the loss's gradient after the pass forward, and add up what is told; all arrays (S, B)."""
-        xp, p, work = self.xp, self.group.params, self.work
-        advantage = advantage - _total(advantage * weight)
-        advantage = advantage / (xp.sqrt(_total(advantage * advantage * weight)) + 1e-8)
-        if self.group.stack.continuous:
-            log_std = self.group.stack.parts[-1][self.policies]
-            deviation = xp.exp(log_std)
-            z = (xp.stack(list(action), 1) - work.output) / deviation
-            log_prob = _gaussian(z, log_std, xp)
-            entropy = xp.zeros_like(log_prob) + (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-2)
-        else:
-            chosen = (action[0][:, None] == self.choices) * xp.ones_like(old[:1, None])
-            shifted = work.output - _largest(work.output)
-            exponentials = xp.exp(shifted)
-            totals = exponentials.sum(-2)[:, None]
-            probability = exponentials / totals
-            log_probs = shifted - xp.log(totals)
-            log_prob = (log_probs * chosen).sum(-2)
-            entropy = -(probability * log_probs).sum(-2)
-
-        # the pessimistic of the plain and the clipped surrogate (eq. 7), and where the plain one is the lower
-        log_ratio = log_prob - old
-        ratio = xp.exp(log_ratio)
-        plain, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
-        surrogate = xp.minimum(plain, clipped)
-        d_log_prob = (plain <= clipped) * plain * -weight
-        error = work.value[:, 0] - returns
-        d_value = (p.value_coef * error * weight)[:, None]
-        if self.group.stack.continuous:
-            d_output = d_log_prob[:, None] * z / deviation
-            some = (weight.sum(-1) > 0)[:, None]
-            self.parts[-1][:] = ((d_log_prob[:, None] * (z * z - 1)).sum(-1) - p.entropy_coef * some)[..., None]
-        else:
-            d_entropy = probability * (log_probs + entropy[:, None])
-            d_output = (chosen - probability) * d_log_prob[:, None] + p.entropy_coef * weight[:, None] * d_entropy
-        work.backward(d_output, d_value, self.parts)
-
-        kl, outside = ratio - 1 - log_ratio, 1.0 * (abs(ratio - 1) > p.clip_range)
-        told = (-surrogate, 0.5 * error * error, entropy, kl, outside)
-        for i, figure in enumerate(told):
-            self.sums[:, i] += (figure * weight).sum(-1)
-
-    def _descend(self, active: BoolArray) -> None:
-        """Take Adam's step along the gradient, which is clipped for each agent; those not active stay as they are."""
-        xp, group, gradient = self.xp, self.group, self.gradient
-        group.steps[self.policies] += active[:, None]
-        self.made += active[:, None]
-        kept = None if active.all() else [array.copy() if xp is np else array.clone() for array in self._state]
-        norm = xp.sqrt((gradient * gradient).sum(-1)[:, None])
-        gradient *= xp.clip(group.params.max_grad_norm / (norm + 1e-6), None, 1.0)
-        steps = group.steps[self.policies]
-        rates = np.array([[learner.learning_rate] for learner in group.learners[self.policies]])
-        rate = group.stack.put((rates / (1 - BETA1**steps)).astype(np.float32))
-        root = group.stack.put(np.sqrt(1 - BETA2**steps).astype(np.float32))
-        self.mean *= BETA1
-        self.mean += (1 - BETA1) * gradient
-        self.square *= BETA2
-        gradient *= gradient
-        gradient *= 1 - BETA2
-        self.square += gradient
-        xp.sqrt(self.square, out=gradient)
-        gradient /= root
-        gradient += EPSILON
-        xp.divide(self.mean, gradient, out=gradient)
-        gradient *= rate
-        self.weights -= gradient
-        if kept is not None:
-            for array, before in zip(self._state, kept, strict=True):
-                array[~active] = before[~active]
-
-    @property
-    def _state(self) -> tuple[Any, Any, Any]:
-        return self.weights, self.mean, self.square
-
-    def means(self) -> list[dict[str, float]]:
-        """Return each agent's means over minibatches, NaN where there were none."""
-        means = _host(self.sums) / np.where(self.made > 0, self.made, np.nan)
-        return [dict(zip(TOLD, mean, strict=True)) for mean in means.tolist()]
-
-
-def _epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray, IntArray]:
-    """Divide the rows of each agent into minibatches: (n_batches, S, size) of them, and how many count (n_batches, S).
-
-    Agents with fewer rows than minibatches have none in the last ones.
-    """
-    index = np.zeros((n_batches, len(rows), size), dtype=np.int64)
-    counts = np.zeros((n_batches, len(rows)), dtype=np.int64)
-    for s, some in enumerate(rows):
-        for batch, part in enumerate(np.array_split(some, min(n_batches, len(some))) if len(some) else ()):
-            index[batch, s, : len(part)] = part
-            index[batch, s, len(part) :] = part[0]
-            counts[batch, s] = len(part)
-    return index, counts
-
-
 def _explained(advantage: FloatArray, returns: FloatArray) -> float:
     """Return what share of the returns' variance the critic foresaw."""
     variance = float(returns.var()) if len(returns) else 0.0
     return 1 - float(advantage.var()) / variance if variance > 0 else math.nan
-
-
-def _gaussian(z: Any, log_std: Any, arrays: Any) -> Any:
-    """Return log-probabilities (S, B) of deviations z (S, A, B) in units of the standard one."""
-    return -(0.5 * z * z + log_std + 0.5 * math.log(2 * math.pi)).sum(-2)
-
-
-def _host(array: Any) -> Array:
-    """Bring an array to NumPy."""
-    host: Array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
-    return host
-
-
-def _take(array: Any, rows: IntArray, out: Any) -> None:
-    """Write rows of an array into another."""
-    if isinstance(array, np.ndarray):
-        array.take(rows, axis=0, out=out, mode="clip")  # which is quicker than checking
-    else:
-        torch.index_select(array, 0, torch.from_numpy(rows).to(array.device), out=out)
-
-
-def _columns(array: Any, columns: IntArray) -> Any:
-    """Return columns (K, *columns.shape) of an array (K, M)."""
-    return array.take(columns, axis=1) if isinstance(array, np.ndarray) else array[:, columns]
-
-
-def _total(array: Any) -> Any:
-    """Sum an array (S, B) to (S, 1)."""
-    return array.sum(-1)[:, None]
-
-
-def _largest(array: Any) -> Any:
-    """Return the largest (S, 1, B) over actions (S, A, B)."""
-    return array.max(-2, keepdims=True) if isinstance(array, np.ndarray) else array.amax(-2, keepdim=True)

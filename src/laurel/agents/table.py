@@ -27,9 +27,8 @@ from laurel.agents.tabular import (
     TabularAgent,
     TreeBackup,
 )
-from laurel.agents.tabular.states import StateIndex
+from laurel.agents.tabular.states import table_form
 from laurel.envs.base import Array, FloatArray, Room
-from laurel.errors import EnvError
 from laurel.params.algorithms import TabularParams
 
 METHODS: dict[str, Callable[..., TabularAgent]] = {
@@ -40,7 +39,6 @@ METHODS: dict[str, Callable[..., TabularAgent]] = {
     "n_step_sarsa": NStepSarsa,
     "tree_backup": TreeBackup,
 }
-MAX_ENTRIES = 10_000_000
 UPDATES = "updates"
 
 
@@ -105,20 +103,8 @@ def make_table(room: Room, settings: TabularParams) -> Table:
     Raises:
         EnvError: its observations or actions are not finite, too many, or seen by a network in another way.
     """
-    index = StateIndex(room.packed.space)
-    if not (isinstance(room.action_space, gym.spaces.Discrete) and room.action_space.start == 0):
-        raise EnvError(f"Action space {room.action_space} is not supported: tables need Discrete, from 0 on.")
-    n_actions = int(room.action_space.n)
-    if index.n_states * n_actions > MAX_ENTRIES:
-        raise EnvError(
-            f"{room.env_id} has {index.n_states:,} states and {n_actions} actions, but a table may have "
-            f"{MAX_ENTRIES:,} entries at most. Set agent.algorithm to ppo or dqn."
-        )
-    table = Table(index.shape, n_actions, initial=settings.initial, epsilon=settings.epsilon)
-    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
-    if room.features(blank).shape[1] != table.n_features:
-        raise EnvError(f"{room.env_id} has features of its own, from which a table cannot tell states.")
-    return table
+    index, n_actions = table_form(room)
+    return Table(index.shape, n_actions, initial=settings.initial, epsilon=settings.epsilon)
 
 
 class Tabular(Collecting):

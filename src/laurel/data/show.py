@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from laurel.data.directory import MANIFEST, read_json, read_manifest
+from laurel.data.missing import listed
 from laurel.data.parquet import opened, readable
 from laurel.data.quality import QUALITY, figures
 from laurel.data.sample import SAMPLE
@@ -191,6 +192,10 @@ def _quality_lines(path: Path) -> list[str]:
         lines += [f"  {_fit(part['annotator'], WIDTH - 2).rstrip()}"] if "annotator" in part else []
         rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in figures(part)]
         lines += _table(headers, rows)
+    for one in listed(quality.get("missing", ())):
+        whose = f"{one.annotator}: " if "by" in quality else ""
+        said = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"
+        lines += textwrap.wrap(said, WIDTH - 2, initial_indent="  ", subsequent_indent="    ")
     return lines
 
 

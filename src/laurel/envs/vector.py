@@ -63,6 +63,9 @@ class _InHalves(Protocol):
 class VectorEnv:
     """N copies of an environment, seeded, with packed observations."""
 
+    form: Any = None
+    """The environment's own vector form, where that is what steps."""
+
     def __init__(
         self,
         backend: str,
@@ -74,6 +77,7 @@ class VectorEnv:
         pack: Callable[[Any], Array],
         singles: list[Any] | None = None,
         in_halves: _InHalves | None = None,
+        form: Any = None,
     ) -> None:
         self.backend = backend
         self.n_envs = n_envs
@@ -83,15 +87,18 @@ class VectorEnv:
         self._pack = pack
         self._singles = singles or []
         self._in_halves = in_halves
+        self.form = form
         self._actions: Array | None = None
-        self._resting = np.zeros(n_envs, dtype=np.bool_)
-        self._ended = np.zeros(n_envs, dtype=np.bool_)
+        self.resting = np.zeros(n_envs, dtype=np.bool_)
+        """(N,) of which nothing more is wanted."""
+        self.ended = np.zeros(n_envs, dtype=np.bool_)
+        """(N,) whose next step is a reset."""
         low, high = getattr(room.action_space, "low", None), getattr(room.action_space, "high", None)
         self._bounds = None if low is None else (low, high)
 
     def reset(self) -> Array:
         """Begin new episodes and return their packed observations (N, D)."""
-        self._ended[:] = False
+        self.ended[:] = False
         return self._pack(self._reset())
 
     def step(self, actions: Array) -> Step:
@@ -111,11 +118,11 @@ class VectorEnv:
         """Return what the step that was begun led to."""
         answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
         raw, rewards, terminated, truncated, _ = answer
-        valid = ~(self._ended | self._resting)
+        valid = ~(self.ended | self.resting)
         reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))
         terminated = np.asarray(terminated, dtype=np.bool_)
         truncated = np.asarray(truncated, dtype=np.bool_) & ~terminated
-        self._ended = terminated | truncated
+        self.ended = terminated | truncated
         return Step(self._pack(raw), reward, terminated, truncated, valid)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
@@ -124,9 +131,9 @@ class VectorEnv:
         Where environments are stepped one by one, those that rest take no time, and keep their row of `observation`.
         """
         if self._singles:
-            for i in np.flatnonzero(which & ~self._resting):
+            for i in np.flatnonzero(which & ~self.resting):
                 self._singles[i] = _Resting(self._singles[i], observation[i].copy())
-        self._resting |= which
+        self.resting |= which
 
     def close(self) -> None:
         self._envs.close()
@@ -215,7 +222,7 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
     singles: list[Any] | None = None
     if envs is None:
         envs = SyncVectorEnv(
-            [lambda: _packed(make_reference(env), room) for _ in range(n_envs)],
+            [lambda: packed(make_reference(env), room) for _ in range(n_envs)],
             copy=False,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
@@ -230,6 +237,7 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
         reset=lambda: envs.reset(seed=next(seeds, None))[0],
         pack=pack,
         singles=singles,
+        form=envs if own else None,
     )
 
 
@@ -253,7 +261,7 @@ def _own_vector(env: EnvParams, room: Room) -> Callable[..., Any] | None:
     return partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
 
 
-def _packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
+def packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
     """Give a single environment packed observations, so that batching is one array copy."""
     import gymnasium as gym
 

@@ -14,8 +14,20 @@ from matplotlib.figure import Figure
 
 from laurel.data.quality import MEASURES, REFERENCES, figures, label_in_words
 from laurel.evaluation.style import GRID, POSITIVE, drawing
+from laurel.llm.prices import in_words
 
-KEYS = (*MEASURES, *REFERENCES, "by")
+USED = {
+    "calls": "calls",
+    "cached": "answers from the store",
+    "failures": "calls without an answer",
+    "input_tokens": "tokens of questions",
+    "output_tokens": "tokens of answers",
+    "cost_usd": "cost",
+    "seconds": "seconds of answering, added up",
+}
+"""What asking took -> in words."""
+KAPPA = ("kappa", "kappa_low", "kappa_high")
+KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "missing", "annotator", "usage")
 """What of an annotation's figures is laid out here."""
 
 
@@ -24,8 +36,8 @@ class Members:
     """Several annotators beside each other."""
 
     names: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """Measure, and its value for each annotator with the 95% interval."""
+    rows: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """Measure, and for each annotator its value and, maybe empty, its 95% interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +71,36 @@ def members(annotation: Mapping[str, Any]) -> Members | None:
     several = annotation.get("by", [])
     if not several:
         return None
-    known = [{f.measure: f"{f.shown} [{f.shown_interval}]".removesuffix(" []") for f in figures(m)} for m in several]
+    usage = annotation.get("usage", {})
+    known = []
+    for number, one in enumerate(several):
+        start = f"members.{number}."
+        own = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
+        known.append({f.measure: (f.shown, f.shown_interval) for f in figures(one)})
+        known[-1] |= {what: (amount, "") for what, amount in used(own)}
     measures = list(dict.fromkeys(measure for one in known for measure in one))
-    rows = tuple((measure, tuple(one.get(measure, "-") for one in known)) for measure in measures)
+    rows = tuple((measure, tuple(one.get(measure, ("-", "")) for one in known)) for measure in measures)
     return Members(tuple(str(one["annotator"]) for one in several), rows)
+
+
+def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
+    """Say what asking took; a cost that nobody knows is unknown, for it is not nothing."""
+    return [(words, _amount(key, usage[key])) for key, words in USED.items() if key in usage]
+
+
+def _amount(key: str, amount: float | None) -> str:
+    if key == "cost_usd":
+        return in_words(amount)
+    return "unknown" if amount is None else f"{amount:,.1f}" if key == "seconds" else f"{amount:,.0f}"
+
+
+def kappa(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say how far the members of an ensemble agree, with the interval; nothing where that is unknown."""
+    value, low, high = (annotation.get(key) for key in KAPPA)
+    if value is None:
+        return []
+    interval = "" if low is None or high is None else f" [{low:.2f} to {high:.2f}]"
+    return [("agreement of its members (kappa)", f"{value:.2f}{interval}")]
 
 
 def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:

@@ -19,9 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
-from laurel.evaluation.label_report import KEYS, examples, members
+from laurel.evaluation.label_report import KEYS, examples, kappa, members, used
 from laurel.evaluation.plots import svg
 from laurel.evaluation.style import style
 from laurel.evaluation.summary import (
@@ -123,9 +124,11 @@ def render(content: ReportContent) -> str:
         rank_arms=in_order(content.rank["arms"]) if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
-        annotation=_flat(_with_unknowns(content.annotation), leave_out=(*STATUSES, *KEYS)),
+        who=str((content.annotation or {}).get("annotator", "")),
+        annotation=_annotation(content.annotation or {}),
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
+        missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda one: -one.answers),
         examples=examples(content.sample),
         reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
         accuracy=_accuracy(content.reward),
@@ -213,12 +216,9 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
     }
 
 
-def _with_unknowns(annotation: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Say of a cost that nobody knows that it is unknown: it is not nothing."""
-    if annotation is None or "usage" not in annotation:
-        return annotation
-    usage = {key: "unknown" if amount is None else amount for key, amount in annotation["usage"].items()}
-    return {**annotation, "usage": usage}
+def _annotation(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Say in pairs of texts how much was judged and what that took, besides what has a table of its own."""
+    return [*_flat(annotation, leave_out=(*STATUSES, *KEYS)), *kappa(annotation), *used(annotation.get("usage", {}))]
 
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:

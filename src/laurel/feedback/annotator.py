@@ -65,6 +65,12 @@ Usage = dict[str, float | None]
 """What was used of what; None where that is unknown."""
 
 
+def failures_of(annotator: Annotator) -> dict[str, dict[str, int]]:
+    """Return why there was no answer, by who was asked; empty of one that always has an answer."""
+    found: dict[str, dict[str, int]] = getattr(annotator, "failures", {})
+    return found
+
+
 def added(one: Usage, other: Usage) -> Usage:
     """Add what was used; what is unknown of either is unknown of both."""
     total = dict(one)
@@ -75,7 +81,10 @@ def added(one: Usage, other: Usage) -> Usage:
 
 
 class Annotator(Protocol):
-    """Judges pairs of texts."""
+    """Judges pairs of texts.
+
+    One that may get no answer says why in an attribute `failures`: name of who was asked -> reason -> how often.
+    """
 
     name: str
     """Who judges, with model and settings: provenance of every label."""

@@ -64,8 +64,8 @@ def make_annotator(
             choices = choices_of(params, prompt)
             store = ResponseStore(params.language_model.store)
             budget = budget or Budget(params.budget)
-            model: ChatModel = TellingChat(_chat_model(params, store, budget))
             sampling = sampling_of(params)
+            model: ChatModel = TellingChat(_chat_model(params, store, budget, prompt, sampling))
             price = price_for(params, model.identity)
             if budget.params.limited:
                 model = BudgetedChat(model, budget, price)
@@ -129,7 +129,9 @@ def sampling_of(params: AnnotateParams) -> Sampling:
     return Sampling(source.temperature, source.top_p, source.max_tokens)
 
 
-def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) -> ChatModel:
+def _chat_model(
+    params: AnnotateParams, store: ResponseStore, budget: Budget, prompt: Prompt, sampling: Sampling
+) -> ChatModel:
     """Return the chat model that the params name."""
     if params.annotator == "openai":
         assert params.openai is not None  # params see to it
@@ -139,9 +141,11 @@ def _chat_model(params: AnnotateParams, store: ResponseStore, budget: Budget) ->
             return OpenAIBatch(params.openai, store, budget.seconds_left)
         from laurel.console import tell
         from laurel.llm.batch_ledger import BatchLedger
-        from laurel.llm.openai_chat import OpenAIChat
+        from laurel.llm.chat import Identity
+        from laurel.llm.openai_chat import OPENAI, OpenAIChat
 
-        model = OpenAIChat(params.openai)
+        who = Identity(params.openai.model, endpoint=params.openai.base_url or OPENAI)
+        model = OpenAIChat(params.openai, takes_them=store.has_answers(who, prompt.digest, sampling))
         ledger = BatchLedger(store.path)
         if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
             tell(

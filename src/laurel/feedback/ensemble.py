@@ -15,7 +15,8 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO
 
-from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added
+from laurel.data.missing import Reasons
+from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added, failures_of
 
 BLOCK = 4096
 """Questions that are asked of one member before the next; memory does not grow with their number."""
@@ -46,6 +47,8 @@ class EnsembleAnnotator:
         self._in_turn = sum(member.local for member in members) > 1
         self._held: dict[int, Annotator] = {}
         self._used: dict[int, Usage] = {}
+        self._failed: dict[int, Reasons] = {}
+        """Of members that are let go of."""
         names, simulated = [], False
         for number, member in enumerate(members):
             annotator = member.make()  # also those that are let go of: what cannot be made is said at the beginning
@@ -71,6 +74,15 @@ class EnsembleAnnotator:
             total = added(total, used[number])
         single = {f"members.{n}.{key}": amount for n in sorted(used) for key, amount in used[n].items()}
         return total | single
+
+    @property
+    def failures(self) -> dict[str, dict[str, int]]:
+        """Return why members gave no answer -> how often, by member."""
+        failed = {number: reasons.counts() for number, reasons in self._failed.items()}
+        for number, annotator in self._held.items():
+            for reasons in failures_of(annotator).values():
+                failed[number] = reasons
+        return {self.names[number]: failed[number] for number in sorted(failed)}
 
     def prepare(self, questions: Iterable[Question]) -> None:
         """Let all members get ready that are not models in this process."""
@@ -112,6 +124,9 @@ class EnsembleAnnotator:
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
+            for reasons in failures_of(annotator).values():
+                for reason, count in reasons.items():
+                    self._failed.setdefault(number, Reasons()).add(reason, count)
             del annotator
             _free_memory()
         file.seek(0)

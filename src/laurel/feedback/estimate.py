@@ -5,7 +5,7 @@ Knows the answers that are kept; of those to come it knows no more than how long
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from laurel.llm.chat import ChatRequest, Identity
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, in_words, price_of
 from laurel.llm.responses import ResponseStore, Usual
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import AnnotateParams, BudgetParams
 from laurel.params.judges import HuggingFaceParams
 
 SAMPLE = 1000
@@ -33,6 +33,7 @@ class Estimate:
     """What a run would take."""
 
     annotator: str
+    model: str
     pairs: int
     identical: int
     """Pairs of the same text, about which nobody is asked."""
@@ -58,6 +59,8 @@ class Estimate:
     """What sets the pace, in words."""
     batches: bool
     """Whether there may be batches, too."""
+    to_ask: frozenset[str]
+    """Keys of the questions that are to be asked."""
 
     @property
     def calls(self) -> int:
@@ -74,13 +77,16 @@ class Estimate:
         return f"{in_words(price.of(self.input_tokens, self.usual_output))}, {most} at most"
 
 
-def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) -> Estimate:
+def estimate(
+    params: AnnotateParams, room: Room, questions: Sequence[Question], asked: Set[str] = frozenset()
+) -> Estimate:
     """Estimate what asking questions takes.
 
     Args:
         params: who is asked, and how.
         room: the environment's.
         questions: all of a run.
+        asked: keys of questions that will be answered by then.
 
     Raises:
         AnnotationError: the prompt does not go with the model.
@@ -94,6 +100,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     identity, here = _identity(params)
     requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
     stored, usual = _stored(params.language_model.store, identity if here else None, prompt, list(requests))
+    stored = stored | (requests.keys() & asked)
     sent = _sent(params, [key for key in requests if key not in stored])
     to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
     sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
@@ -107,6 +114,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
     minutes, minutes_by = _minutes(params, len(to_ask), input_tokens + most_output, usual.seconds)
     return Estimate(
         annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
+        model=identity.model,
         pairs=len(questions),
         identical=len(questions) - len(different),
         distinct=len(requests),
@@ -120,6 +128,7 @@ def estimate(params: AnnotateParams, room: Room, questions: Sequence[Question]) 
         minutes=minutes,
         minutes_by=minutes_by,
         batches=params.annotator == "openai",
+        to_ask=frozenset(request.key for request in to_ask),
     )
 
 
@@ -136,12 +145,10 @@ def _identity(params: AnnotateParams) -> tuple[Identity, bool]:
     return here or Identity(params.huggingface.model), here is not None
 
 
-def _stored(
-    path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]
-) -> tuple[Collection[str], Usual]:
+def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:
     """Return which questions are answered, and what answers to this model in this prompt were like."""
     if identity is None or not path.exists():
-        return (), Usual(None, None)
+        return frozenset(), Usual(None, None)
     with ResponseStore(path, read_only=True) as store:
         return store.get(keys).keys(), store.usual(identity, prompt.digest)
 
@@ -258,21 +265,35 @@ def in_lines(found: Estimate, params: AnnotateParams) -> str:
 
 def _budget(found: Estimate, params: AnnotateParams) -> Iterator[str]:
     """Say which limits may be reached."""
-    budget = params.budget
     batch = params.openai is not None and params.openai.mode == "batch" and found.batches
     price = found.price.in_batches() if found.price and batch else found.price
-    if budget.max_cost is not None and price is None:
-        yield f"{in_words(budget.max_cost)} cannot be kept: the price is unknown (annotate.budget.prices)"
-        budget = budget.model_copy(update={"max_cost": None})
-    cost = price.of(found.input_tokens, found.most_output) if price else 0.0
-    tokens = found.input_tokens + found.most_output
+    yield from limits(
+        params.budget,
+        calls=found.calls,
+        tokens=found.input_tokens + found.most_output,
+        cost=price.of(found.input_tokens, found.most_output) if price else None,
+        minutes=found.minutes,
+        reached=f"may be reached, and then: {params.budget.on_limit}",
+    )
+
+
+def limits(
+    budget: BudgetParams, *, calls: int, tokens: float, cost: float | None, minutes: float | None, reached: str
+) -> Iterator[str]:
+    """Say of each limit whether so much may reach it, and in that case what then is."""
     taken = (
-        ("max_calls", budget.max_calls, found.calls),
+        ("max_calls", budget.max_calls, calls),
         ("max_tokens", budget.max_tokens, tokens),
         ("max_cost", budget.max_cost, cost),
-        ("max_minutes", budget.max_minutes, found.minutes or 0.0),
+        ("max_minutes", budget.max_minutes, minutes),
     )
     for name, limit, most in taken:
-        if limit is not None:
-            shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
-            yield f"{name} {shown}: {f'may be reached, and then: {budget.on_limit}' if most > limit else 'suffices'}"
+        if limit is None:
+            continue
+        shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
+        if most is None and name == "max_cost":
+            yield f"{shown} cannot be kept: the price is unknown (annotate.budget.prices)"
+        elif most is None:
+            yield f"{name} {shown}: nobody knows whether that suffices"
+        else:
+            yield f"{name} {shown}: {reached if most > limit else 'suffices'}"

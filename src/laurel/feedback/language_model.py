@@ -18,6 +18,7 @@ from math import exp
 from time import sleep
 from typing import TYPE_CHECKING
 
+from laurel.data.missing import Reasons
 from laurel.envs.base import Room
 from laurel.feedback.annotator import Judgement, Question, Said
 from laurel.feedback.keys import QuestionKeys
@@ -126,6 +127,7 @@ class LanguageModelAnnotator:
         steered = f', goal "{params.goal}"' if params.goal else ""
         self.name = f"{model.identity.model} (prompt {prompt.name} {prompt.digest[:8]}{steered})"
         self._usage = Usage()
+        self._failures = Reasons()
         self._model = model
         self._sampling = sampling
         self._prompt = prompt
@@ -146,6 +148,11 @@ class LanguageModelAnnotator:
     def usage(self) -> dict[str, float | None]:
         """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
         return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
+
+    @property
+    def failures(self) -> dict[str, dict[str, int]]:
+        """Return why there was no answer -> how often, under this annotator's name."""
+        return {self.name: self._failures.counts()}
 
     def prepare(self, questions: Iterable[Question]) -> None:
         """Do nothing: each question is judged by itself."""
@@ -282,6 +289,7 @@ class LanguageModelAnnotator:
         self._usage.calls += 1
         if isinstance(answer, Failure):
             self._usage.failures += 1
+            self._failures.add(answer.reason)
             self._store.release([request.key])
             return
         self._usage.seconds += answer.seconds
@@ -290,7 +298,7 @@ class LanguageModelAnnotator:
         self._usage.input_tokens += answer.input_tokens or 0
         self._usage.output_tokens += answer.output_tokens or 0
         identity, prompt = self._model.identity, self._prompt
-        self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest))
+        self._store.put(Exchange(request.key, identity, request, answer, prompt.name, prompt.digest, cost))
 
     def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         if isinstance(answer, Failure):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from laurel.feedback.annotator import Judgement
 from laurel.feedback.probe import wilson
+from laurel.params.grid import called
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -141,8 +142,7 @@ def _share(part: int, of: int) -> float | None:
 
 def title(row: Row) -> str:
     """Return what a judge is called: model, prompt, temperature."""
-    warmth = None if row["temperature"] is None else f"temperature {row['temperature']:g}"
-    return ", ".join(part for part in (row["model"], row["prompt"], warmth) if part)
+    return called(row["model"], row["prompt"], row["temperature"])
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -150,14 +150,19 @@ def markdown(rows: Sequence[Row]) -> str:
     cells = [[_cell(row, key) for key, _ in COLUMNS] for row in rows]
     kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells) or i == 0]
     table = [[COLUMNS[i][1] for i in kept], *([row[i] for i in kept] for row in cells)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(kept))]
-    table.insert(1, ["-" * width for width in widths])
-    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in table)
+    return aligned(table)
+
+
+def aligned(table: Sequence[Sequence[str]]) -> str:
+    """Return a table, the first row of which is its head, in Markdown that is readable as it is."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    rows = [table[0], ["-" * width for width in widths], *table[1:]]
+    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in rows)
 
 
 def _cell(row: Row, key: str) -> str:
     if key == "model":
-        return _plain(row["model"] + (" (simulated)" if row["simulated"] else ""))
+        return plain(row["model"] + (" (simulated)" if row["simulated"] else ""))
     if key == "accuracy" and row["failure"] is not None:
         return "failed"
     if key == "tokens":
@@ -183,9 +188,9 @@ def _cell(row: Row, key: str) -> str:
         case "calls" | "cached":
             return f"{value:,}"
         case _:
-            return _plain(str(value))
+            return plain(str(value))
 
 
-def _plain(text: str) -> str:
-    """Keep a text in its cell."""
+def plain(text: str) -> str:
+    """Keep a text in its cell of a table."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -47,6 +47,11 @@ class Probe:
     """The better caption stands first in every other one, so that naming a side always earns a half."""
     expected: tuple[Answer, ...]
 
+    @property
+    def asked(self) -> tuple[Question, ...]:
+        """All that a judge is asked: every question, and then every question with its texts exchanged."""
+        return self.questions + tuple(Question(question.second, question.first) for question in self.questions)
+
     def score(self, answers: Sequence[Answer | None]) -> Score:
         """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong."""
         right = sum(given == known for given, known in zip(answers, self.expected, strict=True))
@@ -98,11 +103,9 @@ class Findings:
 
 def ask(annotator: Annotator, probe: Probe) -> Findings:
     """Ask a judge all questions, each in both orders."""
-    turned = [Question(question.second, question.first) for question in probe.questions]
-    questions = [*probe.questions, *turned]
-    annotator.prepare(questions)
-    judged = list(judge(annotator, questions))
-    forth, back = judged[: len(turned)], judged[len(turned) :]
+    annotator.prepare(probe.asked)
+    judged = list(judge(annotator, probe.asked))
+    forth, back = judged[: len(probe.questions)], judged[len(probe.questions) :]
     answers = tuple(
         Answered(question, expected, (_side(a), TURNED.get(_side(b), _side(b))), _together(a, b))
         for question, expected, a, b in zip(probe.questions, probe.expected, forth, back, strict=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from laurel.errors import DataError
-from laurel.llm.responses import read_only_address
+from laurel.llm.responses_file import read_only_address
 from laurel.llm.transactions import transaction
 
 BUSY_SECONDS = 30.0

@@ -39,15 +39,18 @@ class OpenAIChat:
 
     Args:
         params: server, model, limits.
+        takes_them: whether the model is known to take requests of this kind; otherwise a run ends where it refuses the
+            first ones, all alike.
         backoff: seconds of the first wait before a further attempt, at most.
 
     Raises:
         RefusedError: the environment lacks the key.
     """
 
-    def __init__(self, params: OpenAIParams, *, backoff: float = 0.5) -> None:
+    def __init__(self, params: OpenAIParams, *, takes_them: bool = False, backoff: float = 0.5) -> None:
         self._params = params
         self._backoff = backoff
+        self._breaker = Breaker(params.base_url or OPENAI, takes_them=takes_them)
         self.identity = Identity(model=params.model, endpoint=params.base_url or OPENAI)
         read_key(params)
 
@@ -57,7 +60,7 @@ class OpenAIChat:
         Raises:
             RefusedError: every further request would fail alike, or the server has gone.
         """
-        run = _Run(self._params, self.identity, read_key(self._params), self._backoff)
+        run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
         return concurrently(requests, run.answer, self._params.max_in_flight, run.close)
 
 
@@ -86,7 +89,7 @@ def read_key(params: OpenAIParams) -> str:
 class _Run:
     """One run over many requests: the connection, and what was learned of the server."""
 
-    def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float) -> None:
+    def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float, breaker: Breaker) -> None:
         self._params = params
         self._identity = identity
         self._secrets = (key,) if key else ()
@@ -94,7 +97,7 @@ class _Run:
         own = identity.endpoint == OPENAI
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
-        self._breaker = Breaker(identity.endpoint)
+        self._breaker = breaker
         self._http = openai.DefaultAioHttpClient(
             timeout=params.timeout_seconds,
             limits=httpx2.Limits(max_connections=params.max_in_flight),

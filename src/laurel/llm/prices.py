@@ -69,8 +69,42 @@ FREE = Price(model="a model in this process", date=datetime.date.min, source="",
 """Of a model that runs here: the machine has its price, its tokens have none."""
 
 
+class Prices:
+    """Tables of prices: one of the user's own, if any, and the packaged one.
+
+    Args:
+        own: a table to look into first.
+
+    Raises:
+        ParamsError: a table cannot be read, or is none.
+    """
+
+    def __init__(self, own: Path | None = None) -> None:
+        self._tables = [read_prices(file) for file in (own, PACKAGED) if file is not None]
+
+    def of(self, identity: Identity, day: datetime.date) -> Price | None:
+        """Return the price of a model that held on a day, or None where it is unknown.
+
+        A table that begins later says its first price: nobody noted another one before.
+        """
+        if not identity.endpoint:
+            return FREE
+        names = (identity.model, _SNAPSHOT.sub("", identity.model))
+        for table in self._tables:
+            for name in names:
+                known = [one for one in table if one.model == name and one.endpoint in (None, identity.endpoint)]
+                if known:
+                    return min(known, key=lambda one: _distance(one, day))
+        return None
+
+
+def _distance(price: Price, day: datetime.date) -> tuple[bool, bool, datetime.timedelta]:
+    """Order prices: those of the server itself first, then those that held on a day, then by how near they are."""
+    return price.endpoint is None, price.date > day, abs(day - price.date)
+
+
 def price_of(identity: Identity, own: Path | None = None) -> Price | None:
-    """Return the latest price of a model, or None where it is unknown.
+    """Return today's price of a model, or None where it is unknown.
 
     Args:
         identity: the model; one without an endpoint runs in this process.
@@ -81,14 +115,7 @@ def price_of(identity: Identity, own: Path | None = None) -> Price | None:
     """
     if not identity.endpoint:
         return FREE
-    names = (identity.model, _SNAPSHOT.sub("", identity.model))
-    for file in (own, PACKAGED):
-        table = () if file is None else read_prices(file)
-        for name in names:
-            known = [one for one in table if one.model == name and one.endpoint in (None, identity.endpoint)]
-            if known:
-                return max(known, key=lambda one: (one.endpoint is not None, one.date))
-    return None
+    return Prices(own).of(identity, datetime.datetime.now(datetime.UTC).date())
 
 
 def read_prices(file: Path) -> Sequence[Price]:

@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Any
 
 from laurel.errors import DataError
-from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.owners import has_died, this_owner
+from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address
 from laurel.llm.transactions import transaction
 
-VERSION = 2
 LEASE_SECONDS = 600.0
 """How long a process on another machine that died keeps others from asking what it was asking. One that runs renews
 its lease with every claim; one that died on this machine holds nothing."""
@@ -32,24 +32,6 @@ BUSY_SECONDS = 30.0
 """How long to wait for another process's write."""
 MAX_VARIABLES = 8192
 """Keys that one statement looks for."""
-
-_SCHEMA = """
-CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE responses (
-    key TEXT PRIMARY KEY,
-    context TEXT NOT NULL,
-    text TEXT NOT NULL,
-    logprobs TEXT,
-    input_tokens INTEGER,
-    output_tokens INTEGER,
-    finish_reason TEXT NOT NULL,
-    seconds REAL NOT NULL,
-    cached_tokens INTEGER,
-    asked_at REAL NOT NULL,
-    messages BLOB NOT NULL
-);
-CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +45,8 @@ class Exchange:
     prompt: str = ""
     """Name of the prompt that the question was put in, i.e. what it was for."""
     prompt_digest: str = ""
+    cost_usd: float | None = None
+    """By the price that held when it was asked; None where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,32 +85,13 @@ class ResponseStore:
         with self._explained():
             if read_only:
                 self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
-                self._check_version(*self._connection.execute("PRAGMA user_version").fetchone())
+                self._version = check_readable(self._connection, path)
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
-            self._prepare()
-
-    def _prepare(self) -> None:
-        with transaction(self._connection):
-            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    raise DataError(f"{self.path}: is another program's database. Choose another annotate.responses.")
-                for statement in _SCHEMA.split(";"):
-                    self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA user_version = {VERSION}")
-            else:
-                self._check_version(version)
-
-    def _check_version(self, version: int) -> None:
-        if version != VERSION:
-            raise DataError(
-                f"{self.path}: holds answers in version {version} of the format, but {VERSION} is needed. "
-                "Choose another annotate.responses, or use the Laurel that wrote it."
-            )
+            self._version = make_ready(self._connection, path)
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the answers that are there, by key."""
@@ -140,6 +105,10 @@ class ResponseStore:
     def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         """Yield what the answers that are there say: key, text, and log-probabilities as JSON, if any."""
         return self._rows_of(keys, "text, logprobs")
+
+    def ended(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield how the answers that are there end: key, text, and finish reason."""
+        return self._rows_of(keys, "text, finish_reason")
 
     def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the key and these columns of the answers that are there."""
@@ -200,6 +169,7 @@ class ResponseStore:
                 reply.cached_tokens,
                 time.time(),
                 _packed(messages, context.example),
+                exchange.cost_usd,
             )
             with transaction(self._connection):
                 marks = ",".join("?" * len(row))
@@ -236,21 +206,30 @@ class ResponseStore:
             query = f"SELECT avg(output_tokens), avg(nullif(seconds, 0)) FROM responses WHERE context IN ({marks})"  # noqa: S608
             return Usual(*self._connection.execute(query, ids).fetchone())
 
+    def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
+        """Say whether a model ever answered a question in a prompt that was asked in this way, by whichever vote."""
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**asdict(sampling), "seed": None}}
+        with self._explained():
+            contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]
+        return any(wanted == {key: _unvoted(kept[key]) for key in wanted} for kept in contexts)
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield all that is kept of each answer, in the order of the keys."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at"
         query = (
-            f"SELECT key, content, example, messages, {columns} FROM responses "  # noqa: S608  names alone
+            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, {columns} "  # noqa: S608  names alone
+            "FROM responses "
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )
         with self._explained():
-            for key, content, example, messages, *rest in self._connection.execute(query):
+            for key, content, example, messages, cost, *rest in self._connection.execute(query):
                 shared = json.loads(content)
                 yield {
                     "key": key,
                     **shared,
                     "sampling": json.dumps(shared["sampling"], sort_keys=True),
                     "messages": _unpacked(messages, example.encode()),
+                    "cost_usd": cost,
                     **dict(zip(columns.split(", "), rest, strict=True)),
                 }
 
@@ -280,9 +259,13 @@ class ResponseStore:
             yield
         except (sqlite3.Error, OSError) as error:
             raise DataError(
-                f"{self.path}: cannot be used as the store of answers ({error}). Choose another annotate.responses, "
-                "or mend the file; the answers in it are not lost by running again."
+                f"{self.path}: cannot be used as the store of answers ({error}). Choose another "
+                "annotate.language_model.responses, or mend the file; the answers in it are not lost by running again."
             ) from None
+
+
+def _unvoted(shared: Any) -> Any:
+    return {**shared, "seed": None} if isinstance(shared, dict) else shared
 
 
 def _json(content: Any) -> str:
@@ -297,13 +280,6 @@ def _packed(text: str, example: bytes) -> bytes:
 
 def _unpacked(packed: bytes, example: bytes) -> str:
     return zlib.decompressobj(zdict=example).decompress(packed).decode()
-
-
-def read_only_address(path: Path) -> str:
-    """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
-    log = path.with_name(f"{path.name}-wal")
-    busy = log.exists() and log.stat().st_size > 0
-    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"
 
 
 def _storable(text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 from laurel.data.parquet import ParquetWriter
 from laurel.errors import DataError
 from laurel.llm.chat import Identity, Reply
-from laurel.llm.prices import Price, price_of
+from laurel.llm.prices import Price, Prices
 from laurel.llm.responses import ResponseStore
 
 RESPONSES_SCHEMA = pa.schema(
@@ -41,23 +41,33 @@ RESPONSES_SCHEMA = pa.schema(
         pa.field("asked_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is by the table of prices, null where that is silent."""
+"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is as `Costs` says, null where nobody knows."""
 _ROWS = 8192
 
 
 class Costs:
-    """What answers cost, by the latest prices in a table and, if it does not have them, in the packaged one."""
+    """What answers cost: what was kept with them when they were asked.
+
+    Where nothing was, because the store is older than that or nobody knew a price, it is the price that held on the day
+    of asking by a table of the user's own, if it has the model, and by the packaged one.
+    """
 
     def __init__(self, own: Path | None) -> None:
-        self._own = own
-        self._known: dict[Identity, Price | None] = {}
+        self._prices = Prices(own)
+        self._known: dict[tuple[Identity, date], Price | None] = {}
 
     def of(self, row: Mapping[str, Any]) -> float | None:
-        """Return dollars for a row, those of a batch where nobody measured how long it took; None if unknown."""
+        """Return dollars for a row of `ResponseStore.rows`; None if unknown.
+
+        What has to be priced now counts as an answer of a batch where nobody measured how long it took.
+        """
+        if row["cost_usd"] is not None:
+            return float(row["cost_usd"])
         who = Identity(row["model"], endpoint=row["endpoint"])
-        if who not in self._known:
-            self._known[who] = price_of(who, self._own)
-        price = self._known[who]
+        when = who, datetime.fromtimestamp(row["asked_at"], UTC).date()
+        if when not in self._known:
+            self._known[when] = self._prices.of(*when)
+        price = self._known[when]
         if price is not None and who.endpoint and not row["seconds"]:
             price = price.in_batches()
         tokens = {name: row[name] for name in ("input_tokens", "output_tokens", "cached_tokens")}
@@ -70,7 +80,7 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
     Args:
         responses: the store.
         output: the file.
-        prices: a table of prices to look into before the packaged one.
+        prices: a table of prices to look into before the packaged one, for answers that were kept without their cost.
 
     Raises:
         DataError: there is no such store, or the file cannot be written.
@@ -86,8 +96,8 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
             rows, count = store.rows(), 0
             while some := list(islice(rows, _ROWS)):
                 for row in some:
-                    row["asked_at"] = datetime.fromtimestamp(row["asked_at"], UTC)
                     row["cost_usd"] = costs.of(row)
+                    row["asked_at"] = datetime.fromtimestamp(row["asked_at"], UTC)
                 writer.write(pa.Table.from_pylist(some, RESPONSES_SCHEMA))
                 count += len(some)
         partial.replace(output)

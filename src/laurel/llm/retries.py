@@ -171,8 +171,10 @@ class Breaker:
     UNREACHED = 3.0
     """Seconds without a connection, where there never was one."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, takes_them: bool = False) -> None:
+        """`takes_them` says that the server is known to take requests of this kind: others may be all that is left."""
         self._endpoint = endpoint
+        self._takes_them = takes_them
         self._heard = False
         self._in_a_row = 0
         self._unreached_since: float | None = None
@@ -218,11 +220,11 @@ class Breaker:
             RefusedError: it took none so far, for the same reason.
         """
         self._in_a_row = 0
-        if self._heard or len(self._refusals) == self.REFUSALS:
+        if self._heard or self._takes_them or len(self._refusals) == self.REFUSALS:
             return
         self._refusals.append(re.sub(r"\d+", "0", failure.reason))
         if len(self._refusals) == self.REFUSALS and len(set(self._refusals)) == 1:
             raise RefusedError(
-                f"{self._endpoint} takes none of the requests: {failure.reason}. "
+                f"{self._endpoint} takes none of the requests: {failure.reason.rstrip('.')}. "
                 "See annotate.openai: its model and its other keys."
             )

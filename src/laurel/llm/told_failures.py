@@ -1,14 +1,14 @@
-"""A chat model whose failures are said when they first happen, for nothing else keeps why a label is missing.
+"""A chat model whose failures are said when they first happen, for a run may take hours until it ends.
 
 Knows nothing about what is asked, or what becomes of a failure.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from laurel.console import tell
+from laurel.data.missing import kind_of
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Withheld
 
 KINDS = 5
@@ -32,7 +32,7 @@ class TellingChat:
             yield number, answer
 
     def _tell(self, reason: str) -> None:
-        kind = re.sub(r"\d+", "0", reason)
+        kind = kind_of(reason)
         if kind not in self._told and len(self._told) < KINDS:
             self._told.add(kind)
             tell(f"{self.identity.model} gave no answer, and may again for the same reason: {reason}")

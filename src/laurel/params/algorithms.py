@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
 
@@ -46,6 +46,15 @@ class DQNParams(Section):
     layer_norm: bool = True
     """Normalise what hidden layers compute; without it, a network that had learned a task may forget it again."""
     hidden: Widths = (128, 128)
+
+    @model_validator(mode="after")
+    def _memory_fills_up(self) -> DQNParams:
+        if self.learning_starts > self.buffer_size:
+            raise ValueError(
+                f"has learning_starts {self.learning_starts}, but a memory (buffer_size) of {self.buffer_size} steps, "
+                "which would never hold enough to begin: lower the one or raise the other."
+            )
+        return self
 
 
 class ReinforceParams(Section):

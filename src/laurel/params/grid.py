@@ -43,6 +43,17 @@ class Cell:
     temperature: float | None
     annotate: AnnotateParams
 
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return called(self.model, self.prompt, self.temperature)
+
+
+def called(model: str, prompt: str | None, temperature: float | None) -> str:
+    """Return what a judge is called; None is left out."""
+    warmth = None if temperature is None else f"temperature {temperature:g}"
+    return ", ".join(part for part in (model, prompt, warmth) if part)
+
 
 def load_grid(path: Path, annotate: AnnotateParams) -> tuple[GridParams, tuple[Cell, ...]]:
     """Read a grid's file.

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from laurel.params.fields import Count, NonNegative, Section
 
+SB3Algorithm = Literal["A2C", "DDPG", "DQN", "PPO", "SAC", "TD3", "CrossQ", "QRDQN", "TQC", "TRPO"]
+UNFIT: Mapping[str, str] = {
+    "ARS": "it keeps no gradients or optimiser that a checkpoint could hold",
+    "MaskablePPO": "no environment here says which actions are allowed",
+    "RecurrentPPO": "agents here remember nothing from one step to the next",
+}
+"""Names that exist, but are not for this -> why."""
+RESERVED: Mapping[str, str] = {
+    "_init_setup_model": "Laurel's own",
+    "action_noise": "agent.sb3.noise",
+    "device": "agent.device",
+    "env": "env",
+    "policy": "agent.sb3.policy",
+    "replay_buffer_class": "Laurel's own",
+    "replay_buffer_kwargs": "Laurel's own",
+    "rollout_buffer_class": "Laurel's own",
+    "rollout_buffer_kwargs": "Laurel's own",
+    "seed": "agent.seeds",
+    "stats_window_size": "Laurel's own",
+    "tensorboard_log": "tracking",
+    "verbose": "Laurel's own",
+}
+"""Arguments that are not set by `kwargs` -> what sets them."""
+
+
+def _trainable(name: Any) -> Any:
+    """Say of an algorithm that exists why it is not to be had here."""
+    if isinstance(name, str) and name in UNFIT:
+        raise ValueError(f"is {name}, which cannot be trained here: {UNFIT[name]}. Take another.")
+    return name
+
+
+def _left_to_kwargs(content: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Refuse arguments that are set elsewhere."""
+    for key in content:
+        if key in RESERVED:
+            raise ValueError(f"has {key}, which is not set here; see {RESERVED[key]}.")
+    return content
+
 
 class SB3Params(Section):
-    algorithm: str = "SAC"
+    algorithm: Annotated[SB3Algorithm, BeforeValidator(_trainable)] = "SAC"
     """A class of stable_baselines3 or sb3_contrib, by name: SAC, TD3, DQN, QRDQN, TQC, CrossQ, TRPO and others."""
     policy: Literal["MlpPolicy"] = "MlpPolicy"
     """What its network is: agents see rows of features, for which MlpPolicy is the one."""
     n_envs: Count = 8
     noise: NonNegative = 0.0
     """Standard deviation of the Gaussian noise on actions scaled to [-1, 1], where the algorithm takes action_noise."""
-    kwargs: dict[str, JsonValue] = Field(default_factory=dict)
+    kwargs: Annotated[dict[str, JsonValue], AfterValidator(_left_to_kwargs)] = Field(default_factory=dict)
     """Arguments of the class; what is left out is as Stable-Baselines3 has it."""

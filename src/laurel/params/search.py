@@ -6,6 +6,7 @@ values are drawn, or what makes one better than another.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -58,6 +59,13 @@ class Searched(Section):
         if self.log and self.low <= 0:
             raise ValueError(f"is a range from {self.low:g} with log, but a logarithm needs low above 0.")
         return self
+
+    @property
+    def text(self) -> str:
+        """As it is written behind NAME=."""
+        if self.choices is not None:
+            return ",".join(map(json.dumps, self.choices))
+        return f"{'log:' if self.log else ''}{self.low}:{self.high}"
 
     def rounded(self, value: JsonValue) -> JsonValue:
         """Return a value of a range as it is tried and written: with few digits, and inside."""
@@ -225,7 +233,7 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     parts = name.split(".")
     if parts[0] in Params.model_fields and parts[0] not in SECTIONS:
         raise ParamsError(
-            f"{OPTION}: {name} is read before agents are trained, and cannot be searched. What can: parameters of "
+            f"{OPTION}: {name} is not read by the training of agents, and cannot be searched. What can: parameters of "
             f"{' and '.join(SECTIONS)}. For others: dvc exp run --queue -S {name}=..."
         )
     if name in FIXED:

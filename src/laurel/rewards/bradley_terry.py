@@ -1,8 +1,9 @@
 """A Bradley-Terry ensemble: rewards of items such that the better item of a pair has the higher one.
 
-    p(first better) = sigmoid(r(first) - r(second)),  r(segment) = mean of r over its items
+    p(first better) = sigmoid(r(first) - r(second)),  r(segment) = L / n (r of its n items added up)
 
-(Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741; segment means as in Motif, arXiv 2310.00166).
+with L the items of the longest segment (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741, who add up
+segments of one length): a shorter segment counts as if it went on like this, and length alone is worth nothing.
 Knows items as rows of features; knows nothing about captions, observations or files. All members train at
 once as one batched network.
 """
@@ -57,7 +58,8 @@ class Ensemble(nn.Module):
         n_features: F, width of an item's features.
         hidden: widths of the hidden layers.
         size: K, number of members.
-        seed: of the initialisation, which alone makes the members differ before training.
+        seed: of the initialisation, which alone makes the members differ before training. Biases begin with 0 below
+            tanh; below ReLU they are drawn, since units that all bend at the origin bend nowhere else.
         activation: of the hidden layers.
     """
 
@@ -73,7 +75,10 @@ class Ensemble(nn.Module):
         for n_in, n_out in pairwise((n_features, *hidden, 1)):
             bound = 1 / math.sqrt(n_in)
             self.weights.append(nn.Parameter((torch.rand(size, n_in, n_out, generator=generator) * 2 - 1) * bound))
-            self.biases.append(nn.Parameter(torch.zeros(size, 1, n_out)))
+            bias = torch.zeros(size, 1, n_out)
+            if activation == "relu":
+                bias.uniform_(-bound, bound, generator=generator)
+            self.biases.append(nn.Parameter(bias))
 
     def config(self) -> dict[str, Any]:
         """What `Ensemble(**config)` needs to be made again, weights aside."""
@@ -191,7 +196,7 @@ class Trainer:
         self._features = there(features if self._repeating else features[items])  # (M, F), or by segment (S, L, F)
         self._items = there(items)
         self._present = there(present)
-        self._sizes = there(present.sum(axis=1).clip(min=1))
+        self._shares = there(present.sum(axis=1).clip(min=1) / np.float32(items.shape[1]))
         self._sides = there(np.stack([comparisons.first, comparisons.second]))
         smooth = params.label_smoothing
         self._target = there(comparisons.p_first.astype(np.float32)) * (1 - smooth) + smooth / 2
@@ -235,8 +240,8 @@ class Trainer:
         else:
             features = self._features[segments]
             rewards = self.ensemble(features.flatten(end_dim=1)).view(-1, *features.shape[:2])
-        means = (rewards * self._present[segments]).sum(dim=2) / self._sizes[segments]
-        return means[:, : len(rows)] - means[:, len(rows) :]
+        worth = (rewards * self._present[segments]).sum(dim=2) / self._shares[segments]
+        return worth[:, : len(rows)] - worth[:, len(rows) :]
 
 
 def _items_repeat(comparisons: Comparisons) -> bool:

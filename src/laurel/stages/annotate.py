@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
+LONGEST_TAG = 5000
+"""Characters that MLflow takes."""
 Pairs = TypeVar("Pairs", "IntArray", range)
 
 
@@ -36,7 +38,7 @@ def run(
     """Judge pairs of segments.
 
     Args:
-        params: sections seed, env, caption and annotate are used.
+        params: sections seed, env, caption and annotate are used; agent is checked.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
@@ -46,13 +48,17 @@ def run(
     Raises:
         AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
         DataError: the captions are missing, damaged or of another environment.
-        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
+        ParamsError: a share is to be judged, but which pairs there are depends on all labels; or no agent can be
+            trained with these params.
+        EnvError: the agents' algorithm does not fit the environment.
     """
+    from laurel.agents.fit import check_agents
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
+    from laurel.feedback.annotator import failures_of
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.rounds import make_rounds
     from laurel.heap import settled
@@ -60,7 +66,7 @@ def run(
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
-    from laurel.stages.label_quality import gold_of, keep_sample
+    from laurel.stages.label_quality import gold_of, keep_missing, keep_sample
 
     if shard and params.annotate.in_rounds:
         raise ParamsError(
@@ -71,7 +77,8 @@ def run(
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     room = room_for(params.env, with_action=params.caption.with_action)
-    gold = gold_of(params, room)  # what is wrong with it is said before anything is paid for
+    check_agents(params, room)  # what is wrong with them, or with gold labels, is said before anything is paid for
+    gold = gold_of(params, room)
     kept = responses if params.annotate.keeps_responses else None
     with (
         mirrored(params.annotate.language_model.store, kept),
@@ -102,6 +109,7 @@ def run(
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses
         keep_sample(params, segments.texts, out, share=shard is not None)
+        keep_missing(params, failures_of(annotator), out)
         if not whole:
             of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
             judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
@@ -242,7 +250,7 @@ def conclude(
         raise AnnotationError(
             f"{failed:.0%} of {pairs} pairs have no label because the annotator failed: {statuses['api_failed']} got "
             f"no answer, {statuses['parse_failed']} none that could be read{_unread(out)}; at most "
-            f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate)."
+            f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
         )
     if statuses["ok"] == 0:
         raise AnnotationError(
@@ -256,6 +264,14 @@ def conclude(
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
+
+
+def _why(out: Output) -> str:
+    """Say why answers are missing, where that is known."""
+    from laurel.data.missing import in_a_line, read_missing
+
+    said = in_a_line(read_missing(out.path))
+    return f" Reasons: {said}." if said else ""
 
 
 def _unread(out: Output) -> str:
@@ -293,8 +309,11 @@ def _agreement(params: Params, out: Output) -> dict[str, float]:
 def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
     """Log how many pairs got which label, what that cost where it is known, how far labels can be trusted, and them."""
     from laurel.data.directory import read_json
+    from laurel.data.missing import MOST, in_a_line, read_missing
     from laurel.data.quality import QUALITY, metrics
 
     known = {key: float(value) for key, value in counts.items() if value is not None}
     run.log_metrics({**known, **metrics(read_json(path / QUALITY))})
+    if missing := in_a_line(read_missing(path), most=MOST):
+        run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")

@@ -29,17 +29,19 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     running then are kept: neither flag is set on their last step.
 
     Args:
-        params: sections seed, env and collect are used.
+        params: sections seed, env and collect are used; agent is checked.
         output: directory to write shards of `laurel.data.trajectories` into.
         part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
 
     Raises:
-        EnvError: the environment cannot be made, or its spaces are not supported.
-        ParamsError: there are more policies than environments, or more parts than steps.
+        EnvError: the environment cannot be made, or its spaces are not supported, here or by the agents' algorithm.
+        ParamsError: there are more policies than environments, or more parts than steps; or no agent can be trained
+            with these params.
         DataError: a policy's checkpoint cannot be used, or the output cannot be written.
     """
     import shutil
 
+    from laurel.agents.fit import check_agents
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
@@ -52,6 +54,7 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     stage = STAGE if part is None else PART
     numbers = [part] if part is not None else list(range(parts))
     collectors = [_Collector.of(params, number) for number in numbers]  # what is wrong is said before anything is made
+    check_agents(params, collectors[0].room)
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:

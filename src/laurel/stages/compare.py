@@ -58,19 +58,18 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     used["grid"] = wanted.model_dump(mode="json")
     with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
-        known = _known(params, captions, room, wanted.pairs, gold)
+        known = known_pairs(params, captions, room, wanted.pairs, gold)
         texts = read_vocabulary(captions).texts
         entries = []
         budget = Budget(params.annotate.budget.model_copy(update={"on_limit": "stop"}))  # half a judge is none
         with progress(len(cells) * len(known), "compare", "judgements") as advance:
             for cell in cells:
-                entry = _judged(cell, params, room, texts, known, budget)
-                entries.append(entry)
+                entries.append(_judged(cell, params, room, texts, known, budget))
                 advance(len(known))
         if all(entry.failure is not None for entry in entries):
             raise AnnotationError(f"None of {len(cells)} judges could be asked. The first: {entries[0].failure}")
         rows = leaderboard(entries, known.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
-        heading = f"Judges of {room.env_id} on {len(known)} pairs, by {known.source}."
+        heading = about(room, known)
         out.notes += _notes(rows)
         out.counts = {"cells": len(cells), "failed": sum(row["failure"] is not None for row in rows)}
         out.counts["pairs"] = len(known)
@@ -90,7 +89,8 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     return text
 
 
-def _known(params: Params, captions: Path, room: Room, n: int, gold: Path | None) -> KnownPairs:
+def known_pairs(params: Params, captions: Path, room: Room, n: int, gold: Path | None) -> KnownPairs:
+    """Return the pairs that all judges are asked about; arguments and errors as `run`."""
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.gold import GoldFile, Task
     from laurel.feedback.known_pairs import known_by_gold, known_by_oracle
@@ -104,6 +104,11 @@ def _known(params: Params, captions: Path, room: Room, n: int, gold: Path | None
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave --gold out.")
     task = Task(room.env_id, goal_in_words(room, params.annotate.language_model.goal))
     return known_by_gold(GoldFile(gold, task), n, seed)
+
+
+def about(room: Room, known: KnownPairs) -> str:
+    """Say in a sentence what is compared."""
+    return f"Judges of {room.env_id} on {len(known)} pair{'s' * (len(known) != 1)}, by {known.source}."
 
 
 def _judged(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params import Params
+
+NOTHING = "Nothing was asked, and nothing was written."
 
 if TYPE_CHECKING:
     from laurel.envs.base import Room
@@ -50,13 +52,27 @@ def run(params: Params, captions: Path) -> str:
     if asking.stop.rule != "none":
         said.append("This is for all pairs, of which annotate.stop may leave some unasked.")
     if asking.probe.min_score is not None and has_probe(room.env_id):
-        known = load_probe(room.env_id).questions
+        known = load_probe(room.env_id).asked
         questions += known
-        said.append(f"Of the pairs {len(known)} are the probe's, which is asked first.")
+        said.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
+    return "\n".join([*said, *_of_all(asking, room, questions), NOTHING]) + "\n"
+
+
+def of_probe(params: Params) -> str:
+    """Say in lines of text what `laurel annotate probe` would take; errors as `run`, and there is no probe."""
+    from laurel.envs import room_for
+    from laurel.feedback.probe import load_probe
+
+    questions = load_probe(params.env.id).asked
+    room = room_for(params.env, with_action=params.caption.with_action)
+    return "\n".join([*_of_all(params.annotate, room, questions), NOTHING]) + "\n"
+
+
+def _of_all(asking: AnnotateParams, room: Room, questions: Sequence[Question]) -> Iterator[str]:
+    """Say what each annotator would take that is asked."""
     for number, voter in enumerate(asking.voters):
         heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
-        said.append(heading + _of_one(voter, room, questions))
-    return "\n".join([*said, "Nothing was asked, and nothing was written."]) + "\n"
+        yield heading + _of_one(voter, room, questions)
 
 
 def _of_one(asking: AnnotateParams, room: Room, questions: Sequence[Question]) -> str:

@@ -128,7 +128,7 @@ def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
     """
-    from laurel.agents.arms import needs_training
+    from laurel.agents.fit import needs_training
     from laurel.errors import DataError
 
     asked = manifest["params"]["agent"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,32 @@ def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: boo
     write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(params, sorted(keys)))
 
 
+def keep_missing(params: Params, failures: Mapping[str, Mapping[str, int]], out: Output) -> None:
+    """Write why answers are missing: what was told when they were asked for, and how those ended that cannot be read.
+
+    Args:
+        params: section annotate is used.
+        failures: who was asked -> reason -> how often there was no answer.
+        out: where the answers are.
+    """
+    from laurel.data.missing import FAILED, Missing, unread_keys, write_missing
+    from laurel.feedback.unreadable import unreadable
+    from laurel.llm.responses import ResponseStore
+
+    told = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
+    if params.annotate.keeps_responses:
+        with ResponseStore(params.annotate.language_model.store) as store:
+            told += unreadable(unread_keys(out.path), store)
+    write_missing(out.path, told)
+
+
+def join_missing(shards: Sequence[Path], out: Output) -> None:
+    """Write why answers are missing of all shares together."""
+    from laurel.data.missing import gather, read_missing, write_missing
+
+    write_missing(out.path, gather(one for shard in shards for one in read_missing(shard)))
+
+
 def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output) -> None:
     """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
     from laurel.data.preferences import read_labels
@@ -62,9 +88,12 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
         AnnotationError: they do not pass a gate of annotate.gates.
         DataError: the gold file cannot be read.
     """
+    from dataclasses import asdict
+
     from laurel.data.captions import read_vocabulary
     from laurel.data.directory import write_json
     from laurel.data.members import read_votes
+    from laurel.data.missing import read_missing
     from laurel.data.preferences import read_annotator, read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
@@ -80,6 +109,8 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     members = read_votes(out.path, len(pairs))
     measured = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
     quality = {"annotator": read_annotator(out.path), **measured}
+    if missing := read_missing(out.path):
+        quality["missing"] = [asdict(one) for one in missing]
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:

@@ -81,6 +81,20 @@ def check_parts(params: Params, compiled: int) -> None:
         )
 
 
+def check_plan(params: Params, compiled_parts: int) -> None:
+    """Refuse what a step would refuse that comes late: a graph of other parts, agents that cannot be trained.
+
+    Raises:
+        ParamsError: the parts differ, or no agent can be trained with these params.
+        EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
+    """
+    from laurel.agents.fit import check_agents
+    from laurel.envs import room_for
+
+    check_parts(params, compiled_parts)
+    check_agents(params, room_for(params.env))
+
+
 def run(params: Params, captions: Path, preferences: Path, reward: Path, shards: Sequence[Path], output: Path) -> None:
     """Join agents that were trained branch by branch.
 
@@ -99,7 +113,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
 
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.stages.train_agents import notes_on_steps, notes_on_unseen, track_agents
+    from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking import Tracker
 
     used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
@@ -119,10 +133,10 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
             places += trained
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained
-            of_this = [*notes_on_unseen(trained), *notes_on_steps(params, trained)]
+            of_this = notes_on_training(params, trained)
             added = [note for note in manifests[path]["notes"] if note not in of_this]
             notes = notes + added if trained else added + notes  # what was left out comes first, as in a whole stage
-        out.notes += dict.fromkeys([*notes, *notes_on_unseen(places), *notes_on_steps(params, places)])
+        out.notes += dict.fromkeys([*notes, *notes_on_training(params, places)])
         arms = {arm for arm, _, _ in places}
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}

@@ -33,7 +33,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.annotator import added
-    from laurel.stages.label_quality import gold_of, join_sample
+    from laurel.stages.label_quality import gold_of, join_missing, join_sample
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
@@ -53,6 +53,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     with output_directory(output, stage=STAGE, params=used, inputs=sources) as out:
         statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
         join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
+        join_missing([path for path, _ in ordered], out)
         for _, manifest in ordered:
             out.usage = added(out.usage, manifest["usage"])
         out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike

@@ -33,9 +33,11 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     Raises:
         WorkerError: a training process died; what is finished is kept.
         ParamsError: an arm cannot be trained with these params.
+        EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.agents.arms import needs_training, skipped_arms, steps_of, train_arms
+    from laurel.agents.arms import steps_of, train_arms
+    from laurel.agents.fit import check_agents, needs_training, skipped_arms
     from laurel.agents.pool import Job, run_jobs
     from laurel.agents.training import is_finished
     from laurel.data.directory import output_directory
@@ -49,10 +51,11 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     read_inputs(used, inputs)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
+        check_agents(params, room)
         skipped = skipped_arms(params, room)
         out.notes += skipped.values()
         if params.agent.engine == "sb3":
-            out.notes += _notes_on_sb3(params, room)
+            out.notes += _notes_on_sb3(params)
         arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
         utility = _utility(params, reward, room) if "similarity" in arms else None
@@ -72,7 +75,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
             run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
         _remove_leftovers(out.path)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
-        out.notes += [*notes_on_unseen(places), *notes_on_steps(params, places)]
+        out.notes += notes_on_training(params, places)
         tracker = Tracker(params, "train-agents", inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
@@ -116,18 +119,13 @@ def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
     return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
 
 
-def _notes_on_sb3(params: Params, room: Room) -> list[str]:
-    """Say who trains, and what stopping such a training costs.
-
-    Raises:
-        ParamsError: the algorithm is not to be had, or does not go with its arguments or the action space.
-    """
+def _notes_on_sb3(params: Params) -> list[str]:
+    """Say who trains, and what stopping such a training costs."""
     from importlib.metadata import version
 
-    from laurel.agents.sb3_catalog import ALGORITHMS, check_algorithm
+    from laurel.agents.sb3_catalog import ALGORITHMS
 
     settings = params.agent.sb3
-    check_algorithm(settings, room.action_space)
     package = ALGORITHMS[settings.algorithm][0]
     notes = [f"The agents were trained by {settings.algorithm} of {package} {version(package)}, not by Laurel's own."]
     if params.agent.device != "cpu" or settings.kwargs.get("use_sde"):
@@ -173,7 +171,12 @@ def _remove_leftovers(path: Path) -> None:
         shutil.rmtree(leftover)
 
 
-def notes_on_unseen(places: Agents) -> list[str]:
+def notes_on_training(params: Params, places: Agents) -> list[str]:
+    """Say what is to be known of how agents became what they are."""
+    return [*_notes_on_unseen(places), *_notes_on_idleness(params, places), *_notes_on_steps(params, places)]
+
+
+def _notes_on_unseen(places: Agents) -> list[str]:
     """Say which arms met captions that no table held; they were scored when they were met."""
     from laurel.agents.training import STATE
     from laurel.data.directory import read_json
@@ -186,7 +189,28 @@ def notes_on_unseen(places: Agents) -> list[str]:
     return notes
 
 
-def notes_on_steps(params: Params, places: Agents) -> list[str]:
+def _notes_on_idleness(params: Params, places: Agents) -> list[str]:
+    """Say which agents are what they were at first, e.g. because no episode ended, or a memory never held enough."""
+    import pyarrow.parquet as pq
+
+    from laurel.agents.learner import METRICS
+    from laurel.agents.training import CURVE
+
+    told = [name for name in METRICS if name != "epsilon"]
+    idle = [
+        f"{arm} seed {seed}"
+        for arm, seed, place in places
+        if all(column.null_count == len(column) for column in pq.read_table(place / CURVE, columns=told).columns)
+    ]
+    if not idle:
+        return []
+    return [
+        f"There was never enough to learn from for {', '.join(idle)}: their weights are those of before. Raise "
+        f"agent.steps, or lower n_envs or learning_starts of agent.{params.agent.section}."
+    ]
+
+
+def _notes_on_steps(params: Params, places: Agents) -> list[str]:
     """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
     from laurel.agents.training import STATE
     from laurel.data.directory import read_json

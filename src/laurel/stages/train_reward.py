@@ -17,18 +17,21 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     """Train the reward model.
 
     Args:
-        params: sections env, caption and reward are used.
+        params: sections env, caption and reward are used; agent is checked.
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         output: directory to write the artefact of `laurel.rewards.model` and quality.json into.
 
     Raises:
-        ParamsError: reward.input and caption.segment_length do not go together.
+        ParamsError: reward.input and caption.segment_length do not go together; or no agent can be trained with these
+            params.
+        EnvError: the agents' algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
     import torch
 
+    from laurel.agents.fit import check_agents
     from laurel.data.directory import output_directory, write_json
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
@@ -41,6 +44,7 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     read_inputs(used, inputs)
     with output_directory(output, stage="train-reward", params=used, inputs=inputs) as out:
         room = room_for(params.env, with_action=params.caption.with_action)
+        check_agents(params, room)
         model, quality = train_reward_model(params, room, trajectories, captions, preferences)
         model.save(out.path)
         write_json(out.path / "quality.json", quality)

@@ -16,6 +16,8 @@ from matplotlib.figure import Figure
 
 from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing
 from laurel.params.search import Searched, Space
+from laurel.seeding import generator
+from laurel.tuning.importance import Importance
 from laurel.tuning.trials import Trial, as_text, best
 
 Floats = npt.NDArray[np.float64]
@@ -24,16 +26,18 @@ ACROSS = 3
 BANDWIDTH = 0.12
 """Of the trend, as a share of a parameter's range."""
 TREND_TRIALS = 8
-"""Complete trials below which no trend is drawn."""
+"""Complete trials below which no trend is drawn, nor the interval of a mean."""
+RESAMPLES = 1000
+"""Of the bootstrap."""
 
 
-def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, float], score: str) -> dict[str, Figure]:
+def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, Importance], score: str) -> dict[str, Figure]:
     """Draw every figure that the trials allow.
 
     Args:
         space: what was searched.
         trials: all of them; at least one is complete.
-        importances: parameter -> share; none where it is not known.
+        importances: of each parameter; none where they are not known.
         score: what the score is, for the axes.
 
     Returns:
@@ -45,19 +49,22 @@ def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, float]
     return figures
 
 
-def importance(importances: Mapping[str, float]) -> Figure:
-    """Draw how much each parameter matters for being among the best trials."""
+def importance(importances: Mapping[str, Importance]) -> Figure:
+    """Draw how much each parameter matters for being among the best trials, with its interval."""
     names = list(importances)
     with drawing(5.9, 0.9 + 0.34 * len(names)) as figure:
         axes = figure.subplots()
-        axes.barh(range(len(names)), list(importances.values()), height=0.62, color=POSITIVE, alpha=0.85, zorder=3)
+        shares = [found.share for found in importances.values()]
+        axes.barh(range(len(names)), shares, height=0.62, color=POSITIVE, alpha=0.6, zorder=3)
+        for place, found in enumerate(importances.values()):
+            axes.plot([found.low, found.high], [place, place], color=INK, lw=1.2, zorder=4)
         axes.set_yticks(range(len(names)), names, color=INK)
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlim(0, 1)
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.set_title("What the best trials have in common")
-        axes.set_xlabel("importance (PED-ANOVA; in all 1)")
+        axes.set_xlabel("importance (PED-ANOVA; in all 1) · line: 95% interval")
         return figure
 
 
@@ -104,7 +111,8 @@ def parameters(space: Space, trials: Sequence[Trial], score: str) -> Figure:
         for axes in panels[len(space) :]:
             axes.set_visible(False)
         figure.supylabel(score, size=9, color=MUTED)
-        figure.supxlabel("circle: the best trial · ticks below: pruned or failed", size=9, color=MUTED)
+        remark = "circle: the best trial · band, bar: 95% interval of the mean · ticks below: pruned or failed"
+        figure.supxlabel(remark, size=9, color=MUTED)
         return figure
 
 
@@ -126,14 +134,19 @@ def _panel(axes: Axes, name: str, searched: Searched, scored: Sequence[Trial], c
             axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
         axes.set_xlim(searched.low, searched.high)
         if len(scored) >= TREND_TRIALS:
-            grid, trend = local_mean(x, scores, log=searched.log)
+            grid, weights = nearness(x, log=searched.log)
+            trend, low, high = weighted_means(weights, scores)
+            axes.fill_between(grid, low, high, color=POSITIVE, alpha=0.15, lw=0, zorder=2)
             axes.plot(grid, trend, color=POSITIVE, lw=1.8, zorder=4)
     else:
         axes.set_xticks(range(len(searched.choices)), [as_text(choice) for choice in searched.choices])
         axes.set_xlim(-0.5, len(searched.choices) - 0.5)
         for place in np.unique(x):
-            mean = scores[x == place].mean()
+            of_choice = scores[x == place]
+            (mean,), (low,), (high,) = weighted_means(np.ones((1, len(of_choice))), of_choice)
             axes.plot([place - 0.25, place + 0.25], [mean, mean], color=POSITIVE, lw=1.8, zorder=4)
+            if len(of_choice) >= TREND_TRIALS:
+                axes.bar(place, high - low, 0.5, low, color=POSITIVE, alpha=0.15, lw=0, zorder=2)
     axes.set_title(name, size=9)
 
 
@@ -149,16 +162,31 @@ def _places(searched: Searched, values: Sequence[object]) -> Floats:
     return np.array([searched.choices.index(value) for value in values], dtype=np.float64)
 
 
-def local_mean(x: Floats, y: Floats, *, log: bool) -> tuple[Floats, Floats]:
-    """Return a smooth curve through points: means weighted by a Gaussian (Nadaraya and Watson), (100,) and (100,).
+def nearness(x: Floats, *, log: bool) -> tuple[Floats, Floats]:
+    """Return places across the range of points, (100,), and how near each point is to each of them, (100, N).
+
+    A mean with these weights is a smooth curve through the points (Nadaraya and Watson, with a Gaussian).
 
     Args:
-        x: (N,) places, of which the curve covers the range.
-        y: (N,) values.
+        x: (N,) places of the points.
         log: whether nearness is one of logarithms.
     """
     place = np.log(x) if log else x
     grid = np.linspace(place.min(), place.max(), 100)
     width = max(BANDWIDTH * float(np.ptp(place)), 1e-12)
     weights = np.exp(-0.5 * ((grid[:, None] - place[None, :]) / width) ** 2)
-    return np.exp(grid) if log else grid, weights @ y / weights.sum(axis=1)
+    return np.exp(grid) if log else grid, weights
+
+
+def weighted_means(weights: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return means of values, and the ends of their 95% bootstrap intervals, each (M,).
+
+    Args:
+        weights: (M, N), above 0.
+        values: (N,), of which each resample draws N with replacement.
+    """
+    n = len(values)
+    times = generator(0, "tune", "figures").multinomial(n, np.full(n, 1 / n), size=RESAMPLES)
+    drawn = (times * values) @ weights.T / (times @ weights.T)
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    return weights @ values / weights.sum(axis=1), low, high

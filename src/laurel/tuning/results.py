@@ -9,6 +9,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import yaml
@@ -21,8 +22,8 @@ from laurel.params.edit import edited
 from laurel.params.file import read_value
 from laurel.params.search import Sweep, value_of, with_values
 from laurel.tuning import figures
+from laurel.tuning.importance import MIN_TRIALS, Importance, importances
 from laurel.tuning.objective import NAME
-from laurel.tuning.study import MIN_TRIALS, importances
 from laurel.tuning.trials import TRIALS, Trial, as_text, best, table, write_trials
 
 BEST, CSV, IMPORTANCE, SPACE = "best.yaml", "trials.csv", "importance.json", "space.json"
@@ -44,12 +45,12 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
         DataError: no trial has a score.
     """
     chosen = best(trials)
-    weights = importances(sweep.space, list(trials))
+    weights = importances(sweep.space, trials)
     notes = _notes(sweep, params, trials, chosen, weights)
     (place / BEST).write_text(_best(params, text, trials, chosen, sweep), encoding="utf-8")
     write_trials(place / TRIALS, trials)
     _write_csv(place / CSV, sweep, trials)
-    write_json(place / IMPORTANCE, weights)
+    write_json(place / IMPORTANCE, {name: asdict(found) for name, found in weights.items()})
     write_json(place / SPACE, sweep.write()["space"])
     for name, figure in figures.draw(sweep.space, trials, weights, SCORE).items():
         plots.save(figure, place / "figures", name)
@@ -73,7 +74,7 @@ def _best(params: Params, text: str, trials: Sequence[Trial], chosen: Trial, swe
 
 
 def _notes(
-    sweep: Sweep, params: Params, trials: Sequence[Trial], chosen: Trial, weights: Mapping[str, float]
+    sweep: Sweep, params: Params, trials: Sequence[Trial], chosen: Trial, weights: Mapping[str, Importance]
 ) -> list[str]:
     seeds = ", ".join(map(str, sweep.seeds))
     notes = [

@@ -73,7 +73,7 @@ class Study:
         for logger in ("optuna", "alembic"):
             logging.getLogger(logger).setLevel(logging.ERROR)
         self._space, self._params, self._sampler = space, params, sampler
-        self._distributions = {name: _distribution(name, searched) for name, searched in space.items()}
+        self._distributions = {name: distribution_of(name, searched) for name, searched in space.items()}
         storage.parent.mkdir(parents=True, exist_ok=True)
         with _explaining(storage), FileLock(storage.with_name(f".{storage.stem}.lock")):  # two would make its tables
             self._study = optuna.create_study(
@@ -129,7 +129,7 @@ class Study:
             if self._sampler != LEARNS and fixed is None:
                 return None
             if fixed is not None:
-                written = {name: _stored(value) for name, value in fixed.items()}
+                written = {name: stored_as(value) for name, value in fixed.items()}
                 self._study.enqueue_trial(written, user_attrs={NUMBER: number})
             # a sampler's random state is not kept: with a seed for each trial a stopped study goes on alike
             seed = derive_seed(self._params.seed, "tune", number)
@@ -154,7 +154,7 @@ class Study:
     def _read(self, name: str, value: Any) -> JsonValue:
         searched = self._space[name]
         if searched.choices is not None:
-            return next(choice for choice in searched.choices if _stored(choice) == value)
+            return next(choice for choice in searched.choices if stored_as(choice) == value)
         return searched.rounded(value)
 
     def report(self, asked: Asked, reports: Sequence[tuple[int, float]], *, prune: bool) -> bool:
@@ -208,36 +208,12 @@ class Study:
         )
 
 
-def importances(space: Space, trials: list[Trial]) -> dict[str, float]:
-    """Return how much each parameter matters for being among the best trials (PED-ANOVA), most first; in all 1.
-
-    Empty where fewer than MIN_TRIALS are complete: it would be an accident.
-    """
-    import optuna
-
-    scored = [trial for trial in trials if trial.score is not None]
-    if len(scored) < MIN_TRIALS:
-        return {}
-    distributions = {name: _distribution(name, searched) for name, searched in space.items()}
-    logging.getLogger("optuna").setLevel(logging.ERROR)
-    study = optuna.create_study(direction="maximize")
-    for trial in scored:
-        params = {name: _stored(value) for name, value in trial.values.items()}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=trial.score))
-    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=max(0.1, BEST_TRIALS / len(scored)))
-    return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
-
-
-BEST_TRIALS = 5
-"""Trials that count as the best at least; PED-ANOVA is unsteady with fewer."""
-MIN_TRIALS = 3 * BEST_TRIALS
-
-
-def _distribution(name: str, searched: Searched) -> Any:
+def distribution_of(name: str, searched: Searched) -> Any:
+    """Return what Optuna calls the values of a parameter."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if searched.choices is not None:
-        return CategoricalDistribution([_stored(choice) for choice in searched.choices])
+        return CategoricalDistribution([stored_as(choice) for choice in searched.choices])
     assert searched.low is not None
     assert searched.high is not None
     if is_whole(name, searched):
@@ -245,7 +221,7 @@ def _distribution(name: str, searched: Searched) -> Any:
     return FloatDistribution(searched.low, searched.high, log=searched.log)
 
 
-def _stored(value: JsonValue) -> Any:
+def stored_as(value: JsonValue) -> Any:
     """Write what Optuna has no type for, such as a list, as JSON."""
     return json.dumps(value) if isinstance(value, list | dict) else value
 

@@ -16,6 +16,8 @@ Array = npt.NDArray[Any]
 MOVES = (-1, 0, 1)
 """Columns that an action moves the paddle by: left, not at all, right."""
 BRIGHT = 255
+SQUARE = 32
+"""Width in pixels that a place of the picture is shown with."""
 
 
 class Catch(gym.Env[Array, np.int64]):
@@ -24,6 +26,7 @@ class Catch(gym.Env[Array, np.int64]):
     Args:
         rows: height of the picture.
         columns: its width; the ball begins in any of them, the paddle in the middle.
+        render_mode: "rgb_array" or None.
 
     >>> env = Catch(rows=3, columns=3)
     >>> env.reset(seed=0)[0][:, :, 0].tolist()
@@ -33,7 +36,10 @@ class Catch(gym.Env[Array, np.int64]):
     [[0, 0, 0], [0, 0, 255], [0, 0, 255]]
     """
 
-    def __init__(self, *, rows: int = 10, columns: int = 5) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(self, *, rows: int = 10, columns: int = 5, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         self.observation_space = gym.spaces.Box(0, BRIGHT, (rows, columns, 1), np.uint8)
         self.action_space = gym.spaces.Discrete(len(MOVES))
         self.rows, self.columns = rows, columns
@@ -50,6 +56,11 @@ class Catch(gym.Env[Array, np.int64]):
         over = self._row == self.rows - 1
         reward = (1.0 if self._paddle == self._column else -1.0) if over else 0.0
         return self._picture(), reward, over, False, {}
+
+    def render(self) -> Array | None:
+        if self.render_mode is None:
+            return None
+        return self._picture().repeat(SQUARE, axis=0).repeat(SQUARE, axis=1).repeat(3, axis=2)
 
     def _picture(self) -> Array:
         picture = np.zeros((self.rows, self.columns, 1), dtype=np.uint8)

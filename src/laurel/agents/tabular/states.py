@@ -11,8 +11,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from laurel.agents.actions import discrete_actions
 from laurel.agents.agent import Ints
+from laurel.envs.base import Room
 from laurel.errors import EnvError
+
+MAX_ENTRIES = 10_000_000
+"""Of a table."""
 
 
 class StateIndex:
@@ -53,3 +58,22 @@ class StateIndex:
         parts = np.asarray(observation).T if self._columns else observation
         digits = tuple(np.asarray(part) - start for part, start in zip(parts, self._start, strict=True))
         return np.ravel_multi_index(digits, self.shape).astype(np.int64)
+
+
+def table_form(room: Room) -> tuple[StateIndex, int]:
+    """Return the states of an environment, and how many actions each has in a table.
+
+    Raises:
+        EnvError: its observations or actions are not finite, too many, or seen by a network in another way.
+    """
+    index = StateIndex(room.packed.space)
+    n_actions = discrete_actions(room.action_space, "tabular")
+    if index.n_states * n_actions > MAX_ENTRIES:
+        raise EnvError(
+            f"{room.env_id} has {index.n_states:,} states and {n_actions} actions, but a table may have "
+            f"{MAX_ENTRIES:,} entries at most. Set agent.algorithm to ppo or dqn."
+        )
+    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
+    if room.features(blank).shape[1] != sum(index.shape):
+        raise EnvError(f"{room.env_id} has features of its own, from which a table cannot tell states.")
+    return index, n_actions

@@ -1,0 +1,176 @@
+"""The steps of gradient descent of PPO for many agents at once, an agent a row: minibatches, loss, Adam.
+
+Gradients are computed by hand (`laurel.agents.stacked`). Minibatches are padded to one size, by rows that weigh
+nothing, and rows of different agents never meet in a sum. Knows nothing about how steps are collected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from laurel.agents.stacked import BOTH, host
+from laurel.envs.base import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    from laurel.agents.stacked_ppo import PPOGroup
+
+TOLD = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
+
+
+class Update:
+    """The steps of gradient descent of one update, and the means of what they meet."""
+
+    def __init__(self, group: PPOGroup, policies: slice, size: int) -> None:
+        self.group, self.policies = group, policies
+        stack, self.xp = group.stack, group.stack.arrays
+        self.work = group.pass_of(policies, size, BOTH)
+        self.weights, self.mean, self.square = (array[policies] for array in (stack.weights, group.mean, group.square))
+        n = len(self.weights)
+        self.gradient = stack.zeros(n, stack.n_weights)
+        self.parts = stack.split(self.gradient)
+        self.features = stack.zeros(n, size, stack.n_features)
+        self.choices = stack.put(np.arange(stack.n_actions, dtype=np.float32)[:, None])
+        self.sums = stack.zeros(n, len(TOLD))
+        self.made = np.zeros((n, 1), dtype=np.float32)
+        """Minibatches of each agent so far."""
+
+    def step(self, features: Sequence[Any], facts: Any, index: IntArray, counts: IntArray) -> None:
+        """Descend by a minibatch each: `counts` (S,) rows of `index` (S, B), then rows that weigh nothing."""
+        n, size = index.shape
+        total = facts.shape[1] // n
+        for s in range(n):
+            _take(features[s], index[s], self.features[s])
+        old, advantage, returns, *action = _columns(facts, index + total * np.arange(n)[:, None])
+        weight = (np.arange(size) < counts[:, None]) / np.maximum(counts, 1).astype(np.float32)[:, None]
+        self.work.forward(self.features)
+        self.differentiate(old, advantage, returns, action, self.group.stack.put(weight))
+        self._descend(counts > 0)
+
+    def differentiate(self, old: Any, advantage: Any, returns: Any, action: Sequence[Any], weight: Any) -> None:
+        """Write the loss's gradient after the pass forward, and add up what is told; all arrays (S, B)."""
+        xp, p, work = self.xp, self.group.params, self.work
+        advantage = advantage - _total(advantage * weight)
+        advantage = advantage / (xp.sqrt(_total(advantage * advantage * weight)) + 1e-8)
+        if self.group.stack.continuous:
+            log_std = self.group.stack.parts[-1][self.policies]
+            deviation = xp.exp(log_std)
+            z = (xp.stack(list(action), 1) - work.output) / deviation
+            log_prob = gaussian(z, log_std, xp)
+            entropy = xp.zeros_like(log_prob) + (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-2)
+        else:
+            chosen = (action[0][:, None] == self.choices) * xp.ones_like(old[:1, None])
+            shifted = work.output - _largest(work.output)
+            exponentials = xp.exp(shifted)
+            totals = exponentials.sum(-2)[:, None]
+            probability = exponentials / totals
+            log_probs = shifted - xp.log(totals)
+            log_prob = (log_probs * chosen).sum(-2)
+            entropy = -(probability * log_probs).sum(-2)
+
+        # the pessimistic of the plain and the clipped surrogate (eq. 7), and where the plain one is the lower
+        log_ratio = log_prob - old
+        ratio = xp.exp(log_ratio)
+        plain, clipped = ratio * advantage, xp.clip(ratio, 1 - p.clip_range, 1 + p.clip_range) * advantage
+        surrogate = xp.minimum(plain, clipped)
+        d_log_prob = (plain <= clipped) * plain * -weight
+        error = work.value[:, 0] - returns
+        d_value = (p.value_coef * error * weight)[:, None]
+        if self.group.stack.continuous:
+            d_output = d_log_prob[:, None] * z / deviation
+            some = (weight.sum(-1) > 0)[:, None]
+            self.parts[-1][:] = ((d_log_prob[:, None] * (z * z - 1)).sum(-1) - p.entropy_coef * some)[..., None]
+        else:
+            d_entropy = probability * (log_probs + entropy[:, None])
+            d_output = (chosen - probability) * d_log_prob[:, None] + p.entropy_coef * weight[:, None] * d_entropy
+        work.backward(d_output, d_value, self.parts)
+
+        kl, outside = ratio - 1 - log_ratio, 1.0 * (abs(ratio - 1) > p.clip_range)
+        told = (-surrogate, 0.5 * error * error, entropy, kl, outside)
+        for i, figure in enumerate(told):
+            self.sums[:, i] += (figure * weight).sum(-1)
+
+    def _descend(self, active: BoolArray) -> None:
+        """Take Adam's step along the gradient, which is clipped for each agent; those not active stay as they are."""
+        xp, group, gradient = self.xp, self.group, self.gradient
+        group.steps[self.policies] += active[:, None]
+        self.made += active[:, None]
+        kept = None if active.all() else [array.copy() if xp is np else array.clone() for array in self._state]
+        norm = xp.sqrt((gradient * gradient).sum(-1)[:, None])
+        gradient *= xp.clip(group.params.max_grad_norm / (norm + 1e-6), None, 1.0)
+        steps = group.steps[self.policies]
+        rates = np.array([[learner.learning_rate] for learner in group.learners[self.policies]])
+        rate = group.stack.put((rates / (1 - BETA1**steps)).astype(np.float32))
+        root = group.stack.put(np.sqrt(1 - BETA2**steps).astype(np.float32))
+        self.mean *= BETA1
+        self.mean += (1 - BETA1) * gradient
+        self.square *= BETA2
+        gradient *= gradient
+        gradient *= 1 - BETA2
+        self.square += gradient
+        xp.sqrt(self.square, out=gradient)
+        gradient /= root
+        gradient += EPSILON
+        xp.divide(self.mean, gradient, out=gradient)
+        gradient *= rate
+        self.weights -= gradient
+        if kept is not None:
+            for array, before in zip(self._state, kept, strict=True):
+                array[~active] = before[~active]
+
+    @property
+    def _state(self) -> tuple[Any, Any, Any]:
+        return self.weights, self.mean, self.square
+
+    def means(self) -> list[dict[str, float]]:
+        """Return each agent's means over minibatches, NaN where there were none."""
+        means = host(self.sums) / np.where(self.made > 0, self.made, np.nan)
+        return [dict(zip(TOLD, mean, strict=True)) for mean in means.tolist()]
+
+
+def epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray, IntArray]:
+    """Divide the rows of each agent into minibatches: (n_batches, S, size) of them, and how many count (n_batches, S).
+
+    Agents with fewer rows than minibatches have none in the last ones.
+    """
+    index = np.zeros((n_batches, len(rows), size), dtype=np.int64)
+    counts = np.array([len(some) // n_batches + (np.arange(n_batches) < len(some) % n_batches) for some in rows]).T
+    starts, place = counts.cumsum(axis=0) - counts, np.arange(size)
+    for s, some in enumerate(rows):
+        if len(some):
+            own = starts[:, s, None] + np.where(place < counts[:, s, None], place, 0)
+            index[:, s] = some[own.clip(max=len(some) - 1)]
+    return index, counts
+
+
+def gaussian(z: Any, log_std: Any, arrays: Any) -> Any:
+    """Return log-probabilities (S, B) of deviations z (S, A, B) in units of the standard one."""
+    return -(0.5 * z * z + log_std + 0.5 * math.log(2 * math.pi)).sum(-2)
+
+
+def _take(array: Any, rows: IntArray, out: Any) -> None:
+    """Write rows of an array into another."""
+    if isinstance(array, np.ndarray):
+        array.take(rows, axis=0, out=out, mode="clip")  # which is quicker than checking
+    else:
+        torch.index_select(array, 0, torch.from_numpy(rows).to(array.device), out=out)
+
+
+def _columns(array: Any, columns: IntArray) -> Any:
+    """Return columns (K, *columns.shape) of an array (K, M)."""
+    return array.take(columns, axis=1) if isinstance(array, np.ndarray) else array[:, columns]
+
+
+def _total(array: Any) -> Any:
+    """Sum an array (S, B) to (S, 1)."""
+    return array.sum(-1)[:, None]
+
+
+def _largest(array: Any) -> Any:
+    """Return the largest (S, 1, B) over actions (S, A, B)."""
+    return array.max(-2, keepdims=True) if isinstance(array, np.ndarray) else array.amax(-2, keepdim=True)

@@ -1,0 +1,123 @@
+"""Why answers are missing: reasons and how often each was met, kept beside the labels.
+
+Knows how that is kept and put in words; knows nothing about who gives reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+
+from laurel.data.directory import read_json, write_json
+from laurel.data.parquet import opened, readable
+from laurel.data.preferences import ANSWERS, ANSWERS_SCHEMA, STAGE
+
+MISSING = "missing.json"
+FAILED, UNREAD = "failed", "unread"
+IN_WORDS = {FAILED: "no answer came", UNREAD: "the answer could not be read"}
+MOST = 20
+"""Reasons that are told apart."""
+OTHER = "other reasons"
+_NUMBERED = re.compile(r"(?<!status )\b\w*\d\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Answers that are missing for the same reason."""
+
+    annotator: str
+    verdict: str
+    """failed or unread, a key of IN_WORDS."""
+    reason: str
+    """One line, without secrets; a model's or a server's words may be in it."""
+    answers: int
+
+    @property
+    def what(self) -> str:
+        """What is missing, in words."""
+        return IN_WORDS[self.verdict]
+
+
+class Reasons:
+    """How often each reason was met; those that differ in numbers and ids alone are one, and the first stands for it.
+
+    >>> reasons = Reasons()
+    >>> for text in ("status 500: request a1 broke", "status 500: request b2 broke", "status 503: overloaded"):
+    ...     reasons.add(text)
+    >>> reasons.counts()
+    {'status 500: request a1 broke': 2, 'status 503: overloaded': 1}
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, reason: str, times: int = 1) -> None:
+        """Count a reason."""
+        kind = kind_of(reason)
+        if kind not in self._said and len(self._said) >= MOST:
+            kind = reason = OTHER
+        self._said.setdefault(kind, reason)
+        self._counts[kind] += times
+
+    def counts(self) -> dict[str, int]:
+        """Return reason -> how often, the most frequent first."""
+        return {self._said[kind]: count for kind, count in self._counts.most_common()}
+
+
+def kind_of(reason: str) -> str:
+    """Return what reasons have in common that differ in numbers and ids alone; the status of a refusal is none."""
+    return _NUMBERED.sub("0", reason)
+
+
+def gather(parts: Iterable[Missing]) -> list[Missing]:
+    """Add up what is missing, by annotator in the order in which they come, and by verdict."""
+    found: dict[tuple[str, str], Reasons] = {}
+    for part in parts:
+        found.setdefault((part.annotator, part.verdict), Reasons()).add(part.reason, part.answers)
+    return [
+        Missing(annotator, verdict, reason, count)
+        for (annotator, verdict), reasons in found.items()
+        for reason, count in reasons.counts().items()
+    ]
+
+
+def unread_keys(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield annotator, and key in the store of responses, of each answer that could not be read, in order."""
+    file = path / ANSWERS
+    if not file.exists():
+        return
+    with opened(file, ANSWERS_SCHEMA, STAGE) as parquet, readable(file, STAGE):
+        for batch in parquet.iter_batches(columns=["verdict", "annotator", "response"]):
+            rows = batch.filter(pc.equal(batch["verdict"], UNREAD))
+            yield from zip(rows["annotator"].to_pylist(), rows["response"].to_pylist(), strict=True)
+
+
+def write_missing(path: Path, missing: Sequence[Missing]) -> None:
+    """Write what is missing into a directory; nothing where nothing is."""
+    if missing:
+        write_json(path / MISSING, [asdict(one) for one in missing])
+
+
+def read_missing(path: Path) -> list[Missing]:
+    """Read what is missing of a directory's answers, also of one that is still being written."""
+    return listed(read_json(path / MISSING)) if (path / MISSING).exists() else []
+
+
+def listed(entries: Iterable[Mapping[str, Any]]) -> list[Missing]:
+    """Return what is missing from the lines of missing.json, or of `missing` in quality.json."""
+    return [Missing(**entry) for entry in entries]
+
+
+def in_a_line(missing: Sequence[Missing], most: int = 3) -> str:
+    """Say the most frequent reasons in a line; empty where nothing is missing."""
+    ordered = sorted(missing, key=lambda one: -one.answers)
+    rest = sum(one.answers for one in ordered[most:])
+    said = [f"{one.what}, {one.answers:,} times: {one.reason}" for one in ordered[:most]]
+    return "; ".join([*said, *([f"{rest:,} for other reasons"] if rest else [])])

@@ -1,0 +1,102 @@
+"""The environments of agents in lockstep, stepped as one vector environment.
+
+Gymnasium's cart poles become rows of one array; those of other forms are stepped in turns, and those with threads of
+their own are at work at the same time. All keep their own random streams, so that what happens in each is to the bit
+what happens in it alone. Knows nothing about agents.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import Array
+from laurel.envs.vector import Step, VectorEnv
+
+
+@contextmanager
+def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
+    """Have S vector environments of N stepped as one: row s * N + n is row n of the s-th.
+
+    Each goes on from where it is, and by itself again once the context is left.
+
+    Args:
+        envs: of one room, and of one number of environments.
+    """
+    if len(envs) == 1:
+        yield envs[0]
+    elif all(_is_cart_pole(its.form) for its in envs):
+        poles = _CartPoles(envs)
+        yield poles
+        poles.part()
+    else:
+        yield _InTurns(envs)
+
+
+class _InTurns(VectorEnv):
+    """Environments that know nothing of one another."""
+
+    def __init__(self, envs: Sequence[VectorEnv]) -> None:
+        self.room, self.n_envs = envs[0].room, sum(its.n_envs for its in envs)
+        self._members = envs
+
+    def begin_step(self, actions: Array) -> None:
+        for its, some in zip(self._members, np.split(actions, len(self._members)), strict=True):
+            its.begin_step(some)
+
+    def end_step(self) -> Step:
+        steps = [its.end_step() for its in self._members]
+        return Step(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
+
+
+class _CartPoles(VectorEnv):
+    """Gymnasium's cart poles as columns of one `state` (4, S * N)."""
+
+    def __init__(self, envs: Sequence[VectorEnv]) -> None:
+        self._members = envs
+        forms = [its.form for its in envs]
+        whole = copy.copy(forms[0])  # with the options of all
+        whole.num_envs = sum(form.num_envs for form in forms)
+        whole.action_space = type(whole.action_space)(np.concatenate([form.action_space.nvec for form in forms]))
+        whole.state = np.concatenate([form.state for form in forms], axis=1)
+        whole.steps = np.concatenate([form.steps for form in forms])
+        whole.prev_done = np.concatenate([form.prev_done for form in forms])
+        whole.np_random = _Streams(whole, [form.np_random for form in forms])
+        super().__init__(
+            envs[0].backend, whole, envs[0].room, whole.num_envs, reset=whole.reset, pack=envs[0].room.pack, form=whole
+        )
+        self.ended = np.concatenate([its.ended for its in envs])
+        self.resting = np.concatenate([its.resting for its in envs])
+
+    def part(self) -> None:
+        """Give back what is theirs."""
+        for s, its in enumerate(self._members):
+            rows = slice(s * its.n_envs, (s + 1) * its.n_envs)
+            its.form.state = self.form.state[:, rows].copy()
+            its.form.steps, its.form.prev_done = self.form.steps[rows].copy(), self.form.prev_done[rows].copy()
+            its.ended = self.ended[rows].copy()
+
+
+class _Streams:
+    """The random streams of joined cart poles, in the place of one: columns that reset draw from their own."""
+
+    def __init__(self, poles: Any, streams: Sequence[np.random.Generator]) -> None:
+        self._poles, self._streams = poles, streams
+
+    def uniform(self, low: float, high: float, size: tuple[int, int]) -> Array:
+        """Draw (4, K) for the K columns that reset."""
+        if size[1] == 0:
+            return np.zeros(size)
+        counts = self._poles.prev_done.reshape(len(self._streams), -1).sum(axis=1).tolist()
+        drawn = [rng.uniform(low, high, (size[0], k)) for rng, k in zip(self._streams, counts, strict=True) if k]
+        return np.concatenate(drawn, axis=1)
+
+
+def _is_cart_pole(form: Any) -> bool:
+    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+
+    return type(form) is CartPoleVectorEnv  # a subclass may hold more that would have to be joined

@@ -1,0 +1,157 @@
+"""What it would take to have several judges asked one after the other: a row for each, and one for all.
+
+Knows what `laurel.feedback.estimate` says of each; a question that two of them share is counted with the first. Knows
+nothing about where the questions are from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from laurel.envs.base import Room
+from laurel.errors import LaurelError
+from laurel.feedback.annotator import Question
+from laurel.feedback.estimate import BATCH_MINUTES, estimate, limits
+from laurel.feedback.leaderboard import aligned, plain
+from laurel.llm.prices import add_costs, in_words
+from laurel.params.annotation import AnnotateParams, BudgetParams
+from laurel.params.grid import Cell
+
+HEADS = ("judge", "questions", "stored", "calls", "tokens in", "tokens out", "money", "minutes")
+IN_ALL = "in all"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What asking takes; None is unknown."""
+
+    questions: int = 0
+    stored: int = 0
+    """Of these: answered, in a batch that was sent before, or asked by a judge before."""
+    calls: int = 0
+    input_tokens: float = 0.0
+    usual_output: float | None = 0.0
+    """Tokens of answers that are like those that are kept."""
+    most_output: int = 0
+    usual_cost: float | None = 0.0
+    most_cost: float | None = 0.0
+    minutes: float | None = 0.0
+
+    def __add__(self, other: Needs) -> Needs:
+        sums = {one.name: add_costs(getattr(self, one.name), getattr(other, one.name)) for one in fields(self)}
+        return Needs(**sums)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Forecast:
+    """What all judges take."""
+
+    rows: list[tuple[str, Needs | None]] = field(default_factory=list)
+    """Judge, and what it takes; None where it cannot be asked."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> Needs:
+        """Return what all of them take that can be asked."""
+        return sum((needs for _, needs in self.rows if needs is not None), Needs())
+
+
+def forecast(cells: Sequence[Cell], room: Room, questions: Sequence[Question], budget: BudgetParams) -> Forecast:
+    """Estimate what a grid takes.
+
+    Args:
+        cells: its judges, in the order in which they are asked.
+        room: the environment's.
+        questions: that each is asked.
+        budget: that they share.
+
+    Raises:
+        DataError: a store of answers cannot be read.
+    """
+    found = Forecast()
+    asked: dict[Path, set[str]] = {}
+    notes: dict[str, None] = {}
+    for cell in cells:
+        try:
+            needs = Needs()
+            for voter in cell.annotate.voters:
+                more, said = _needs(voter, room, questions, asked)
+                needs += more
+                notes |= dict.fromkeys(said)
+        except LaurelError as error:  # it fails when it is asked, and the others do not
+            found.rows.append((cell.title, None))
+            notes[f"{cell.title} would fail: {' '.join(str(error).split())}"] = None
+            continue
+        found.rows.append((cell.title, needs))
+    total = found.total
+    spent = {"calls": total.calls, "tokens": total.input_tokens + total.most_output, "cost": total.most_cost}
+    stopped = "may be reached, and then judges that are not through fail"
+    found.notes = [*notes, *limits(budget, **spent, minutes=total.minutes, reached=stopped)]  # type: ignore[arg-type]
+    return found
+
+
+def _needs(
+    voter: AnnotateParams, room: Room, questions: Sequence[Question], asked: dict[Path, set[str]]
+) -> tuple[Needs, Iterator[str]]:
+    """Return what one annotator takes, and what is to be said of it; add what it asks to what was asked."""
+    if voter.annotator not in ("openai", "huggingface"):
+        return Needs(), iter(())
+    kept = asked.setdefault(voter.language_model.store, set())
+    found = estimate(voter, room, questions, kept)
+    kept |= found.to_ask
+    batch = voter.annotator == "openai" and voter.openai is not None and voter.openai.mode == "batch"
+    price = found.price.in_batches() if found.price and batch else found.price
+    usual = None if price is None or found.usual_output is None else price.of(found.input_tokens, found.usual_output)
+    most = None if price is None else price.of(found.input_tokens, found.most_output)
+    needs = Needs(
+        questions=found.distinct,
+        stored=found.answered + found.sent,
+        calls=found.calls,
+        input_tokens=found.input_tokens,
+        usual_output=found.usual_output if found.calls else 0.0,
+        most_output=found.most_output,
+        usual_cost=usual if found.calls else 0.0,
+        most_cost=most if found.calls else 0.0,
+        minutes=float(BATCH_MINUTES) if batch and found.calls else found.minutes,
+    )
+
+    def said() -> Iterator[str]:
+        if found.calls:
+            yield f"Tokens of {found.model} are {found.counted_by}."
+        if found.calls and found.price and found.price.source:
+            yield f"Prices of {found.model} are of {found.price.date}: {found.price.source}"
+        if batch and found.calls:
+            yield f"A round of batches may take {BATCH_MINUTES:,} minutes."
+
+    return needs, said()
+
+
+def in_table(found: Forecast) -> str:
+    """Write a forecast as a table and what is to be said of it."""
+    rows = [[plain(judge), *_cells(needs)] for judge, needs in found.rows]
+    if len(rows) > 1:
+        rows.append([IN_ALL, *_cells(found.total)])
+    notes = ["One more call for each answer that cannot be read.", *found.notes]
+    return "\n\n".join([aligned([list(HEADS), *rows]), "\n".join(notes)]) + "\n"
+
+
+def _cells(needs: Needs | None) -> list[str]:
+    if needs is None:
+        return ["would fail", *[""] * (len(HEADS) - 2)]
+    return [
+        f"{needs.questions:,.0f}",
+        f"{needs.stored:,.0f}",
+        f"{needs.calls:,.0f}",
+        f"{needs.input_tokens:,.0f}",
+        _at_most(None if needs.usual_output is None else f"{needs.usual_output:,.0f}", f"{needs.most_output:,.0f}"),
+        "unknown"
+        if needs.most_cost is None
+        else _at_most(None if needs.usual_cost is None else in_words(needs.usual_cost), in_words(needs.most_cost)),
+        "unknown" if needs.minutes is None else "below 0.1" if 0 < needs.minutes < 0.1 else f"{needs.minutes:,.1f}",
+    ]
+
+
+def _at_most(usual: str | None, most: str) -> str:
+    return most if usual == most else f"{most} at most" if usual is None else f"{usual} ({most} at most)"

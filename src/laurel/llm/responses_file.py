@@ -1,0 +1,90 @@
+"""The file of the answers: its tables, and the versions of them that can be read and brought up to date.
+
+Knows SQLite and nothing about what answers are.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from laurel.errors import DataError
+from laurel.llm.transactions import transaction
+
+VERSION = 3
+COST_COLUMN = {2: "NULL", 3: "cost_usd"}
+"""Version that can be read -> what stands for the cost of an answer in it."""
+
+_SCHEMA = """
+CREATE TABLE contexts (id TEXT PRIMARY KEY, content TEXT NOT NULL, example TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE responses (
+    key TEXT PRIMARY KEY,
+    context TEXT NOT NULL,
+    text TEXT NOT NULL,
+    logprobs TEXT,
+    input_tokens INTEGER,
+    output_tokens INTEGER,
+    finish_reason TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    cached_tokens INTEGER,
+    asked_at REAL NOT NULL,
+    messages BLOB NOT NULL,
+    cost_usd REAL
+);
+CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+"""
+_TO_3 = "ALTER TABLE responses ADD COLUMN cost_usd REAL"
+
+
+def make_ready(connection: sqlite3.Connection, path: Path) -> int:
+    """Make the tables of a new file, or bring those of an older version up to date; return the version.
+
+    Raises:
+        DataError: the file is another program's, or of a version that is not known.
+    """
+    with transaction(connection):  # of several processes one does it, and the others find it done
+        version = _version(connection)
+        if version == VERSION:
+            return VERSION
+        if version == 2:
+            statements = [_TO_3]
+        elif version != 0:
+            raise _unknown(path, version)
+        elif connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise DataError(f"{path}: is another program's database. Choose another annotate.language_model.responses.")
+        else:
+            statements = _SCHEMA.split(";")
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    return VERSION
+
+
+def check_readable(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a file that is read as it is.
+
+    Raises:
+        DataError: it is not known.
+    """
+    version = _version(connection)
+    if version not in COST_COLUMN:
+        raise _unknown(path, version)
+    return version
+
+
+def read_only_address(path: Path) -> str:
+    """Return how to read a file without writing beside it, as far as that goes while another process writes it."""
+    log = path.with_name(f"{path.name}-wal")
+    busy = log.exists() and log.stat().st_size > 0
+    return f"{path.absolute().as_uri()}?{'mode=ro' if busy else 'mode=ro&immutable=1'}"
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _unknown(path: Path, version: int) -> DataError:
+    return DataError(
+        f"{path}: holds answers in version {version} of the format, but {VERSION} is needed. "
+        "Choose another annotate.language_model.responses, or use the Laurel that wrote it."
+    )

@@ -1,0 +1,114 @@
+"""What a search is of: which arm, seeds, steps and parameters, checked before anything is trained.
+
+Knows nothing about how candidates are drawn or compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.errors import ParamsError
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from laurel.params.search import Space, Sweep
+
+FIRST_SEED = 1000
+"""Seeds of trials begin here, far from those that agents are evaluated with."""
+SEEDS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How to search."""
+
+    arm: str | None = None
+    """None takes preference, or the first arm that is trained."""
+    entries: Sequence[str] = ()
+    """The space, as `read_space` takes it."""
+    trials: int = 30
+    """In all, those of earlier calls included."""
+    seeds: Sequence[int] | None = None
+    """None takes SEEDS of its own."""
+    steps: int | None = None
+    """Environment steps of a training run; None takes agent.steps."""
+    sampler: str = "tpe"
+    prune: bool = True
+    study: str | None = None
+    """Name; None takes the arm's."""
+    storage: Path = Path("data/studies.db")
+
+
+def sweep_of(params: Params, search: Search) -> Sweep:
+    """Return what is searched, checked against the parameters.
+
+    Raises:
+        ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
+    """
+    from laurel.agents.fit import needs_training, skipped_arms
+    from laurel.envs import room_for
+    from laurel.errors import closest
+    from laurel.params.search import Sweep, read_space
+    from laurel.params.training import ARMS
+    from laurel.tuning.study import check_sampler
+
+    trained = [arm for arm in params.agent.arms if needs_training(arm)]
+    arm = search.arm or ("preference" if "preference" in trained or not trained else trained[0])
+    if arm not in ARMS or not needs_training(arm):
+        allowed = [name for name in ARMS if needs_training(name)]
+        raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
+    alone = narrowed(params, arm, (0,), 1)
+    room = room_for(params.env, with_action=params.caption.with_action)
+    if skipped := skipped_arms(alone, room):
+        raise ParamsError(f"--arm: {skipped[arm]}")
+    seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
+    if len(set(seeds)) < len(seeds):
+        raise ParamsError(f"--seeds names {max(seeds, key=seeds.count)} twice; leave out one of them.")
+    if shared := [seed for seed in seeds if seed in params.agent.seeds]:
+        raise ParamsError(
+            f"--seeds names {shared[0]}, which is one of agent.seeds: what is chosen on a seed looks better there than "
+            "it is. Name others."
+        )
+    space = read_space(search.entries, params, arm)
+    if params.agent.engine == "sb3":
+        _check_sb3(space, params, room.action_space)
+    check_sampler(search.sampler, space, params)
+    return Sweep(arm, seeds, search.steps or params.agent.steps, space)
+
+
+def _check_sb3(space: Space, params: Params, action_space: gym.Space[Any]) -> None:
+    """Refuse what Stable-Baselines3's algorithm does not take, before any is trained.
+
+    Raises:
+        ParamsError: it is not to be had, or does not go with an argument or the action space.
+    """
+    from laurel.agents.sb3_catalog import check_algorithm
+    from laurel.params.search import examples, with_values
+
+    algorithm = "agent.sb3.algorithm"
+    if algorithm in space:
+        names = [algorithm]  # which arguments go with which of them, each trial says
+    else:
+        check_algorithm(params.agent.sb3, action_space)
+        names = [name for name in space if name.startswith("agent.sb3.")]
+    for name in names:
+        for value in examples(name, space[name]):
+            check_algorithm(with_values(params, {name: value}).agent.sb3, action_space)
+
+
+def _own_seeds(taken: Sequence[int]) -> tuple[int, ...]:
+    free = (seed for seed in range(FIRST_SEED, FIRST_SEED + SEEDS + len(taken)) if seed not in taken)
+    return tuple(seed for seed, _ in zip(free, range(SEEDS), strict=False))
+
+
+def narrowed(params: Params, arm: str, seeds: tuple[int, ...], steps: int) -> Params:
+    """Return the parameters of a trial: one arm, its own seeds, a checkpoint at each report."""
+    from laurel.tuning.objective import REPORTS
+
+    agent = {"arms": (arm,), "seeds": seeds, "steps": steps, "checkpoint_steps": max(1, steps // REPORTS)}
+    return params.model_copy(update={"agent": params.agent.model_copy(update=agent)})

@@ -1,0 +1,69 @@
+"""What `make bench` runs and what it left: scripts, records and the table. Measures nothing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tiny_project import REPOSITORY
+
+BENCHMARKS = REPOSITORY / "benchmarks"
+SCRIPTS = sorted(file.stem for file in BENCHMARKS.glob("*.py") if file.stem not in ("record", "table"))
+RECORDS = sorted((BENCHMARKS / "results").glob("*.json"))
+KEYS = {
+    *("benchmark", "value", "unit", "target", "met", "peer", "peer_value"),
+    *("command", "machine", "versions", "date"),
+}
+
+
+def test_make_bench_runs_every_script() -> None:
+    (names,) = re.findall(r"^BENCHMARKS = ((?:.*\\\n)*.*)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(names.replace("\\\n", " ").split()) == SCRIPTS
+
+
+def test_the_page_is_what_the_records_say() -> None:
+    table = importlib.import_module("table")
+    assert (BENCHMARKS / "README.md").read_text(encoding="utf-8") == table.table()
+
+
+@pytest.mark.parametrize("file", RECORDS, ids=lambda file: file.stem)
+def test_a_record_has_all_there_is_to_say(file: Path) -> None:
+    record: dict[str, Any] = json.loads(file.read_text())
+    assert set(record) >= KEYS
+    assert record["benchmark"] == file.stem
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", record["date"])
+    script = re.fullmatch(r"python benchmarks/(\w+)\.py( .*)?", record["command"])
+    assert script, "a command that can be typed"
+    assert script[1] in SCRIPTS
+    assert record["met"] is not False or record["why"], "a missed target is explained"
+
+
+def test_a_record_is_written_whole_under_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = importlib.import_module("record")
+    found = {"value": 1.5, "unit": "s", "target": "<= 2", "met": True, "peer": "a clock", "peer_value": 2}
+    record.write("of_mine", found, record.about("laurel", remarks=("idle",)), tmp_path / "of_mine.json")
+    written = json.loads((tmp_path / "of_mine.json").read_text())
+    assert set(written) == KEYS
+    assert json.loads(capsys.readouterr().out) == written
+    assert [file.name for file in tmp_path.iterdir()] == ["of_mine.json"]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_says_what_it_measures_and_measures_nothing_for_that(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = importlib.import_module(name)
+    assert script.__doc__
+    for arguments, code in (["--help"], 0), (["--no-such-option"], 2):
+        monkeypatch.setattr(sys, "argv", [f"benchmarks/{name}.py", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            script.main()
+        assert exit_.value.code == code
+        if code == 0:
+            assert script.__doc__.splitlines()[0] in capsys.readouterr().out
