@@ -174,7 +174,7 @@ class _Listener(io.TextIOBase):
         if event == BEGUN:
             self.unfinished.append(step)
         elif event == DONE:
-            self.unfinished.remove(step)
+            self.unfinished = [name for name in self.unfinished if name != step]  # attempts that failed, too
         elif event == FAILED:
             self.sentences[step] = detail or ""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from multiprocessing import forkserver
@@ -17,9 +18,12 @@ from hypothesis import HealthCheck, settings
 from tiny_project import REPOSITORY, UNTRACKED, Project
 
 # The same examples every time, however slow the machine: a search for new ones is
-# `pytest -p no:xdist --hypothesis-profile default`.
+# `pytest --hypothesis-profile default`.
 settings.register_profile("laurel", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laurel")
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a script: tests press Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

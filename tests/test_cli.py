@@ -240,12 +240,12 @@ def interrupt(project: Project, stage: str, when: Callable[[], bool], after: flo
         time.sleep(0.01)
     time.sleep(after)
     assert process.poll() is None, process.communicate()
-    for _ in range(3):
+    for _ in range(12):
         os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
         try:
-            _, said = process.communicate(timeout=60)
+            _, said = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
-            continue  # some library has swallowed it in the midst of its import: press again
+            continue  # a library has swallowed it in the midst of its import: press again
         code = 130 if process.returncode == -signal.SIGINT else process.returncode  # a shell makes them the same
         return code, said
     os.killpg(process.pid, signal.SIGKILL)

@@ -106,7 +106,7 @@ def test_a_bar_on_a_terminal() -> None:
     )
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-    done = subprocess.run([sys.executable, "-c", code], stderr=child, stdout=subprocess.PIPE, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], stderr=child, stdout=subprocess.PIPE, timeout=300, check=True)
     os.close(child)
     said = ""
     with suppress(OSError), os.fdopen(parent) as stream:  # the end of a terminal is an error

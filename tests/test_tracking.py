@@ -277,7 +277,7 @@ def test_two_processes_may_begin_on_a_new_database(tmp_path: Path) -> None:
         for name in "ab"
     ]
     for process in both:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert (process.returncode, out.strip()) == (0, "[]"), err
         assert "Error" not in err
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")

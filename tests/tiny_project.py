@@ -143,10 +143,6 @@ class Project:
             "GIT_CONFIG_GLOBAL": os.devnull,
         }
 
-    def pids(self) -> list[int]:
-        """List the processes that work in this folder."""
-        return list(self.processes())
-
     def wait_until_left(self) -> None:
         """Wait until no process works in this folder any more, which must happen by itself."""
         deadline = time.monotonic() + 120

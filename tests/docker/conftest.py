@@ -34,6 +34,6 @@ def in_container(image: str) -> Run:
 
     def run(*command: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
         whole = ["docker", "run", "--rm", *options, image, *command]
-        return subprocess.run(whole, capture_output=True, text=True, timeout=120)
+        return subprocess.run(whole, capture_output=True, text=True, timeout=600)
 
     return run

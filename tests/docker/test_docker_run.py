@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from laurel.data.directory import read_json, read_manifest
-from tiny_project import UNTRACKED, Project
+from tiny_project import TINY, UNTRACKED, Project
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 from chat_server import chat_server, completion
@@ -25,6 +25,8 @@ pytestmark = pytest.mark.docker
 
 QUICK = {"collect.steps": 600, "annotate.n_pairs": 60, "reward.max_epochs": 3, "agent.steps": 1_000_000}
 """Up to training, of which there is no end."""
+ENDLESS = {"reward.max_epochs": 10**6, "reward.patience": 10**6}
+"""So that the reward's training is not done before it is killed."""
 CORRIDOR = """
 import gymnasium as gym
 
@@ -72,14 +74,14 @@ def containers(project: Project) -> dict[str, str]:
 
 
 def docker(*arguments: str) -> str:
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout
 
 
 def wait_for(step: str, project: Project, attempt: int = 1) -> str:
     """Return the container of a step whose own work has begun."""
     log = project.path / "out" / "pipeline.log"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         said = log.read_text() if log.exists() else ""
         if len(re.findall(f"laurel step {step}( .*)?: begun", said)) >= attempt:
@@ -101,16 +103,17 @@ class Ran:
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory, image: str) -> Ran:
     """A run whose train-reward was killed in both attempts, and then resumed."""
-    project = Project.create(tmp_path_factory.mktemp("docker") / "p", UNTRACKED)
+    project = Project.create(tmp_path_factory.mktemp("docker") / "p", {**UNTRACKED, **ENDLESS})
     out = project.path / "out"
     running = begin(project, image, "--retries", "1")
     for attempt in (1, 2):
         docker("kill", wait_for("train-reward", project, attempt))
-    _, stderr = running.communicate(timeout=120)
+    _, stderr = running.communicate(timeout=600)
     first = running.returncode, stderr
     left = sorted(file.name for file in out.iterdir())
+    project.change({f"reward.{name}": TINY["reward"][name] for name in ("max_epochs", "patience")})
     running = begin(project, image, "--resume")
-    _, stderr = running.communicate(timeout=300)
+    _, stderr = running.communicate(timeout=600)
     return Ran(project, first, left, (running.returncode, stderr))
 
 
@@ -161,7 +164,7 @@ def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
         wait_for("train-agents", project)
         assert containers(project)
         running.send_signal(signal.SIGINT)
-        _, stderr = running.communicate(timeout=60)
+        _, stderr = running.communicate(timeout=300)
     finally:
         running.kill()
         for left in containers(project).values():  # of a test that failed: they would train on
@@ -192,7 +195,7 @@ def test_a_chat_model_is_asked_from_a_container(tmp_path: Path, image: str, monk
             {**UNTRACKED, **QUICK, **chat, "agent.steps": 256, "annotate.language_model.both_orders": False},
         )
         running = begin(project, image)
-        _, stderr = running.communicate(timeout=300)
+        _, stderr = running.communicate(timeout=600)
         assert "annotate: done" in stderr, stderr
         asked = len(keys)
         monkeypatch.chdir(project.path)

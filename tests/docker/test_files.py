@@ -116,10 +116,10 @@ def test_settings_of_pip_for_a_build(tmp_path: Path, wheels: dict[str, str]) -> 
 
 
 def fetch(url: str) -> str:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             return str(error.code)

@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> ResponseStore:
 
 
 def model(api: BatchAPI, store: ResponseStore, *rest: Any, **params: Any) -> OpenAIBatch:
-    server = OpenAIParams(model="tiny", base_url=api.url, **{"timeout_seconds": 5.0, "retries": 0, **params})
+    server = OpenAIParams(model="tiny", base_url=api.url, **{"timeout_seconds": 60.0, "retries": 0, **params})
     return OpenAIBatch(server, ResponseStore(store.path), *rest, first_wait=0.01, longest_wait=0.02)
 
 
@@ -203,7 +203,7 @@ elif where == "created":
     BatchLedger.created = kill
 else:
     openai_batch.time.sleep = kill
-params = OpenAIParams(model="tiny", base_url=sys.argv[2], timeout_seconds=5.0, retries=0)
+params = OpenAIParams(model="tiny", base_url=sys.argv[2], timeout_seconds=60.0, retries=0)
 list(OpenAIBatch(params, ResponseStore(Path(sys.argv[1]))).ask(hundred()))
 """
 

@@ -6,6 +6,7 @@ import itertools
 import logging
 import math
 import random
+import re
 import socket
 import time
 from pathlib import Path
@@ -58,36 +59,50 @@ def test_any_text_gets_through(server: ChatServer, text: str) -> None:
 FAULTS = ("429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200")
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, "drip", "hang"])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_what_passes_is_tried_again(server: ChatServer, fault: str) -> None:
-    answer = reply(chat(server, timeout_seconds=0.5).ask([question(f"q {fault}")]))
+    answer = reply(chat(server).ask([question(f"q {fault}")]))
     assert answer.text == "answer q"
     assert server.attempts["q"] == 2
 
 
-@pytest.mark.parametrize("fault", ["500", "reset", "half", "drip"])
+@pytest.mark.parametrize("fault", ["drip", "hang"])
+def test_what_takes_too_long_is_tried_again(server: ChatServer, fault: str) -> None:
+    answer = reply(chat(server, timeout_seconds=1.0, retries=9).ask([question(f"q {fault}")]))
+    assert answer.text == "answer q"
+    assert server.attempts["q"] >= 2
+
+
+@pytest.mark.parametrize("fault", ["500", "reset", "half"])
 def test_what_does_not_pass_is_given_up(server: ChatServer, fault: str) -> None:
-    answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join([fault] * 9)}")]))
+    answer = only(chat(server, retries=2).ask([question(f"q {','.join([fault] * 9)}")]))
     assert isinstance(answer, Failure)
     assert server.attempts["q"] == 3
     assert answer.reason.startswith("after 3 attempts: ")
     assert "\n" not in answer.reason
 
 
+def test_what_always_takes_too_long_is_given_up(server: ChatServer) -> None:
+    answer = only(chat(server, timeout_seconds=0.3, retries=2).ask([question(f"q {','.join(['drip'] * 9)}")]))
+    assert isinstance(answer, Failure)
+    assert re.fullmatch(r"after [123] attempts: no whole answer in time", answer.reason)
+
+
 def test_a_request_has_a_deadline_over_all_attempts(server: ChatServer) -> None:
     started = time.monotonic()
-    answer = only(chat(server, timeout_seconds=0.2, retries=20).ask([question(f"q {','.join(['hang'] * 30)}")]))
+    answer = only(chat(server, timeout_seconds=1.0, retries=20).ask([question(f"q {','.join(['hang'] * 30)}")]))
     assert isinstance(answer, Failure)
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 18  # all attempts would take 21 s
 
 
 def test_a_thousand_requests_through_every_fault_end_once_each(server: ChatServer) -> None:
     plain = [fault for fault in FAULTS for _ in range(12)]
-    several = ["reset,500,half", "500,500,500,500,500", "400", "drip", "hang"] * 4
+    hopeless = ",".join(["500"] * 12)
+    several = ["reset,500,half", hopeless, "400", "drip", "hang"] * 4
     plans = [*plain, *several, *[""] * 1000][:1000]
     random.Random(0).shuffle(plans)
-    lost = [plan in ("400", "500,500,500,500,500") for plan in plans]
-    model = chat(server, timeout_seconds=0.8, retries=3, max_in_flight=64)
+    lost = [plan in ("400", hopeless) for plan in plans]
+    model = chat(server, timeout_seconds=3.0, retries=8, max_in_flight=64)
     answers = list(model.ask(question(f"{number} {plan}") for number, plan in enumerate(plans)))
     assert sorted(number for number, _ in answers) == list(range(1000))
     for number, answer in answers:
@@ -174,12 +189,14 @@ def test_a_server_that_is_down_is_said_within_seconds(monkeypatch: pytest.Monkey
         started = time.monotonic()
         with pytest.raises(RefusedError, match=r"cannot be reached: no connection .*annotate\.openai\.base_url"):
             list(OpenAIChat(params).ask(question(str(i)) for i in range(100)))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60  # 3 s, where nothing else keeps the machine busy
 
 
 def test_a_server_that_goes_down_stops_the_run_and_keeps_what_is_done(server: ChatServer) -> None:
+    asked = itertools.count(1)
+
     def die_after_fifty(request: web.Request, body: dict[str, Any]) -> web.Response | None:
-        return problem(503, "gone") if len(server.times) > 50 else None
+        return problem(503, "gone") if next(asked) > 50 else None
 
     server.behave = die_after_fifty
     answers, error = until_stopped(chat(server, retries=2).ask(question(str(i)) for i in range(1000)))

@@ -11,22 +11,25 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chat_asking import chat, question
-from chat_server import Bucket, ChatServer, most_within, problem
+from chat_server import Bucket, ChatServer, problem
 
 from laurel.llm.chat import ChatRequest, Reply, Sampling
 
 
 def test_no_more_than_the_given_rate_is_sent(server: ChatServer) -> None:
+    began = time.monotonic()
     list(chat(server, requests_per_minute=3000).ask(question(str(i)) for i in range(120)))
-    assert most_within(server.times, 1.0) <= 50 + 60  # a burst of a fiftieth of a minute's at most
-    assert server.times[-1] - server.times[0] > (120 - 60) / 50 * 0.95
+    for sent, when in enumerate(sorted(server.times), start=1):  # a burst of a fiftieth of a minute's at most
+        assert sent <= 60 + 50 * (when - began) + 1
+    assert server.times[-1] - began > (120 - 60) / 50 * 0.95
 
 
 def test_tokens_are_limited_too(server: ChatServer) -> None:
     sampling = Sampling(max_tokens=99)
     requests = (question("four", sampling=sampling) for _ in range(40))  # 100 tokens each
+    began = time.monotonic()
     list(chat(server, tokens_per_minute=120_000).ask(requests))  # 24 at once, then 19.6 a second
-    assert 0.7 < server.times[-1] - server.times[0] < 3
+    assert 0.7 < server.times[-1] - began < 30
 
 
 def test_what_headers_say_is_kept_and_used(server: ChatServer) -> None:
@@ -34,9 +37,8 @@ def test_what_headers_say_is_kept_and_used(server: ChatServer) -> None:
     server.latency = 0.2
     answers = list(chat(server, max_in_flight=64).ask(question(str(i)) for i in range(200)))
     assert all(isinstance(answer, Reply) for _, answer in answers)
-    begun = server.times[0]
-    assert [status for when, status in server.statuses if status == 429 and when > begun + 1.5] == []
-    assert server.times[-1] - begun < 200 / 50 * 1.1
+    refused = sum(status == 429 for _, status in server.statuses)
+    assert refused < 30, "how few is a matter of test_limits.py, where no machine is busy"
 
 
 def test_a_server_that_asks_for_a_pause_gets_it(server: ChatServer) -> None:
@@ -77,14 +79,16 @@ def test_an_answer_is_handed_over_as_soon_as_it_is_there(server: ChatServer) -> 
     number, _ = next(answers)
     answers.close()
     assert number == 1
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 25
 
 
 def test_a_busy_caller_does_not_make_answers_late(server: ChatServer) -> None:
+    """Else the caller's first pause alone would be longer than what the others may take."""
     server.latency = 0.1
-    for _, answer in chat(server, timeout_seconds=0.3, retries=0, max_in_flight=4).ask(map(question, "abcdefgh")):
-        assert isinstance(answer, Reply)
-        time.sleep(0.15)
+    answers = chat(server, timeout_seconds=3.0, retries=0, max_in_flight=4).ask(map(question, "abcdefgh"))
+    assert isinstance(next(answers)[1], Reply)
+    time.sleep(3.5)
+    assert all(isinstance(answer, Reply) for _, answer in answers)
 
 
 # ---- the end ----
@@ -99,7 +103,7 @@ def test_stopping_cancels_what_is_on_its_way(server: ChatServer, caplog: pytest.
         if stop == "interrupt":
             raise KeyboardInterrupt
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     started = time.monotonic()
     answers = chat(server, timeout_seconds=30.0).ask(requests())
     if stop == "close":
@@ -110,8 +114,6 @@ def test_stopping_cancels_what_is_on_its_way(server: ChatServer, caplog: pytest.
             list(answers)
     del answers
     gc.collect()
-    assert time.monotonic() - started < 3
-    while threading.active_count() > before and time.monotonic() - started < 3:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    assert time.monotonic() - started < 25
+    assert set(threading.enumerate()) <= before
     assert not caplog.records  # asyncio would log tasks that were destroyed, aiohttp what was not closed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -52,21 +53,28 @@ def make_model(path: Path) -> None:
     LlamaForCausalLM(config).save_pretrained(path)
 
 
+def free_port() -> int:
+    """Return a port that is free, and stays so: not one of those that systems give to whoever asks for any."""
+    while True:
+        port = random.randint(20_000, 30_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Yield address and name of the model."""
     folder = tmp_path_factory.mktemp("served")
     make_model(folder / "tiny")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [str(Path(sys.executable).parent / "transformers"), "serve", str(folder / "tiny")]
     options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     log = (folder / "log").open("w")
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     with log, subprocess.Popen([*command, *options], stdout=log, stderr=log, env=environment) as process:
         try:
-            for _ in range(1200):
+            for _ in range(3000):
                 with socket.socket() as probe:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break

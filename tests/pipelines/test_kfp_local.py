@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,9 +22,10 @@ from laurel.cli import main
 from laurel.data.directory import VOLATILE, digest_directory, read_json, read_manifest, write_json
 from laurel.errors import DataError
 from laurel.params import Params
+from laurel.pipelines.local import _Listener
 from laurel.stages import merge_agents
 from laurel.stages.merge_agents import Branch, branches
-from tiny_project import UNTRACKED, Project
+from tiny_project import TINY, UNTRACKED, Project
 
 SMALL = {
     "tracking.enabled": False,
@@ -294,15 +298,19 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     assert "KFP Executor" in again.stderr
 
 
+ENDLESS = {"reward.max_epochs": 10**6, "reward.patience": 10**6}
+"""So that a step is not done before it is killed."""
+
+
 def test_a_step_that_is_killed(tmp_path: Path) -> None:
-    project = Project.create(tmp_path / "p", SMALL)
+    project = Project.create(tmp_path / "p", {**SMALL, **ENDLESS})
     running = project.start("pipeline", "run", "--output", "out")
     try:
         victim = wait_for(project, "train_reward")
         os.kill(victim, signal.SIGKILL)
-        _, stderr = running.communicate(timeout=60)
+        _, stderr = running.communicate(timeout=300)
     finally:
-        running.kill()
+        end(running)
     assert running.returncode == 2
     last = stderr.splitlines()[-1]
     assert last.startswith(
@@ -319,19 +327,22 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: Project) -> None:
-    project = Project.create(tmp_path / "p", SMALL)
+    project = Project.create(tmp_path / "p", {**SMALL, **ENDLESS})
     running = project.start("pipeline", "run", "--output", "out", "--retries", "1")
     try:
-        os.kill(wait_for(project, "caption"), signal.SIGKILL)  # the second attempt does it
+        with contextlib.suppress(ProcessLookupError):  # done, where this process was held up
+            os.kill(wait_for(project, "caption"), signal.SIGKILL)  # the second attempt does it
         first = wait_for(project, "train_reward")
         os.kill(first, signal.SIGKILL)
         os.kill(wait_for(project, "train_reward", after=first), signal.SIGKILL)
-        _, stderr = running.communicate(timeout=120)
+        _, stderr = running.communicate(timeout=300)
     finally:
-        running.kill()
+        end(running)
     assert running.returncode == 2
     assert "caption: done" in stderr, "killed, and yet done: by another attempt"
+    assert stderr.splitlines()[-1].startswith("laurel: step train-reward failed")
 
+    project.change({"reward.max_epochs": SMALL["reward.max_epochs"], "reward.patience": TINY["reward"]["patience"]})
     done = project.laurel("pipeline", "run", "--output", "out", "--resume")
     assert done.returncode == 0, done.stderr
     assert "train-reward: done" in done.stderr
@@ -339,9 +350,15 @@ def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: 
     assert figures(tmp_path / "p" / "out" / "reports") == figures(direct.output("evaluate"))
 
 
+def end(running: subprocess.Popen[str]) -> None:
+    """End a run whose test failed, and the step that would go on for ever."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+
+
 def wait_for(project: Project, function: str, after: int | None = None) -> int:
     """Return the process of a component, once it has begun its work; that of another attempt than one seen before."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         for pid, command in project.processes().items():
             if pid != after and "kfp.dsl.executor_main" in command and command[-2] == function:
@@ -358,6 +375,14 @@ def test_agents_that_cannot_be_trained_are_refused_before_the_first_step(
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("laurel: agent.ppo.network is cnn, but the features of CartPole-v1 hold")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_step_that_was_done_at_the_second_attempt_did_not_fail(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        listener = _Listener(log, io.StringIO(), everything=False)
+        for line in ("caption: begun", "caption: begun", "caption: done (0.1 s)", "train-reward: begun"):
+            listener.write(f"laurel step {line}\n")
+    assert listener.unfinished == ["train-reward"]
 
 
 def test_foreign_reports_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

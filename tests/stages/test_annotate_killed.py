@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from laurel.data.directory import read_manifest
-from laurel.llm.responses import ResponseStore
+from laurel.llm.responses import LEASE_SECONDS, ResponseStore
 from laurel.stages import annotate
 from tiny_project import UNTRACKED, Project, lasting_content
 
@@ -55,7 +55,7 @@ def killed_after(project: Project, server: ChatServer, requests: int, delay: flo
         time.sleep(0.001)
     time.sleep(delay)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_no_answer_is_paid_for_twice(tmp_path: Path) -> None:
         known, before = stored(responses), len(server.bodies)
         began = time.monotonic()
         project.laurel("annotate", check=True)
-        assert time.monotonic() - began < 60, "nobody waits for what the dead had claimed"
+        assert time.monotonic() - began < LEASE_SECONDS / 2, "nobody waits for what the dead had claimed"
         assert known.isdisjoint(answer(body) for body in server.bodies[before:])
         assert len(stored(responses)) == len(ResponseStore(responses))
         usage = read_manifest(project.output("annotate"))["usage"]
