@@ -15,16 +15,16 @@ from laurel import __version__
 from laurel.annotate_cli import add_actions
 from laurel.arguments import whole
 from laurel.classics_cli import add_classics
-from laurel.cloud import pipelines_module
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
-from laurel.pipeline_cli import add_commands
+from laurel.export_cli import add_export
+from laurel.kfp_cli import add_pipeline
 from laurel.play_cli import add_play
 from laurel.prompt_cli import add_prompt
-from laurel.tune_cli import add_sweep, add_tune, sweep_plan
+from laurel.tune_cli import add_tune
 
 if TYPE_CHECKING:
-    from laurel.pipelines.sweep import SweepPlan
+    pass
 
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."
@@ -55,8 +55,6 @@ PLACES = {
 }
 """Where stages read their inputs unless told otherwise."""
 
-RESPONSES = "responses/responses.db"
-"""Where language models' answers are kept unless params.yaml says otherwise."""
 
 STAGES = (
     Stage(
@@ -161,84 +159,14 @@ def _parser() -> argparse.ArgumentParser:
     ui.add_argument("--port", type=whole(1, 65535), default=5000, metavar="N", help="default: 5000")
     ui.set_defaults(run=_ui)
 
-    _add_pipeline(commands)
+    add_pipeline(commands, _command)
     add_prompt(commands, _command, say)
     add_classics(commands, _command, say)
     add_play(commands, _command, say)
     add_tune(commands, _command, say, PLACES)
 
-    example = "laurel export minari doorkey/random-v0 --output minari"
-    summary = "Write data in other libraries' formats."
-    export = commands.add_parser("export", help=summary, **_explained(summary, example))
-    formats = export.add_subparsers(dest="format", metavar="FORMAT", required=True)
-    minari = _command(formats, "minari", "Write trajectories as a Minari data set.", example)
-    minari.add_argument("dataset", metavar="NAME", help="name of the data set, e.g. doorkey/random-v0")
-    minari.add_argument(
-        "--trajectories",
-        type=Path,
-        default=Path(PLACES["trajectories"]),
-        metavar="DIR",
-        help=f"default: {PLACES['trajectories']}",
-    )
-    minari.add_argument("--output", type=Path, default=Path("minari"), metavar="DIR", help="folder of Minari data sets")
-    minari.set_defaults(run=_export_minari)
-    responses = _command(
-        formats,
-        "responses",
-        "Write every answer of a language model as one Parquet file.",
-        "laurel export responses --output responses.parquet",
-    )
-    responses.add_argument(
-        "--responses", type=Path, default=Path(RESPONSES), metavar="FILE", help=f"the store; default: {RESPONSES}"
-    )
-    responses.add_argument(
-        "--output", type=Path, default=Path("responses.parquet"), metavar="FILE", help="default: responses.parquet"
-    )
-    responses.add_argument(
-        "--prices",
-        type=Path,
-        metavar="FILE",
-        help="prices of your own, as annotate.budget.prices; default: the packaged",
-    )
-    responses.set_defaults(run=_export_responses)
+    add_export(commands, _command, PLACES)
     return parser
-
-
-def _add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands of the pipeline on KFP."""
-    summary = "The whole pipeline on Kubeflow Pipelines: compile it, run it here, submit it."
-    pipeline = commands.add_parser("pipeline", help=summary, description=summary)
-    actions = pipeline.add_subparsers(dest="action", metavar="ACTION", required=True)
-    compiling = _command(
-        actions,
-        "compile",
-        "Write the pipeline as YAML for Kubeflow Pipelines or Vertex AI.",
-        "laurel pipeline compile -o pipeline.yaml --image europe-docker.pkg.dev/me/laurel/python@sha256:...",
-    )
-    compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
-    compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
-    compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
-    add_sweep(compiling)
-    compiling.set_defaults(run=_compile_pipeline)
-    running = _command(
-        actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
-    )
-    running.add_argument(
-        "--runner", choices=["process", "docker"], default="process", help="what a step is: a process, or a container"
-    )
-    running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
-    running.add_argument(
-        "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
-    )
-    running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
-    running.add_argument(
-        "--retries", type=whole(0), default=0, metavar="N", help="further attempts at a step; default: 0"
-    )
-    add_sweep(running)
-    running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
-    for command in (compiling, running):
-        command.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
-    add_commands(lambda name, summary, example: _command(actions, name, summary, example))
 
 
 def _command(
@@ -301,64 +229,3 @@ def _ui(options: argparse.Namespace) -> int:
         server = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)]
         os.execv(sys.executable, server)  # noqa: S606  the server takes this process's place, and its Ctrl-C
     return 0
-
-
-def _compile_pipeline(options: argparse.Namespace) -> int:
-    from laurel.params import load_params
-
-    params = load_params(options.params)
-    definition = pipelines_module("definition")
-    image = options.image or definition.IMAGE
-    form = {"image": image, "cluster": options.cluster, "sweep": sweep_plan(options, params)}
-    definition.compile_pipeline(options.output, params, **form)
-    return say(f"{options.output}\n")
-
-
-def _run_pipeline(options: argparse.Namespace) -> int:
-    from laurel.data.directory import read_json
-    from laurel.evaluation.summary import table
-    from laurel.params import load_params
-    from laurel.tracking import configure
-
-    params = load_params(options.params)
-    configure(options.params.parent)  # steps that are processes log where this machine's stages do
-    sweep = sweep_plan(options, params)
-    made = pipelines_module("local").run_locally(
-        params,
-        options.output,
-        runner=options.runner,
-        image=options.image,
-        resume=options.resume,
-        retries=options.retries,
-        debug=options.debug,
-        sweep=sweep,
-    )
-    if sweep is not None:
-        return say(f"{_summary_of_sweep(made, sweep)}\n")
-    metrics = made / "metrics.json"
-    return say(f"{table(read_json(metrics))}\n\nreport:  {made / 'report.html'}\nmetrics: {metrics}\n")
-
-
-def _summary_of_sweep(made: Path, plan: SweepPlan) -> str:
-    from laurel.data.directory import read_manifest
-    from laurel.tuning.results import summary
-    from laurel.tuning.trials import TRIALS, read_trials
-
-    return summary(made, plan.sweep, read_trials(made / TRIALS), read_manifest(made)["notes"])
-
-
-def _export_minari(options: argparse.Namespace) -> int:
-    import warnings
-
-    from laurel.data.minari import export
-
-    warnings.filterwarnings("ignore", module="minari")  # that a data set names no author, and the like
-    counts = export(options.trajectories, options.dataset, options.output.resolve())
-    written = ", ".join(f"{value} {key}" for key, value in counts.items())
-    return say(f"{written} in {options.output / options.dataset}\n")
-
-
-def _export_responses(options: argparse.Namespace) -> int:
-    from laurel.llm.responses_export import export_responses
-
-    return say(f"{export_responses(options.responses, options.output, options.prices)} answers in {options.output}\n")

@@ -40,6 +40,15 @@ def test_the_interval_of_a_mean_is_as_wide_as_its_standard_error_says() -> None:
     assert (low, high) == pytest.approx((mean - error, mean + error), abs=0.02)
 
 
+def test_the_interval_lies_about_the_trend_wherever_that_goes() -> None:
+    x = np.linspace(0, 1, 200)
+    _, weights = nearness(x, log=False)
+    mean, low, high = weighted_means(weights, x + np.random.default_rng(0).normal(scale=0.1, size=200))
+    assert np.ptp(mean) > 0.7
+    assert np.all((low < mean) & (mean < high))
+    assert np.all(high - low < 0.15)
+
+
 def test_no_interval_of_a_few_trials(params: Params) -> None:
     space = read_space(["shaping.beta=1.0,2.0", "shaping.intrinsic=0:1"], params, "preference")
     trials = [
