@@ -166,7 +166,7 @@ def test_the_content_is_left_alone() -> None:
         (
             "agent.algorithm",
             "dqm",
-            'agent.algorithm is "dqm", but must be one of ppo, dqn, reinforce, a2c, tabular. Did',
+            'agent.algorithm is "dqm", but must be one of ppo, dqn, reinforce, a2c, tabular, bandit. Did',
         ),
         (
             "agent.sb3.algorithm",

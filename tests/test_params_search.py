@@ -58,7 +58,7 @@ def test_the_default_is_allowed_and_fits_the_arm(params: Params) -> None:
     assert not any(name.startswith("shaping.") for name in read_space([], params, "extrinsic"))
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "reinforce", "a2c", "tabular"])
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "reinforce", "a2c", "tabular", "bandit"])
 def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
     chosen = with_values(params, {"agent.algorithm": algorithm})
     space = read_space([], chosen, "preference")

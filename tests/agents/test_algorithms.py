@@ -24,7 +24,7 @@ from laurel.agents.training import Task, train
 from laurel.envs import room_for
 from laurel.evaluation.play import play_agent
 from laurel.params import EnvParams
-from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
+from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import ALGORITHMS, AlgorithmParams, PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.worlds import CATCH
@@ -52,8 +52,12 @@ SMALL: dict[str, AlgorithmParams] = {
     "monte_carlo": TabularParams(n_envs=4, method="monte_carlo", step_size=0.0),
     "n_step_sarsa": TabularParams(n_envs=4, method="n_step_sarsa"),
     "tree_backup": TabularParams(n_envs=4, method="tree_backup"),
+    "reward_averaging": BanditParams(n_envs=4, n_steps=16),
+    "ucb": BanditParams(n_envs=4, n_steps=16, method="ucb"),
+    "gradient": BanditParams(n_envs=4, n_steps=16, method="gradient"),
+    "gaussian_thompson": BanditParams(n_envs=4, n_steps=16, method="gaussian_thompson"),
 }  # fmt: skip
-DEEP = [name for name, settings in SMALL.items() if not isinstance(settings, TabularParams)]
+DEEP = [name for name, settings in SMALL.items() if not isinstance(settings, TabularParams | BanditParams)]
 
 
 def task_for(name: str, env: str, updates: int = 8) -> Task:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from laurel.agents.agent import Agent, Experience, Ints
+from laurel.agents.bandits import UCB, Random
 from laurel.agents.running import run_agent, run_episodes
 from laurel.errors import EnvError
 from laurel.worlds import ARMED_BANDIT, GRID_WORLD
@@ -105,3 +106,15 @@ def test_what_cannot_be_run() -> None:
     same_step = gym.make_vec("FrozenLake-v1", 2, vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP})
     with pytest.raises(EnvError, match="NEXT_STEP"):
         run_agent(same_step, agent, 2)
+
+
+@pytest.mark.parametrize("n_arms", [3, 5])
+def test_a_bandit_agent_has_as_many_arms_as_the_environment(n_arms: int) -> None:
+    env = gym.make(ARMED_BANDIT, n_arms=4)
+    says = rf"has {n_arms} arms, but the environment's actions are Discrete\(4\)\. Make the agent with n_arms 4\."
+    with pytest.raises(EnvError, match=says):
+        run_agent(env, UCB(n_arms), 2, n_steps=3)
+    with pytest.raises(EnvError, match=says):
+        run_episodes(env, Random(n_arms), 2, n_episodes=1)
+    with pytest.raises(EnvError, match=r"actions are Box\(.*need Discrete actions from 0 on\."):
+        run_agent("Pendulum-v1", UCB(n_arms), 2)

@@ -106,10 +106,28 @@ def test_episodes_end_at_the_limit_and_new_arms_come_on_the_next_step() -> None:
     assert [bool(envs.step(arm)[3].all()) for _ in range(3)] == [False, False, True]
 
 
+@pytest.mark.parametrize("rewards", ["gaussian", "bernoulli"])
+def test_arms_of_a_seed_stay_the_same_everywhere(rewards: Any) -> None:
+    options = {"n_arms": 4, "rewards": rewards, "arms_seed": 3}
+    batch, single = ArmedBanditVector(num_envs=5, max_episode_steps=2, **options), ArmedBandit(**options)
+    batch.reset(seed=0)
+    means, seen = batch.means[0].copy(), set()
+    for t in range(7):
+        np.testing.assert_array_equal(batch.means, np.tile(means, (5, 1)))
+        seen |= set(batch.step(np.full(5, t % 4))[1])
+    single.reset(seed=8)
+    np.testing.assert_array_equal(single.means[0], means)
+    assert len(seen) > (20 if rewards == "gaussian" else 1), "they pay by luck of their own"
+    other = ArmedBandit(**{**options, "arms_seed": 4})
+    other.reset(seed=8)
+    assert (other.means[0] != means).all()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"n_arms": 0}, "n_arms is 0"),
+        ({"arms_seed": -1}, "arms_seed is -1"),
         ({"noise": -1.0}, "noise is -1.0"),
         ({"rewards": "cauchy"}, 'allowed are "gaussian" and "bernoulli"'),
     ],

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from laurel.agents.a2c import A2C
+from laurel.agents.bandit_policy import Bandit, BanditPolicy, make_bandit_policy
 from laurel.agents.dqn import DQN
 from laurel.agents.images import SMALLEST, Image, ImageActorCritic, images_in
 from laurel.agents.learner import Learner, PolicyNetwork
@@ -24,7 +25,7 @@ from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.table import Table, Tabular, make_table
 from laurel.envs.base import Room
 from laurel.errors import EnvError
-from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
+from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import AlgorithmParams, PPOParams
 from laurel.seeding import derive_seed
 
@@ -41,6 +42,8 @@ def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: i
         match settings:
             case TabularParams():
                 return make_table(room, settings)
+            case BanditParams():
+                return make_bandit_policy(n_features, room, settings)
             case DQNParams():
                 shape = {"hidden": settings.hidden, "epsilon": settings.epsilon_end, "layer_norm": settings.layer_norm}
                 return make_q_network(n_features, room.action_space, **shape)
@@ -73,6 +76,8 @@ def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.rando
     match policy, settings:
         case Table(), TabularParams():
             return Tabular(policy, settings, rng)
+        case BanditPolicy(), BanditParams():
+            return Bandit(policy, settings, rng)
         case QNetwork(), DQNParams():
             return DQN(policy, settings, rng)
         case RecurrentActorCritic(), PPOParams():

@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
+from laurel.agents.bandit_policy import BanditPolicy
 from laurel.agents.images import ImageActorCritic
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
@@ -28,6 +29,7 @@ KINDS: dict[str, type[PolicyNetwork]] = {
     "q_network": QNetwork,
     "sb3": SB3Policy,
     "table": Table,
+    "bandit": BanditPolicy,
     "image_actor_critic": ImageActorCritic,
     "recurrent_actor_critic": RecurrentActorCritic,
 }

@@ -10,7 +10,7 @@ from laurel.agents.tabular.states import table_form
 from laurel.envs.base import Room
 from laurel.errors import ParamsError
 from laurel.params import Params
-from laurel.params.algorithms import DQNParams, TabularParams
+from laurel.params.algorithms import BanditParams, DQNParams, TabularParams
 from laurel.params.training import PPOParams
 
 
@@ -50,8 +50,8 @@ def _check_algorithm(params: Params, room: Room) -> None:
     match params.agent.settings:
         case TabularParams():
             table_form(room)
-        case DQNParams():
-            discrete_actions(room.action_space, "dqn")
+        case DQNParams() | BanditParams():
+            discrete_actions(room.action_space, params.agent.algorithm)
         case PPOParams(network="cnn"):
             _make_policy(params, room)
         case _:

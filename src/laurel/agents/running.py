@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.agent import Agent, Bools, Experience, Floats, Ints
+from laurel.agents.bandits.agent import BanditAgent
 from laurel.errors import EnvError
 from laurel.seeding import derive_seed
 
@@ -53,9 +54,11 @@ def run_agent(env: Source, agent: Agent, n_runs: int = 200, seed: int = 0, *, n_
             episodes, too, which pay nothing.
 
     Raises:
-        EnvError: copies cannot be made of `env`, or it has no limit and `n_steps` is missing.
+        EnvError: copies cannot be made of `env`, it has other actions than a bandit agent has arms, or it has no limit
+            and `n_steps` is missing.
     """
     envs, own = _vector(env, n_runs)
+    _check_arms(envs, agent)
     spec = envs.spec
     n_steps = n_steps or (spec.max_episode_steps if spec else None)
     if not n_steps:
@@ -106,9 +109,11 @@ def run_episodes(
         max_steps: give up after so many steps a run; None never does.
 
     Raises:
-        EnvError: copies cannot be made of `env`, or episodes were not done by `max_steps`.
+        EnvError: copies cannot be made of `env`, it has other actions than a bandit agent has arms, or episodes were
+            not done by `max_steps`.
     """
     envs, own = _vector(env, n_runs)
+    _check_arms(envs, agent)
     returns, lengths = np.zeros((n_runs, n_episodes)), np.zeros((n_runs, n_episodes), dtype=np.int64)
     done = np.zeros(n_runs, dtype=np.int64)
     observation, info = envs.reset(seed=derive_seed(seed, "environment"))
@@ -148,3 +153,16 @@ def _vector(env: Source, n_runs: int) -> tuple[gym.vector.VectorEnv[Any, Any, An
     if isinstance(env, str) and env.startswith("laurel/"):
         import laurel.worlds  # noqa: F401  registers them
     return gym.make_vec(env, num_envs=n_runs), True
+
+
+def _check_arms(envs: gym.vector.VectorEnv[Any, Any, Any], agent: Agent) -> None:
+    """Refuse a bandit agent whose arms are not the environment's actions."""
+    space = envs.single_action_space
+    if not isinstance(agent, BanditAgent):
+        return
+    mend = "Bandit agents need Discrete actions from 0 on."
+    if isinstance(space, gym.spaces.Discrete) and space.start == 0:
+        if space.n == agent.n_arms:
+            return
+        mend = f"Make the agent with n_arms {space.n}."
+    raise EnvError(f"The agent has {agent.n_arms} arms, but the environment's actions are {space}. {mend}")

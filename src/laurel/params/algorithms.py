@@ -104,3 +104,32 @@ class TabularParams(Section):
     """First value of every entry; a high one makes the agent try everything."""
     backup_steps: Count = 4
     """n_step_sarsa and tree_backup only: steps of a target."""
+
+
+class BanditParams(Section):
+    """Thompson sampling of coins is not among the methods: its rewards are 0 or 1, which shaped ones are not."""
+
+    method: Literal["reward_averaging", "ucb", "gradient", "gaussian_thompson"] = "reward_averaging"
+    """Which of the agents that look at no observation."""
+    n_envs: Count = 8
+    """All of them pull the same arms, which are the actions."""
+    n_steps: Count = 4
+    """Steps of each environment between two rounds of learning."""
+    epsilon: Probability = 0.1
+    """reward_averaging only: share of random actions, also in evaluation unless evaluate.greedy."""
+    initial: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    """reward_averaging and gaussian_thompson only: what every arm is first believed to pay; much makes it try all."""
+    step_size: Probability = 0.1
+    """All but gaussian_thompson: how far an estimate or a preference moves; 0: an estimate is the average."""
+    c: NonNegative = 2.0
+    """ucb only: how much doubt about an arm counts."""
+    prior_deviation: Positive = 1.0
+    """gaussian_thompson only: standard deviation of what an arm is first believed to pay."""
+    noise: Positive = 1.0
+    """gaussian_thompson only: standard deviation of an arm's rewards."""
+
+    @model_validator(mode="after")
+    def _preferences_move(self) -> BanditParams:
+        if self.method == "gradient" and not self.step_size:
+            raise ValueError("has method gradient, whose preferences are no averages: set step_size above 0, e.g. 0.1.")
+        return self

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from laurel.errors import closest
-from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams, TabularParams
+from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
 from laurel.params.sb3 import SB3Params
@@ -103,9 +103,9 @@ class PPOParams(Section):
         return self
 
 
-AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams
+AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams | BanditParams
 """The settings of an algorithm: all of them have n_envs and n_steps."""
-Algorithm = Literal["ppo", "dqn", "reinforce", "a2c", "tabular"]
+Algorithm = Literal["ppo", "dqn", "reinforce", "a2c", "tabular", "bandit"]
 ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
 """Each has a section of its name."""
 
@@ -134,6 +134,7 @@ class AgentParams(Section):
     reinforce: ReinforceParams = ReinforceParams()
     a2c: A2CParams = A2CParams()
     tabular: TabularParams = TabularParams()
+    bandit: BanditParams = BanditParams()
     sb3: SB3Params = SB3Params()
 
     @property
@@ -143,9 +144,11 @@ class AgentParams(Section):
 
     @property
     def trainer(self) -> str:
-        """What the algorithm that trains is called, as in ppo, q_learning or SAC (sb3)."""
+        """What the algorithm that trains is called, as in ppo, q_learning, ucb (bandit) or SAC (sb3)."""
         if self.engine == "sb3":
             return f"{self.sb3.algorithm} (sb3)"
+        if self.algorithm == "bandit":
+            return f"{self.bandit.method} (bandit)"
         return self.tabular.method if self.algorithm == "tabular" else self.algorithm
 
     @property

@@ -1,7 +1,7 @@
 """The armed bandit: a row of arms, each with a mean reward that the player does not see.
 
 Knows nothing about agents. The testbed of Sutton & Barto (2018), section 2.3, and its drifting variant of
-exercise 2.5; every reset draws new arms.
+exercise 2.5; every reset draws new arms, unless `arms_seed` says which.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Arms:
     probability drawn uniformly from [0, 1], and 0 otherwise.
 
     Raises:
-        EnvError: fewer than one arm, a negative deviation, or unknown rewards.
+        EnvError: fewer than one arm, a negative deviation or seed, or unknown rewards.
     """
 
     n_arms: int = 10
@@ -42,6 +42,8 @@ class Arms:
     noise: float = 1.0
     drift: float = 0.0
     """Standard deviation of the step that every mean takes after every pull; 0 is a stationary bandit."""
+    arms_seed: int | None = None
+    """Every reset of every bandit gives the arms that this seed draws; None: always new ones."""
 
     def __post_init__(self) -> None:
         if self.n_arms < 1:
@@ -49,11 +51,18 @@ class Arms:
         for name in ("spread", "noise", "drift"):
             if not getattr(self, name) >= 0:
                 raise EnvError(f"ArmedBandit: {name} is {getattr(self, name)}; a standard deviation is 0 or more.")
+        if self.arms_seed is not None and self.arms_seed < 0:
+            raise EnvError(f"ArmedBandit: arms_seed is {self.arms_seed}; a seed is 0 or more.")
         if self.rewards not in ("gaussian", "bernoulli"):
             raise EnvError(f'ArmedBandit: rewards is "{self.rewards}"; allowed are "gaussian" and "bernoulli".')
 
     def draw(self, rng: np.random.Generator, n: int) -> Floats:
         """Draw the means (N, K) of new bandits."""
+        if self.arms_seed is not None:
+            return np.repeat(self._drawn(np.random.default_rng(self.arms_seed), 1), n, axis=0)
+        return self._drawn(rng, n)
+
+    def _drawn(self, rng: np.random.Generator, n: int) -> Floats:
         shape = (n, self.n_arms)
         if self.rewards == "bernoulli":
             return rng.random(shape)

@@ -6,15 +6,16 @@ They know nothing about how rewards are distributed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Agent, Experience, Floats, Ints
+from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.bandits.agent import OpenBanditAgent
 
 
-class RewardAveraging(Agent):
+class RewardAveraging(OpenBanditAgent):
     """ε-greedy on averages of rewards (Sutton & Barto 2018, equations 2.1 to 2.5).
 
         Q(a) ← Q(a) + α (r - Q(a))
@@ -25,6 +26,8 @@ class RewardAveraging(Agent):
         optimism: first estimate of every arm; high ones make it try them all (section 2.6).
         step_size: α, for arms that drift (section 2.5); None is 1/n, the plain average of an arm's n rewards.
     """
+
+    knowledge: ClassVar[tuple[str, ...]] = ("estimates", "counts")
 
     def __init__(
         self, n_arms: int, *, epsilon: float = 0.1, optimism: float = 0.0, step_size: float | None = None
@@ -45,6 +48,12 @@ class RewardAveraging(Agent):
             return greedy
         explore = self.rng.random(self.n_envs) < self.epsilon
         return np.where(explore, self.rng.integers(0, self.n_arms, self.n_envs), greedy)
+
+    def probabilities(self) -> Floats:
+        return choice.epsilon_greedy(self.estimates, self.epsilon)
+
+    def expected(self) -> Floats:
+        return self.estimates
 
     def observe(self, experience: Experience) -> None:
         rows = np.flatnonzero(experience.valid)
@@ -79,3 +88,6 @@ class UCB(RewardAveraging):
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         return choice.argmax(self.bounds(), self.rng)
+
+    def probabilities(self) -> Floats:
+        return choice.epsilon_greedy(self.bounds(), 0.0)

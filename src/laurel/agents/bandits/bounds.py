@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from laurel.agents.agent import Agent, Experience, Ints
+from laurel.agents.bandits.agent import BanditAgent
 from laurel.errors import EnvError
 
 
-class Random(Agent):
+class Random(BanditAgent):
     """Pulls any arm, each as likely: the lower bound."""
 
     def __init__(self, n_arms: int) -> None:

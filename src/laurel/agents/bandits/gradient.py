@@ -6,15 +6,16 @@ Knows nothing about how good an arm is, only which are better than what it gets.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Agent, Experience, Floats, Ints
+from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.bandits.agent import OpenBanditAgent
 
 
-class Gradient(Agent):
+class Gradient(OpenBanditAgent):
     """Stochastic gradient ascent on a softmax over arms (Sutton & Barto 2018, equations 2.11 and 2.12).
 
         π(a) = exp H(a) / Σ_b exp H(b)
@@ -28,6 +29,8 @@ class Gradient(Agent):
         step_size: α.
         baseline: whether to subtract r̄; without it, offsets of the reward hurt.
     """
+
+    knowledge: ClassVar[tuple[str, ...]] = ("preferences", "average", "pulls")
 
     def __init__(self, n_arms: int, *, step_size: float = 0.1, baseline: bool = True) -> None:
         self.n_arms = n_arms
@@ -44,6 +47,13 @@ class Gradient(Agent):
         """Return π (N, K)."""
         weights = np.exp(self.preferences - self.preferences.max(axis=1, keepdims=True))
         return weights / weights.sum(axis=1, keepdims=True)
+
+    def expected(self) -> Floats:
+        """Return r̄ for every arm (N, K): no more is known of what one of them pays."""
+        return np.repeat(self.average[:, None], self.n_arms, axis=1)
+
+    def merits(self) -> Floats:
+        return self.preferences
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         return choice.sample(self.probabilities(), self.rng)

@@ -6,15 +6,20 @@ Knows how rewards are distributed, up to the mean; that is what the two agents d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from laurel.agents import choice
-from laurel.agents.agent import Agent, Experience, Floats, Ints
+from laurel.agents.agent import Experience, Floats, Ints
+from laurel.agents.bandits.agent import BanditAgent, OpenBanditAgent
+
+REACH = np.arange(-8.0, 9.0, 2.0)
+"""Where a normal density is cut into pieces, in standard deviations; what lies outside is less than 1e-14."""
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
-class GaussianThompson(Agent):
+class GaussianThompson(OpenBanditAgent):
     """Normal rewards of known noise, normal prior (Russo et al. 2018, "A Tutorial on Thompson Sampling", section 4).
 
         precision(a) = 1/σ0² + n/σ²,    mean(a) = (μ0/σ0² + Σ r/σ²) / precision(a)
@@ -26,6 +31,8 @@ class GaussianThompson(Agent):
         prior_deviation: σ0.
         noise: σ, standard deviation of an arm's rewards.
     """
+
+    knowledge: ClassVar[tuple[str, ...]] = ("means", "precisions")
 
     def __init__(
         self, n_arms: int, *, prior_mean: float = 0.0, prior_deviation: float = 1.0, noise: float = 1.0
@@ -44,6 +51,12 @@ class GaussianThompson(Agent):
         draws = self.means + self.rng.standard_normal(self.means.shape) / np.sqrt(self.precisions)
         return choice.argmax(draws, self.rng)
 
+    def probabilities(self) -> Floats:
+        return np.stack([chances_of_best(*row) for row in zip(self.means, self.precisions**-0.5, strict=True)])
+
+    def expected(self) -> Floats:
+        return self.means
+
     def observe(self, experience: Experience) -> None:
         rows = np.flatnonzero(experience.valid)
         at = rows, experience.action[rows]
@@ -51,7 +64,7 @@ class GaussianThompson(Agent):
         self.means[at] += self.noise**-2 / self.precisions[at] * (experience.reward[rows] - self.means[at])
 
 
-class BernoulliThompson(Agent):
+class BernoulliThompson(BanditAgent):
     """Rewards of 0 or 1, Beta prior (Russo et al. 2018, algorithm 3.2).
 
         A = argmax_a  draw from Beta(α(a), β(a));    α(A) ← α(A) + r,  β(A) ← β(A) + 1 - r
@@ -79,3 +92,23 @@ class BernoulliThompson(Agent):
         at = rows, experience.action[rows]
         self.successes[at] += experience.reward[rows]
         self.failures[at] += 1 - experience.reward[rows]
+
+
+def chances_of_best(means: Floats, deviations: Floats) -> Floats:
+    """Return how likely each of some independent normal numbers (K,) is the highest of them (K,).
+
+        P(a) = ∫ φ_a(x) Π_{b≠a} Φ_b(x) dx
+
+    by Gauss-Legendre quadrature between cuts that are close together wherever one of the densities is.
+    """
+    from scipy.special import log_ndtr
+
+    cuts = np.unique(means + REACH[:, None] * deviations)
+    half = np.diff(cuts)[:, None] / 2
+    x = (cuts[:-1, None] + half + half * NODES).reshape(-1, 1)
+    z = (x - means) / deviations
+    below = log_ndtr(z)  # logarithms, because a factor is taken out of a product that may be too small for a float
+    others = below.sum(axis=1, keepdims=True) - below
+    density = np.exp(others - z**2 / 2) / (deviations * np.sqrt(2 * np.pi))
+    chances: Floats = (half * WEIGHTS).reshape(-1) @ density
+    return chances / chances.sum()

@@ -1,0 +1,168 @@
+"""What a bandit agent knows, as a policy, and the agents of `laurel.agents.bandits` as learners of an arm.
+
+The agents look at one pull at a time; here they look at the steps of a rollout in order, once its rewards are mixed,
+and all environments pull the same arms: the actions. Knows nothing about how knowledge moves, nor about observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from laurel.agents import choice
+from laurel.agents.actions import discrete_actions
+from laurel.agents.agent import Experience, Floats
+from laurel.agents.bandits import UCB, GaussianThompson, Gradient, RewardAveraging
+from laurel.agents.bandits.agent import OpenBanditAgent
+from laurel.agents.collecting import Collecting
+from laurel.agents.learner import PolicyNetwork, Rollout
+from laurel.envs.base import Array, FloatArray, Room
+from laurel.params.algorithms import BanditParams
+
+METHODS: dict[str, Callable[..., OpenBanditAgent]] = {
+    "reward_averaging": RewardAveraging,
+    "ucb": UCB,
+    "gradient": Gradient,
+    "gaussian_thompson": GaussianThompson,
+}
+
+
+class BanditPolicy(PolicyNetwork):
+    """Pulls arms as the agent of a method does that has learned what the buffers hold, whatever is observed.
+
+    Args:
+        method: one of METHODS.
+        n_features: F of the features that it gets and does not look at.
+        n_actions: K, the arms.
+        options: arguments of the method's agent.
+    """
+
+    continuous = False
+
+    def __init__(self, method: str, n_features: int, n_actions: int, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.method = method
+        self.n_features = n_features
+        self.n_actions = n_actions
+        self.options = dict(options)
+        agent = METHODS[method](n_actions, **self.options)
+        agent.reset(0)
+        for name in agent.knowledge:
+            self.register_buffer(name, torch.from_numpy(getattr(agent, name)[0:1].copy()))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.buffers()).device
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "n_features": self.n_features,
+            "n_actions": self.n_actions,
+            "options": self.options,
+        }
+
+    def agent(self, n_envs: int = 1) -> OpenBanditAgent:
+        """Return an agent that knows in each environment what the buffers hold; its random numbers are not ours."""
+        agent = METHODS[self.method](self.n_actions, **self.options)
+        agent.reset(0, n_envs)
+        for name, tensor in self.named_buffers():
+            getattr(agent, name)[:] = tensor.cpu().numpy()
+        return agent
+
+    def keep(self, agent: OpenBanditAgent) -> None:
+        """Take over what an agent of one environment knows."""
+        for name, tensor in self.named_buffers():
+            tensor.copy_(torch.from_numpy(getattr(agent, name)))
+
+    def draw(self, n: int, rng: np.random.Generator, *, greedy: bool = False) -> Array:
+        """Draw arms (n,): as the agent does, or the one believed best, any of them where several are equal."""
+        agent = self.agent(n)
+        agent.rng = rng
+        return choice.argmax(agent.merits(), rng) if greedy else agent.get_action(None)
+
+    def act(
+        self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
+    ) -> tuple[Array, FloatArray, FloatArray]:
+        """Draw arms for features (N, F): arms, their log-probabilities and what a pull is believed to pay (N,)."""
+        action = self.draw(len(features), rng, greedy=greedy)
+        agent = self.agent()
+        worth = (agent.probabilities() * agent.expected()).sum()
+        return action, self.log_prob(features, action), np.full(len(action), worth, dtype=np.float32)
+
+    def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return np.log(self.agent().probabilities()[0])[action].astype(np.float32)
+
+
+def make_bandit_policy(n_features: int, room: Room, settings: BanditParams) -> BanditPolicy:
+    """Make the policy that knows nothing yet.
+
+    Raises:
+        EnvError: the environment's actions are not Discrete from 0 on.
+    """
+    return BanditPolicy(settings.method, n_features, discrete_actions(room.action_space, "bandit"), _options(settings))
+
+
+def _options(settings: BanditParams) -> dict[str, Any]:
+    """Return the arguments of the method's agent."""
+    match settings.method:
+        case "reward_averaging":
+            own = {"epsilon": settings.epsilon, "optimism": settings.initial}
+            return {**own, "step_size": settings.step_size or None}
+        case "ucb":
+            return {"c": settings.c, "step_size": settings.step_size or None}
+        case "gradient":
+            return {"step_size": settings.step_size}
+        case "gaussian_thompson":
+            belief = {"prior_mean": settings.initial, "prior_deviation": settings.prior_deviation}
+            return {**belief, "noise": settings.noise}
+
+
+class Bandit(Collecting):
+    """One of the bandit agents, which learns from every environment, and always the same arms.
+
+    It does not look at observations: in an environment with several states it learns which action pays best whatever
+    the state, and where a step pays only by what it leads to it learns nothing. Nothing is learned while a rollout is
+    collected; one that learns after every pull, as the books have it, has n_envs and n_steps of 1.
+    `laurel/ArmedBandit-v0` draws other arms in every episode and environment: give it an `arms_seed` (env.kwargs), so
+    that there is something to be learned.
+    """
+
+    name = "bandit"
+    policy: BanditPolicy
+
+    def __init__(self, policy: BanditPolicy, params: BanditParams, rng: np.random.Generator) -> None:
+        super().__init__(policy, params.n_steps, rng)
+
+    def learn(self, rollout: Rollout) -> Mapping[str, float]:
+        """Show the agent the pulls one at a time, those of a step in the order of the environments."""
+        if not rollout.valid.any():
+            return {}
+        agent = self.policy.agent()
+        arms, rewards = rollout.action[rollout.valid], rollout.reward[rollout.valid].astype(np.float64)
+        for i in range(len(arms)):
+            agent.observe(_pull(arms[i : i + 1], rewards[i : i + 1]))
+        self.policy.keep(agent)
+        return {"q_value": float(agent.expected()[0, arms].mean())}
+
+    def _act(self, features: FloatArray) -> Array:
+        return self.policy.draw(len(features), self.rng)
+
+    def state(self) -> dict[str, Tensor]:
+        return {}  # the policy's buffers hold it all
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        pass
+
+
+NEVER, ALWAYS = np.zeros(1, dtype=np.bool_), np.ones(1, dtype=np.bool_)
+
+
+def _pull(arm: Array, reward: Floats) -> Experience:
+    """Return a pull (1,) as an agent is shown it."""
+    return Experience(None, arm, reward, None, NEVER, NEVER, ALWAYS)

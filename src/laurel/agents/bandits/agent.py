@@ -1,0 +1,36 @@
+"""What bandit agents have in common: a number of arms, and, for most, what they know of each and what follows from it.
+
+Knows nothing about how any of that is learned.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from laurel.agents.agent import Agent, Floats
+
+
+class BanditAgent(Agent):
+    """Pulls one of `n_arms` arms, which are the environment's actions."""
+
+    n_arms: int
+
+
+class OpenBanditAgent(BanditAgent):
+    """One whose knowledge is a few arrays, and whose policy can be written down."""
+
+    knowledge: ClassVar[tuple[str, ...]]
+    """Names of the arrays that `reset` makes and `observe` changes, a row for each environment: all that it knows."""
+
+    @abstractmethod
+    def probabilities(self) -> Floats:
+        """Return how likely `get_action` is to pull each arm (N, K)."""
+
+    @abstractmethod
+    def expected(self) -> Floats:
+        """Return what each arm is believed to pay (N, K)."""
+
+    def merits(self) -> Floats:
+        """Return numbers (N, K), the highest for the arm that is believed best: what it is believed to pay."""
+        return self.expected()
