@@ -76,6 +76,20 @@ def test_accepted(key: str, value: Any, expected: Any) -> None:
         assert type(found) is type(expected)
 
 
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ({}, "ppo"),
+        ({"algorithm": "tabular", "tabular": {"method": "sarsa"}}, "sarsa"),
+        ({"algorithm": "bandit", "bandit": {"method": "ucb"}}, "ucb (bandit)"),
+        ({"algorithm": "bandit", "engine": "sb3", "sb3": {"algorithm": "TD3"}}, "TD3 (sb3)"),
+    ],
+)
+def test_reports_name_what_trained(agent: dict[str, Any], name: str) -> None:
+    params = parse_params({**MINIMAL, "agent": {**MINIMAL["agent"], **agent}}, "params.yaml")
+    assert params.agent.trainer == name
+
+
 def test_optional_sections_have_defaults() -> None:
     params = parse_params(MINIMAL, "my.yaml")
     assert params.seed == 0
