@@ -21,8 +21,17 @@ pytest.importorskip("sb3_contrib")
 
 from laurel.agents import sb3_training
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.sb3_catalog import ALGORITHMS, COUNTS, POSITIVE, SHARES, _check_value, algorithm_class
-from laurel.agents.sb3_training import SB3Task, train_sb3, untrained
+from laurel.agents.sb3_catalog import (
+    ALGORITHMS,
+    COUNTS,
+    POSITIVE,
+    SHARES,
+    _check_value,
+    algorithm_class,
+    check_algorithm,
+)
+from laurel.agents.sb3_model import initial_sb3_policy
+from laurel.agents.sb3_training import SB3Task, train_sb3
 from laurel.agents.training import CURVE_SCHEMA, is_finished
 from laurel.data.directory import read_json
 from laurel.envs import room_for
@@ -195,7 +204,8 @@ def test_training_begins_with_the_untrained_policy(tmp_path: Path, monkeypatch: 
 
     task = make_task("SAC", kwargs={"learning_starts": 10**6})
     before = torch.get_rng_state()
-    first = untrained(task, room_for(task.env))
+    about = {"run_seed": task.run_seed, "seed": task.seed, "steps": task.steps, "device": task.device}
+    first = initial_sb3_policy(task.env, room_for(task.env), task.settings, **about)
     assert torch.equal(torch.get_rng_state(), before)
     run(task, tmp_path / "agent")
     found = load_policy(tmp_path / "agent").state_dict()
@@ -311,7 +321,7 @@ def test_ranges_are_those_of_arguments_that_there_are(name: str) -> None:
 )
 def test_action_spaces_that_none_acts_in(space: gym.Space[Any], needed: str) -> None:
     with pytest.raises(ParamsError, match=f"PPO acts in {needed}, but .*Wrap the environment"):
-        sb3_training.check_algorithm(SB3Params(algorithm="PPO"), space)
+        check_algorithm(SB3Params(algorithm="PPO"), space)
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,4 +332,4 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("importlib.import_module", gone)
     with pytest.raises(ParamsError, match=r"of the package sb3_contrib, which is not installed\. Run pip install"):
-        sb3_training.check_algorithm(SB3Params(algorithm="TQC"), space)
+        check_algorithm(SB3Params(algorithm="TQC"), space)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.agents.algorithms import initial_policy
 from laurel.agents.training import Assignment, Task, train_together
 from laurel.envs import room_for
 from laurel.envs.base import FloatArray, Room
@@ -27,7 +26,6 @@ from laurel.rewards.functions import RewardFunction
 from laurel.rewards.model import RewardModel
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Policy
     from laurel.agents.sb3_training import SB3Task
 
 
@@ -68,15 +66,6 @@ def sb3_task_of(params: Params, arm: str, seed: int) -> SB3Task:
 def steps_of(params: Params, arm: str, seed: int) -> int:
     """Return the environment steps that training an arm with a seed tells of."""
     return params.agent.steps if params.agent.engine == "sb3" else task_of(params, arm, seed).total_steps
-
-
-def untrained(params: Params, room: Room, seed: int) -> Policy:
-    """Return the policy that training with a seed begins with, the same for all arms."""
-    if params.agent.engine == "sb3":
-        from laurel.agents import sb3_training
-
-        return sb3_training.untrained(sb3_task_of(params, "extrinsic", seed), room)
-    return initial_policy(room, params.agent.settings, params.seed, seed)
 
 
 def train_arms(

@@ -60,6 +60,6 @@ def _check_algorithm(params: Params, room: Room) -> None:
 
 def _make_policy(params: Params, room: Room) -> None:
     """Make what training would begin with, where only that tells whether it can be made; imports torch."""
-    from laurel.agents.arms import untrained
+    from laurel.agents.untrained import untrained
 
     untrained(params, room, params.agent.seeds[0])

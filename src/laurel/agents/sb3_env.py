@@ -8,7 +8,7 @@ while the others wait. Imports Stable-Baselines3, and so is imported where that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -17,11 +17,13 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from laurel.agents.episodes import Episodes
 from laurel.agents.learner import Rollout
 from laurel.agents.sb3_policy import feature_space
-from laurel.agents.signal import Signal
 from laurel.envs.base import Array, FloatArray, Room
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 from laurel.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from laurel.agents.signal import Signal
 
 Stepped = tuple[Array, FloatArray, Array, list[dict[str, Any]]]
 

@@ -20,21 +20,19 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.sb3_catalog import arguments, check_algorithm
-from laurel.agents.sb3_env import FeatureEnvs, LearnedRewardEnvs, PackedEnvs
+from laurel.agents.sb3_env import LearnedRewardEnvs
+from laurel.agents.sb3_model import make_algorithm, make_envs
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.sb3_state import restore_state, save_state
 from laurel.agents.signal import Signal
 from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE, is_finished
 from laurel.data.directory import read_json, replace_directory, write_json
-from laurel.device import torch_device
 from laurel.envs.base import Room
-from laurel.errors import DataError, ParamsError, TrainingError
+from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.sb3 import SB3Params
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import RewardFunction
-from laurel.seeding import derive_seed
 
 CURVE_STEPS = 2048
 """Environment steps, at least, between two points of a learning curve."""
@@ -113,21 +111,17 @@ def make_model(task: SB3Task, room: Room, reward: RewardFunction | None) -> tupl
     Raises:
         ParamsError: it does not go with its arguments or the action space.
     """
-    made = check_algorithm(task.settings, room.action_space)
-    device = torch_device(task.device, "agent.device")
-    packed = PackedEnvs(task.env, room, task.settings.n_envs, derive_seed(task.run_seed, "agent", task.seed, "envs"))
+    packed = make_envs(task.env, room, task.settings, task.run_seed, task.seed)
     envs = LearnedRewardEnvs(packed, room, Signal(task.shaping, room, reward, task.settings.n_envs))
-    try:
-        model = made(
-            task.settings.policy,
-            FeatureEnvs(envs, room),
-            seed=derive_seed(task.run_seed, "agent", task.seed, "sb3"),
-            device=device,
-            **arguments(task.settings, made, task.steps, room.action_space),
-        )
-    except (AssertionError, TypeError, ValueError) as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ParamsError(f"agent.sb3: {task.settings.algorithm} cannot be made with these arguments: {why}") from error
+    model = make_algorithm(
+        task.settings,
+        envs,
+        room,
+        run_seed=task.run_seed,
+        seed=task.seed,
+        steps=task.steps,
+        device=task.device,
+    )
     return model, envs
 
 
@@ -242,12 +236,3 @@ class _Keeper(BaseCallback):
         model._last_obs, model._last_episode_starts = observation, done
         self._saved = model.num_timesteps
         self._started = time.perf_counter()
-
-
-def untrained(task: SB3Task, room: Room) -> SB3Policy:
-    """Return the policy that training begins with."""
-    numbers = torch.get_rng_state()
-    model, envs = make_model(task, room, None)
-    torch.set_rng_state(numbers)
-    envs.close()
-    return SB3Policy.of(model, task.settings.algorithm, task.settings.policy)

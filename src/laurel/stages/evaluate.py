@@ -212,8 +212,8 @@ def _reward_threshold(params: Params) -> float | None:
 
 def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out: Output) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.agents.arms import untrained
     from laurel.agents.player import Player
+    from laurel.agents.untrained import untrained
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
     from laurel.evaluation.play import agent_act
