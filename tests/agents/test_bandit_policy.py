@@ -92,6 +92,21 @@ def test_a_learner_learns_what_the_agent_does(method: Any, n_envs: int, changed:
 
 
 @EACH_METHOD
+def test_a_learner_of_every_pull_pulls_what_the_agent_does(method: Any) -> None:
+    learner, envs = make(BANDIT, BanditParams(method=method, n_envs=1, n_steps=1))
+    agent = alone(BanditParams(method=method))
+    agent.reset(0)
+    agent.rng = copy.deepcopy(learner.rng)
+    observation, rollout, never = envs.reset(), learner.rollout(envs), np.zeros(1, dtype=np.bool_)
+    for _ in range(60):
+        observation = learner.collect(envs, observation, rollout)
+        learner.learn(rollout)
+        arm = agent.get_action(0)
+        np.testing.assert_array_equal(rollout.action[0], arm)
+        agent.observe(Experience(0, arm, rollout.reward[0].astype(np.float64), 0, never, never, rollout.valid[0]))
+
+
+@EACH_METHOD
 @pytest.mark.parametrize("seed", [0, 1])
 def test_every_method_finds_the_best_arm(method: Any, seed: int) -> None:
     learner = learned(BANDIT, BanditParams(method=method, noise=0.5, step_size=0.2), 60, seed)
