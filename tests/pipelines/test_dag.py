@@ -22,6 +22,7 @@ EVERYWHERE = {
         "device.py",
         "errors.py",
         "heap.py",
+        "interrupt.py",
         "params",
         "progress.py",
         "seeding.py",

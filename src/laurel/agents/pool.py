@@ -11,16 +11,15 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from laurel.errors import LaurelError, WorkerError
+from laurel.interrupt import ctrl_c_held_back
 
 Advance = Callable[[int], None]
 POLL_SECONDS = 0.05
@@ -64,7 +63,7 @@ class Workers:
         if method == "forkserver":
             self._context.set_forkserver_preload(["laurel.agents.pool", *preload])
             resource_tracker.ensure_running()  # which would let Ctrl-C through
-            with _ctrl_c_held_back():
+            with ctrl_c_held_back():
                 forkserver.ensure_running()
         self._at_once = at_once or usable_cpus()
         self._running: list[_Worker] = []
@@ -81,7 +80,7 @@ class Workers:
         return self._at_once - len(self._running)
 
     def start(self, job: Job) -> None:
-        with _ctrl_c_held_back():  # else it may come when the process runs and nobody knows of it
+        with ctrl_c_held_back():  # else it may come when the process runs and nobody knows of it
             self._running.append(_start(self._context, job))
 
     def hear(self) -> list[Heard]:
@@ -198,26 +197,3 @@ def _main(job: Job, sender: Connection) -> None:
     except LaurelError as error:
         tell(str(error))
         sys.exit(2)
-
-
-@contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """Let Ctrl-C take effect after the block; a process that is started here never hears of it.
-
-    Ending such a process is its parent's business.
-    """
-    if threading.current_thread() is not threading.main_thread():  # which alone hears of it
-        yield
-        return
-    pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
-    masks = hasattr(signal, "pthread_sigmask")  # which Windows lacks, and a new process inherits
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
-    try:
-        yield
-    finally:
-        if masks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
-        if pressed:
-            signal.raise_signal(signal.SIGINT)

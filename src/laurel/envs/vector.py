@@ -20,6 +20,7 @@ import numpy as np
 from laurel.envs import make_reference, reference_id, step_limit
 from laurel.envs.base import Array, BoolArray, FloatArray, Room
 from laurel.errors import EnvError
+from laurel.interrupt import ctrl_c_held_back
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -195,7 +196,8 @@ def is_original(env: EnvParams) -> bool:
 
 
 def _envpool_id(env_id: str) -> str | None:
-    import envpool
+    with ctrl_c_held_back():  # its import takes a second, and loses it
+        import envpool
 
     known = set(envpool.list_all_envs())
     return next((name for name in (env_id, {"Taxi-v4": "Taxi-v3"}.get(env_id)) if name in known), None)

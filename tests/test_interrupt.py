@@ -1,0 +1,63 @@
+"""Ctrl-C takes effect, and neither within an import nor within the start of a process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from laurel.envs import vector
+from laurel.interrupt import ctrl_c_held_back
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_it_takes_effect_after_the_block() -> None:
+    done = []
+
+    def work() -> None:
+        with ctrl_c_held_back():
+            press()
+            done.append("the rest")
+        done.append("more")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["the rest"]
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_an_error_in_the_block_does_not_swallow_it() -> None:
+    def fail() -> None:
+        with ctrl_c_held_back():
+            press()
+            raise ValueError("of a library")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fail()
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_a_process_that_is_started_in_the_block_does_not_hear_of_it() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    with ctrl_c_held_back():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "alive\n"
+
+
+def test_envpool_is_imported_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its compiled parts would lose the key, or make an error of their own of it."""
+    (tmp_path / "envpool.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nlist_all_envs = list\n"
+    )
+    for name in [name for name in sys.modules if name.split(".")[0] == "envpool"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        vector._envpool_id("CartPole-v1")
+    assert sys.modules.pop("envpool").list_all_envs() == []
