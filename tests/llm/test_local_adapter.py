@@ -1,0 +1,59 @@
+"""LoRA weights on top of a local model: they answer, and who answered is somebody else then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from local_asking import DIGITS, SHARED, scores
+
+from laurel.llm.chat import RefusedError
+from laurel.llm.local_chat import LocalChat, load_local
+from laurel.llm.local_model import identity_here
+from laurel.params.judges import HuggingFaceParams
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An adapter of the tiny model as training leaves it, and the model that it makes, written out whole."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(tiny_llama)
+    lora = LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model = get_peft_model(base, lora)
+    folder = tmp_path_factory.mktemp("lora")
+    model.save_pretrained(folder / "adapter")
+    model.merge_and_unload().save_pretrained(folder / "merged")
+    AutoTokenizer.from_pretrained(tiny_llama).save_pretrained(folder / "merged")
+    return folder / "adapter", folder / "merged"
+
+
+def test_an_adapter_changes_answers_as_training_did(
+    tiny_llama: Path, trained: tuple[Path, Path], chat: LocalChat
+) -> None:
+    adapter, merged = trained
+    adapted = load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(adapter), device="cpu"))
+    whole = load_local(HuggingFaceParams(model=str(merged), device="cpu"))
+    found, expected, without = ([one[DIGITS[0]] for one in scores(model, SHARED)] for model in (adapted, whole, chat))
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert found != pytest.approx(without, abs=1e-2)
+
+
+def test_its_answers_are_not_taken_for_those_of_the_model_alone(tiny_llama: Path, trained: tuple[Path, Path]) -> None:
+    adapter, _ = trained
+    alone = identity_here(HuggingFaceParams(model=str(tiny_llama)))
+    adapted = identity_here(HuggingFaceParams(model=str(tiny_llama), adapter=str(adapter)))
+    assert alone is not None
+    assert adapted is not None
+    assert adapted.revision.startswith(f"{alone.revision} adapter ")
+
+
+def test_a_damaged_adapter(tiny_llama: Path, trained: tuple[Path, Path], tmp_path: Path) -> None:
+    adapter, _ = trained
+    (tmp_path / "adapter_config.json").write_bytes((adapter / "adapter_config.json").read_bytes())
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(RefusedError, match="cannot be loaded: "):
+        load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(tmp_path), device="cpu"))
