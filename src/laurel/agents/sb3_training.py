@@ -20,6 +20,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.episodes import LEAST
 from laurel.agents.sb3_env import LearnedRewardEnvs
 from laurel.agents.sb3_model import make_algorithm, make_envs
 from laurel.agents.sb3_policy import SB3Policy
@@ -164,7 +165,7 @@ class _Keeper(BaseCallback):
     def finish(self, model: Any) -> None:
         """Keep the last point of the curve and the agent."""
         if not self._curve or self._curve[-1]["env_steps"] < model.num_timesteps:
-            self._add_point(model)
+            self._add_point(model, at_least=1)  # a short run has no more than it has
         self._save(model, finished=True)
         self._tell(self._task.steps)
 
@@ -173,7 +174,7 @@ class _Keeper(BaseCallback):
         self._advance(done - self._told)
         self._told = done
 
-    def _add_point(self, model: Any) -> None:
+    def _add_point(self, model: Any, *, at_least: int = LEAST) -> None:
         if not _finite(model):
             raise _diverged(self._task, model)
         said = model.logger.name_to_value
@@ -184,7 +185,7 @@ class _Keeper(BaseCallback):
         if metrics["entropy"] is not None:
             metrics["entropy"] *= -1  # what they log is its loss
         point = {"env_steps": model.num_timesteps, "seconds": round(self._seconds, 3)}
-        self._curve.append({**point, **self._envs.figures(), **metrics})
+        self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
 
     def _save(self, model: Any, *, finished: bool) -> None:
         """Write a checkpoint beside the last one and put it in its place."""
