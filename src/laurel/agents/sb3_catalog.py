@@ -77,7 +77,7 @@ def algorithm_class(name: str) -> Any:
             raise
         raise ParamsError(
             f"agent.sb3.algorithm: {name} is of the package {error.name}, which is not installed. "
-            "Run pip install 'laurel[sb3]'."
+            "Run pip install 'laurel-rl[sb3]'."
         ) from None
 
 
