@@ -66,7 +66,9 @@ class Episodes:
             start = t + 1
         self._now += len(paid)
         if returns:
-            self._take_in(np.concatenate(returns), np.concatenate(lengths), np.concatenate(terminated), np.concatenate(places))
+            self._take_in(
+                np.concatenate(returns), np.concatenate(lengths), np.concatenate(terminated), np.concatenate(places)
+            )
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, float | None]:
         """Return what a learning curve says of the episodes so far.

@@ -26,7 +26,7 @@ from laurel.agents.sb3_model import make_algorithm, make_envs
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.sb3_state import restore_state, save_state
 from laurel.agents.signal import Signal
-from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE, is_finished
+from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows
 from laurel.data.directory import read_json, replace_directory, write_json
 from laurel.envs.base import Room
 from laurel.errors import DataError, TrainingError
@@ -220,7 +220,7 @@ class _Keeper(BaseCallback):
         state = read_json(self._directory / STATE)
         actions = restore_state(self._directory, model, state)
         try:
-            self._curve = pq.read_table(self._directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+            self._curve = read_rows(self._directory)
             self._spent = float(state["seconds"])
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(

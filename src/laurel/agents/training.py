@@ -283,7 +283,7 @@ def _restore(directory: Path, learner: Learner) -> Progress:
     state = read_json(directory / STATE)
     try:
         learner.policy.load_state_dict(load_policy(directory).state_dict())
-        curve = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+        curve = read_rows(directory)
         learner.restore(load_file(directory / OPTIMIZER))
         learner.rng.bit_generator.state = state["rng"]
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
@@ -296,6 +296,18 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         raise DataError(
             f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
         ) from None
+
+
+def read_rows(directory: Path) -> list[dict[str, Any]]:
+    """Read the learning curve of a checkpoint.
+
+    Raises:
+        ValueError: it is of an older version, whose means were over other episodes.
+    """
+    rows = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+    if any(row["window"] is None for row in rows):
+        raise ValueError("its learning curve is of an older version")
+    return rows
 
 
 def is_finished(directory: Path) -> bool:
