@@ -68,7 +68,7 @@ def test_goals_of_the_params_go_before_those_of_the_room(project: Project) -> No
 
 def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
     room = room_for(project.params.env)
-    assert UNKNOWN in load_prompt("motif").messages("a", "b", room)[-1].text
+    assert UNKNOWN in load_prompt("motif").messages("a", "b", room)[-1].content
     assert task_of(project.params, room).goal == UNKNOWN
     assert "Number" not in UNKNOWN
     assert "high" not in UNKNOWN, "captions name levels, and would be judged by the word"
