@@ -37,9 +37,11 @@ LONGEST = 8000
 SILENCE = "(no answer)"
 """Stands for an empty answer in a conversation: many servers refuse a turn without text."""
 
+_VERDICT = {"anyOf": [{"type": "integer", "enum": [1, 2]}, {"type": "null"}]}
+"""OpenAI refuses an `enum` without a `type`, and other servers a `type` that is a list beside an `enum`."""
 _SCHEMA = {
     "type": "object",
-    "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, None]}},
+    "properties": {"analysis": {"type": "string"}, "best_description": _VERDICT},
     "required": ["analysis", "best_description"],
     "additionalProperties": False,
 }
