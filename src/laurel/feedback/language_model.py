@@ -8,7 +8,6 @@ Knows which question an answer belongs to; knows nothing about how a model is re
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
 from laurel.llm.prices import Price, add_costs
+from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import Exchange, ResponseStore
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class LanguageModelAnnotator:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
                 _, text, logprobs = found
-                one = self._meaning(swapped, vote, key, text, None if logprobs is None else json.loads(logprobs))
+                one = self._meaning(swapped, vote, key, text, logprobs)
                 if one.verdict == UNREAD:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
                 else:
@@ -307,11 +307,11 @@ class LanguageModelAnnotator:
 
     def _meaning(self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
-        if logprobs is not None and self._choices:
+        if logprobs is not None and self._choices and self._choices[0] in logprobs:
             shown = exp(logprobs[self._choices[0]])
             p = 1 - shown if swapped else shown
             return Said(swapped, vote, "first" if p > 0.5 else "second" if p < 0.5 else "tie", p, key)
-        verdict = self._parse(text)
+        verdict = self._parse(text) if len(text) < LONGEST_TEXT else None  # the end of a longer one was cut off
         if verdict is None:
             return Said(swapped, vote, UNREAD, None, key)
         return Said(swapped, vote, *IN_WORDS[swapped][verdict], key)

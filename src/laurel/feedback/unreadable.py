@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from laurel.data.missing import UNREAD, Missing, gather
+from laurel.llm import replies
 from laurel.llm.responses import ResponseStore
 
 AT_ONCE = 4096
@@ -22,7 +23,13 @@ def why_unreadable(text: str, finish_reason: str) -> str:
     >>> why_unreadable('{"analysis": "I', "length")
     'it was cut off after as many tokens as it may have (max_tokens)'
     """
+    if len(text) >= replies.LONGEST_TEXT:
+        return f"it is longer than {replies.LONGEST_TEXT:,} characters"
     match finish_reason:
+        case replies.REASONING_CUT:
+            return "it was cut off while the model was still reasoning (max_tokens, or a lower reasoning_effort)"
+        case replies.REASONING:
+            return "it holds reasoning alone, and no answer after it"
         case "length":
             return "it was cut off after as many tokens as it may have (max_tokens)"
         case "content_filter":

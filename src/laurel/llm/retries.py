@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http.client import responses
 from typing import Any, TypeVar
 
 import aiohttp
@@ -106,17 +107,17 @@ class Refusal:
     """What it says, or the name of the status."""
 
     @classmethod
-    def read(cls, response: httpx2.Response, secrets: Iterable[str]) -> Refusal:
+    def read(cls, status: int, content: bytes, secrets: Iterable[str]) -> Refusal:
         """Read an error, in whatever form it comes."""
         try:
-            body = json.loads(response.content)
-        except ValueError:
-            body = response.text
+            body = json.loads(content)
+        except (ValueError, RecursionError):
+            body = content.decode("utf-8", "replace")
         error = body.get("error", body) if isinstance(body, Mapping) else body
         says = error.get("message") or error.get("detail") or error if isinstance(error, Mapping) else error
         if not says or str(says).lstrip().startswith("<"):  # a web page
-            says = response.reason_phrase
-        return cls(response.status_code, error, one_line(says, secrets))
+            says = responses.get(status, "no reason")
+        return cls(status, error, one_line(says, secrets))
 
     @property
     def kinds(self) -> set[str]:
