@@ -16,7 +16,18 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from laurel.data.missing import Reasons
-from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added, failures_of
+from laurel.feedback.annotator import (
+    Annotator,
+    Judgement,
+    OnSettled,
+    Question,
+    Said,
+    Usage,
+    added,
+    annotated,
+    failures_of,
+    ignore,
+)
 
 BLOCK = 4096
 """Questions that are asked of one member before the next; memory does not grow with their number."""
@@ -59,6 +70,8 @@ class EnsembleAnnotator:
             del annotator
             if number not in self._held:
                 _free_memory()
+        self.on_settled: OnSettled = ignore
+        self._votes = 0
         self.names = tuple(names)
         """The members', each with its place."""
         self.simulated = simulated
@@ -101,7 +114,7 @@ class EnsembleAnnotator:
             return
         most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
         for block in _blocks(questions, most):
-            votes = [list(self._held[number].annotate(block)) for number in range(len(self._members))]
+            votes = [list(annotated(self._held[number], block, self._voted)) for number in range(len(self._members))]
             for said in zip(*votes, strict=True):
                 yield self._together(said)
 
@@ -120,7 +133,8 @@ class EnsembleAnnotator:
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
-        for judgement in annotator.annotate(Question(*json.loads(line)) for line in asked):
+        questions = (Question(*json.loads(line)) for line in asked)
+        for judgement in annotated(annotator, questions, self._voted):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
@@ -131,6 +145,13 @@ class EnsembleAnnotator:
             _free_memory()
         file.seek(0)
         return file
+
+    def _voted(self, number: int, *, stored: bool) -> None:
+        """Note votes: as many as there are members settle a question."""
+        self._votes += number
+        settled, self._votes = divmod(self._votes, len(self._members))
+        if settled:
+            self.on_settled(settled, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
         """Weigh the votes. One that is no label counts for nothing, not for a half."""

@@ -15,14 +15,15 @@ from functools import lru_cache, partial
 from itertools import count, islice
 from math import exp
 from time import sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from laurel.data.missing import Reasons
 from laurel.envs.base import Room
-from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.annotator import Judgement, OnSettled, Question, Said
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
+from laurel.feedback.unreadable import Readable
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
 from laurel.llm.prices import Price, add_costs
 from laurel.llm.replies import LONGEST_TEXT
@@ -37,6 +38,8 @@ LOOK_UP = 512
 """Questions that are looked up in the store at a time."""
 LOOK_AHEAD = 128
 """Requests that are claimed at a time, so that several processes share a block."""
+FIRST_LOOK_AHEAD = 16
+"""The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
 REMEMBERED = 1024
 """Answers whose meaning is remembered, for models repeat themselves."""
 POLL_SECONDS = 0.5
@@ -48,6 +51,7 @@ IN_WORDS: tuple[dict[Answer, tuple[Answer, float | None]], ...] = (
     {said: (TURNED[said], P_FIRST[TURNED[said]]) for said in P_FIRST},
 )
 """Whether the second text was shown first -> what is said of the texts as they were shown -> of them as they are."""
+Item = TypeVar("Item")
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
@@ -109,6 +113,7 @@ class LanguageModelAnnotator:
         params: orders, votes, goal and tie band are used.
         choices: answers whose probabilities are wanted; none where the answer is to be in words.
         price: of the model's tokens; None where it is unknown.
+        gives_up: whether asking ends where none of the first answers can be read.
     """
 
     simulated = False
@@ -123,9 +128,12 @@ class LanguageModelAnnotator:
         params: LanguageModelParams,
         choices: tuple[str, ...] = (),
         price: Price | None = None,
+        gives_up: bool = True,
     ) -> None:
         steered = f', goal "{params.goal}"' if params.goal else ""
         self.name = f"{model.identity.model} (prompt {prompt.name} {prompt.digest[:8]}{steered})"
+        self.on_settled: OnSettled = lambda number, *, stored: None
+        self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
         self._failures = Reasons()
         self._model = model
@@ -162,6 +170,7 @@ class LanguageModelAnnotator:
 
         Raises:
             RefusedError: the model cannot be asked; all answers that came are kept.
+            UnreadableError: none of the first answers can be read.
         """
         stream = iter(questions)
         while some := list(islice(stream, min(LOOK_UP, self._block))):
@@ -195,12 +204,19 @@ class LanguageModelAnnotator:
                 if one.verdict == UNREAD:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
                 else:
+                    self._readable.succeeded(fresh=False)
                     said.append(one)
             pending.append(_Pending(n_ways - len(said), said))
         return asks
 
     def _settle(self, pending: Sequence[_Pending], asks: list[_Ask]) -> Iterator[Judgement]:
-        """Ask what is to be asked, and yield the judgements on all that is pending, in order."""
+        """Ask what is to be asked, and yield the judgements on all that is pending, in order.
+
+        A follow-up goes before what was not asked yet.
+
+        Raises:
+            UnreadableError: nothing that the model answers can be read.
+        """
         done = 0
 
         def settled() -> Iterator[Judgement]:
@@ -209,18 +225,24 @@ class LanguageModelAnnotator:
                 done += 1
                 yield self._judgement(pending[done - 1].said)
 
+        self.on_settled(sum(not one.missing for one in pending), stored=True)
         yield from settled()
-        while asks:
-            follow_ups: list[_Ask] = []
-            for ask, answer in self._answers(asks):
-                said = self._read(ask.swapped, ask.vote, ask.key, answer)
-                if said.verdict == UNREAD and ask.unread is None:
-                    assert isinstance(answer, Reply)
-                    follow_ups.append(ask.after(answer.text, self._keys))
+        queue = deque(asks)
+        for ask, answer, fresh in self._answers(queue):
+            said = self._read(ask.swapped, ask.vote, ask.key, answer)
+            if said.verdict == UNREAD:
+                assert isinstance(answer, Reply)
+                if ask.unread is None:
+                    queue.appendleft(ask.after(answer.text, self._keys))
                     continue
-                pending[ask.question].add(said)
-                yield from settled()
-            asks = follow_ups
+                self._readable.failed(ask.key, answer, fresh=fresh)
+            elif said.verdict not in (FAILED, UNASKED):
+                self._readable.succeeded(fresh=fresh)
+            one = pending[ask.question]
+            one.add(said)
+            if not one.missing and all(each.verdict != UNASKED for each in one.said):
+                self.on_settled(1, stored=False)
+            yield from settled()
 
     def _request(self, ask: _Ask) -> ChatRequest:
         """Put a question in words."""
@@ -231,19 +253,25 @@ class LanguageModelAnnotator:
         drawn = replace(self._sampling, seed=ask.vote or None)
         return ChatRequest(messages, drawn, self._choices, self._prompt.schema, ask.key)
 
-    def _answers(self, asks: Iterable[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure]]:
-        """Yield the answer to each request as it comes: from the store, from the model, or from another process."""
-        stream = iter(asks)
+    def _answers(self, asks: deque[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure, bool]]:
+        """Yield the answer to each request as it comes: from the store, from the model, or from another process.
+
+        Args:
+            asks: what to ask; more may be added while answers come.
+
+        Yields:
+            Request, answer, and whether the model gave it now.
+        """
         waiting: dict[str, list[_Ask]] = {}
-        ready: deque[tuple[_Ask, Reply | Failure]] = deque()
+        ready: deque[tuple[_Ask, Reply | Failure, bool]] = deque()
         elsewhere: list[_Ask] = []
         sent: dict[int, tuple[_Ask, ChatRequest]] = {}
-        some = list(islice(stream, LOOK_AHEAD))
 
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
-            nonlocal some
-            while some and len(ready) < self._block:
+            while asks and len(ready) < self._block:
+                look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
+                some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
                 new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
                 mine = self._store.claim(new)
                 stored = self._store.get([key for key in new if key not in mine])
@@ -252,33 +280,31 @@ class LanguageModelAnnotator:
                 for ask in some:
                     if ask.key in stored:
                         self._usage.cached += 1
-                        ready.append((ask, stored[ask.key]))
+                        ready.append((ask, stored[ask.key], False))
                     elif ask.key in waiting:
                         if not waiting[ask.key]:
                             to_ask.append(ask)
                         waiting[ask.key].append(ask)
                     else:
                         elsewhere.append(ask)
-                some = list(islice(stream, LOOK_AHEAD))
                 for ask in to_ask:
                     request = self._request(ask)
                     sent[next(numbers)] = ask, request
                     yield request
 
         try:
-            while some or elsewhere:
+            while asks or elsewhere:
                 numbers = count()
                 for number, answer in self._model.ask(to_send()):
                     ask, request = sent.pop(number)
                     self._keep(request, answer)
-                    yield from ((each, answer) for each in waiting.pop(ask.key))
-                    while ready:
-                        yield ready.popleft()
-                yield from ready
-                ready.clear()
-                if not some and elsewhere:  # until their answers are there, or their claims have expired
+                    yield from ((each, answer, True) for each in waiting.pop(ask.key))
+                    yield from _drained(ready)
+                yield from _drained(ready)
+                if not asks and elsewhere:  # until their answers are there, or their claims have expired
                     sleep(POLL_SECONDS)
-                    some, elsewhere = elsewhere, []
+                    asks.extend(elsewhere)
+                    elsewhere.clear()
         finally:
             self._store.release(waiting)
 
@@ -336,6 +362,11 @@ class LanguageModelAnnotator:
         tie = abs(p - 0.5) <= self._tie_band
         consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if numbers[0] and numbers[1] else None
         return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)
+
+
+def _drained(queue: deque[Item]) -> Iterator[Item]:
+    while queue:
+        yield queue.popleft()
 
 
 def _side(total: float, number: int) -> int:
