@@ -243,6 +243,7 @@ class LanguageModelAnnotator:
             if not one.missing and all(each.verdict != UNASKED for each in one.said):
                 self.on_settled(1, stored=False)
             yield from settled()
+        self._readable.check()
 
     def _request(self, ask: _Ask) -> ChatRequest:
         """Put a question in words."""
@@ -269,7 +270,7 @@ class LanguageModelAnnotator:
 
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
-            while asks and len(ready) < self._block:
+            while asks and len(ready) < self._block and not self._readable.hopeless():
                 look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
                 some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
                 new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
@@ -288,12 +289,14 @@ class LanguageModelAnnotator:
                     else:
                         elsewhere.append(ask)
                 for ask in to_ask:
+                    if self._readable.hopeless():
+                        return
                     request = self._request(ask)
                     sent[next(numbers)] = ask, request
                     yield request
 
         try:
-            while asks or elsewhere:
+            while (asks or elsewhere) and not self._readable.hopeless():
                 numbers = count()
                 for number, answer in self._model.ask(to_send()):
                     ask, request = sent.pop(number)

@@ -62,30 +62,40 @@ class Readable:
         self._read = {True: False, False: False}
         self._unread: dict[bool, dict[str, str]] = {True: {}, False: {}}
         self._example = ""
+        self._hopeless = False
 
     @property
     def known(self) -> bool:
         """Whether an answer could be read, now or before."""
         return any(self._read.values())
 
+    def hopeless(self) -> bool:
+        """Say whether asking makes no sense: of many questions, or of as many in this run, none has a readable answer."""
+        return self._hopeless
+
     def succeeded(self, *, fresh: bool) -> None:
         """Note a readable answer; `fresh`: the model gave it in this run."""
         self._read[fresh] = True
+        self._hopeless = self._hopeless and not fresh
 
     def failed(self, key: str, answer: Reply, *, fresh: bool) -> None:
-        """Note an unreadable answer to a follow-up.
-
-        Raises:
-            UnreadableError: there are many, and either no answer at all or none of this run's could be read.
-        """
-        if self._read[True] or not self._gives_up:
+        """Note an unreadable answer to a follow-up."""
+        if self._read[True] or not self._gives_up or self._hopeless:
             return
         self._unread[fresh][key] = why_unreadable(answer.text, answer.finish_reason)
         self._example = self._example or " ".join(answer.text.split())[:200]
         of_all = {} if self._read[False] else self._unread[False]
-        unread = {**of_all, **self._unread[True]}
-        if len(unread) >= self.FIRST:
-            raise UnreadableError(self._sentence(list(unread.values())))
+        self._hopeless = len({**of_all, **self._unread[True]}) >= self.FIRST
+
+    def check(self) -> None:
+        """Raise what is to be known once all is there that was on its way.
+
+        Raises:
+            UnreadableError: asking makes no sense.
+        """
+        if self._hopeless:
+            of_all = {} if self._read[False] else self._unread[False]
+            raise UnreadableError(self._sentence([*of_all.values(), *self._unread[True].values()]))
 
     def _sentence(self, reasons: list[str]) -> str:
         why = "; ".join(f"{reason}, {times} times" for reason, times in Counter(reasons).most_common(3))

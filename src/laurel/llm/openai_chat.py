@@ -22,7 +22,7 @@ import openai
 from laurel.llm import retries
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
 from laurel.llm.chat_wire import Dialect, read_reply, tokens_of
-from laurel.llm.concurrently import concurrently
+from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
 from laurel.params.judges import OpenAIParams
@@ -63,7 +63,7 @@ class OpenAIChat:
             RefusedError: every further request would fail alike, or the server has gone.
         """
         run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
-        return concurrently(requests, run.answer, self._params.max_in_flight, run.close)
+        return concurrently(requests, run.answer, self._params.max_in_flight, run.close, run.idle)
 
 
 def read_key(params: OpenAIParams) -> str:
@@ -100,6 +100,8 @@ class _Run:
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
         self._breaker = breaker
+        self.idle = Idle()
+        """Requests that wait for another attempt."""
         self._http = openai.DefaultAioHttpClient(
             timeout=params.timeout_seconds,
             limits=httpx2.Limits(max_connections=params.max_in_flight),
@@ -128,8 +130,9 @@ class _Run:
 
         async def attempt() -> Reply | Failure:
             nonlocal spent
-            async with self._limits.window.place():
+            async with self._limits.window.place() as place:
                 await self._limits.turn(tokens_of(request))
+                self._limits.window.sent(place)
                 began = time.monotonic()
                 try:
                     return await self._attempt(request, began)
@@ -144,7 +147,7 @@ class _Run:
         patience = PATIENCE * self._params.timeout_seconds
         try:
             outcome = await retries.persistently(
-                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff
+                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff, self.idle.sleep
             )
         except TransientError as error:
             failure = Failure(error.reason)
@@ -176,7 +179,7 @@ class _Run:
             reply = read_reply(content, request, time.monotonic() - began)
             if isinstance(reply, Failure):
                 raise TransientError(retries.one_line(reply.reason, self._secrets))
-            self._limits.window.grow()
+            self._limits.window.grow(reply.seconds)
             return reply
 
     async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes | None]:
@@ -213,15 +216,15 @@ class _Run:
         if hopeless is not None:
             raise hopeless
         if status in retries.AGAIN or status >= 500:
-            wait = retry_after(response.headers)
-            if wait is not None and status in (429, 503):
+            wait = retry_after(response.headers) or 0.0
+            if wait and status in (429, 503):
                 if wait > LONGEST_PAUSE:
                     raise RefusedError(
                         f"{self._identity.endpoint} asks to be left alone for {wait:.0f} s ({status}: {message}). "
                         "What is answered so far is kept; run the same command again then."
                     )
                 self._limits.pause(wait)
-            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503))
+            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503), wait=wait)
         if status in (400, 422) and self._dialect.adapt(body, refusal.error, message):
             return None
         return Failure(f"refused with status {status}: {message}")
