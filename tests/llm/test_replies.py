@@ -190,7 +190,7 @@ def test_stored_scores_that_are_none_leave_the_words_or_are_asked_anew(tmp_path:
     poison(path, logprobs=logprobs)
     with ResponseStore(path) as store:
         assert store.get([key])[key].logprobs is None
-        assert list(store.said([key])) == [(key, "2", None)]
+        assert list(store.said([key])) == [(key, "2", None, "stop")]
         assert not store.claim([key]), "its words are an answer"
     poison(path, text="")
     with ResponseStore(path) as store:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count, islice
 from math import exp
 from time import sleep
@@ -51,6 +51,8 @@ IN_WORDS: tuple[dict[Answer, tuple[Answer, float | None]], ...] = (
     {said: (TURNED[said], P_FIRST[TURNED[said]]) for said in P_FIRST},
 )
 """Whether the second text was shown first -> what is said of the texts as they were shown -> of them as they are."""
+CUT = "length"
+"""Finish reason of an answer that came to its limit of tokens."""
 Item = TypeVar("Item")
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
@@ -144,7 +146,7 @@ class LanguageModelAnnotator:
         self._params = params
         self._choices = choices
         self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
-        self._parse = lru_cache(REMEMBERED)(partial(parse_answer, answer_format=prompt.answer))
+        self._parse = lru_cache(REMEMBERED)(parse_answer)
         orders = (False, True) if params.both_orders else (False,)
         self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
         self._price = price
@@ -199,8 +201,8 @@ class LanguageModelAnnotator:
                 if found is None:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
-                _, text, logprobs = found
-                one = self._meaning(swapped, vote, key, text, logprobs)
+                _, text, logprobs, ended = found
+                one = self._meaning(swapped, vote, key, text, logprobs, ended)
                 if one.verdict == UNREAD:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
                 else:
@@ -332,15 +334,18 @@ class LanguageModelAnnotator:
     def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         if isinstance(answer, Failure):
             return Said(swapped, vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
-        return self._meaning(swapped, vote, key, answer.text, answer.logprobs)
+        return self._meaning(swapped, vote, key, answer.text, answer.logprobs, answer.finish_reason)
 
-    def _meaning(self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None) -> Said:
+    def _meaning(
+        self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None, ended: str
+    ) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if logprobs is not None and self._choices and self._choices[0] in logprobs:
             shown = exp(logprobs[self._choices[0]])
             p = 1 - shown if swapped else shown
             return Said(swapped, vote, "first" if p > 0.5 else "second" if p < 0.5 else "tie", p, key)
-        verdict = self._parse(text) if len(text) < LONGEST_TEXT else None  # the end of a longer one was cut off
+        # of a longer one the end is not there
+        verdict = self._parse(text, cut=ended == CUT) if len(text) < LONGEST_TEXT else None
         if verdict is None:
             return Said(swapped, vote, UNREAD, None, key)
         return Said(swapped, vote, *IN_WORDS[swapped][verdict], key)

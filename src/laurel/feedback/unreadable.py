@@ -70,7 +70,7 @@ class Readable:
         return any(self._read.values())
 
     def hopeless(self) -> bool:
-        """Say whether asking makes no sense: of many questions, or of as many in this run, none has a readable answer."""
+        """Say whether asking makes no sense: none of many questions, or of as many in this run, was answered."""
         return self._hopeless
 
     def succeeded(self, *, fresh: bool) -> None:

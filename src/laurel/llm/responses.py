@@ -100,13 +100,14 @@ class ResponseStore:
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         return {key: _reply(*row) for key, *row in self._rows_of(keys, columns) if not replies.is_damaged(*row[:2])}
 
-    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float] | None]]:
-        """Yield what the usable answers that are there say: key, text, and log-probabilities, if any."""
-        for key, text, logprobs in self._rows_of(keys, f"substr(text, 1, {replies.LONGEST_TEXT}), logprobs"):
+    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float] | None, str]]:
+        """Yield what the usable answers that are there say: key, text, log-probabilities, if any, finish reason."""
+        columns = f"substr(text, 1, {replies.LONGEST_TEXT}), logprobs, finish_reason"
+        for key, text, logprobs, ended in self._rows_of(keys, columns):
             if logprobs is None:
-                yield key, str(text), None
+                yield key, str(text), None, replies.finish_reason(ended)
             elif not replies.is_damaged(text, logprobs):
-                yield key, str(text), replies.stored_scores(logprobs)
+                yield key, str(text), replies.stored_scores(logprobs), replies.finish_reason(ended)
 
     def damaged(self, keys: Sequence[str]) -> set[str]:
         """Return the keys of stored answers that hold nothing that can be used; asking again replaces them."""
