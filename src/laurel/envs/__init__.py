@@ -43,7 +43,10 @@ def room_for(env: EnvParams, *, with_action: bool = False) -> Room:
     reference = make_reference(env)
     room_class = _room_class(_bare(env.id))
     if room_class.generic:
-        logger.warning("%s has no room of its own: captions are made from its observation space alone.", env.id)
+        logger.warning(
+            "%s has no room of its own: captions are made from its observation space alone, and no goal is known.",
+            env.id,
+        )
     try:
         room = room_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
         room.inspect(reference)
