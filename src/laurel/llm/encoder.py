@@ -119,8 +119,9 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     check_directory(name)
     source = str(_packaged_path()) if name == PACKAGED else name
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModel.from_pretrained(source).eval().to(device or "cpu")
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model = AutoModel.from_pretrained(source, trust_remote_code=False, use_safetensors=True)
+        model = model.eval().to(device or "cpu")
         pooling = _pooling(name, source)
     except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these
