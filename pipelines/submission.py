@@ -19,6 +19,8 @@ from laurel.envs import room_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
+from laurel.params.judges import OPENAI
+from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
@@ -149,7 +151,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         if not options.vertex:
             found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         _check_fit(params, found)
-        variables.update(_chat_model(options, params, {*variables, *cluster_secrets}, found))
+        variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, params, options, found)
         found.check(check_quantization(spec, params))
@@ -330,7 +332,9 @@ def _variables(
     return variables, in_cluster
 
 
-def _chat_model(options: Options, params: Params, named: set[str], found: _Findings) -> dict[str, str]:
+def _chat_model(
+    options: Options, params: Params, environment: Mapping[str, str], named: set[str], found: _Findings
+) -> dict[str, str]:
     """Check that the steps can reach the chat models that are asked; return what they need in their environment."""
     asked = params.annotate
     for server in asked.servers:
@@ -338,21 +342,24 @@ def _chat_model(options: Options, params: Params, named: set[str], found: _Findi
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        voter.openai.api_key_env
+        (voter.openai.api_key_env, voter.openai.base_url or OPENAI)
         for voter in asked.voters
         if voter.annotator == "openai" and voter.openai and not (voter.openai.base_url or "").startswith("http://")
     }
-    for name in sorted(needing):
+    for name, endpoint in sorted(needing):
+        found.check(why_key_is_withheld(name, endpoint, environment))
+    for name in sorted({name for name, _ in needing}):
         if not {name, f"{PREFIX}{name}"} & named:
             found.check(f"annotate.openai needs the key {name} in the steps: add --secret {name}={reference}")
+    allowed = {KEYS: environment[KEYS]} if needing and environment.get(KEYS) else {}
     if not asked.keeps_responses:
         return {}
     if options.vertex:
-        return {RESPONSES: f"/gcs/{(options.bucket or '').removeprefix('gs://')}/responses"}
+        return {**allowed, RESPONSES: f"/gcs/{(options.bucket or '').removeprefix('gs://')}/responses"}
     found.remarks.append(
         "the model's answers are kept on the disk of the step alone: another attempt, or run, pays for them again."
     )
-    return {}
+    return allowed
 
 
 def _secret_of_vertex(name: str, reference: str, variables: dict[str, str]) -> str | None:

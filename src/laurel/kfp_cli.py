@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from laurel.arguments import whole
 from laurel.cloud import pipelines_module
 from laurel.console import say
+from laurel.permissions import add_permissions
 from laurel.pipeline_cli import add_commands
 from laurel.tune_cli import add_sweep, sweep_plan
 
@@ -50,6 +51,7 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     running.add_argument(
         "--runner", choices=["process", "docker"], default="process", help="what a step is: a process, or a container"
     )
+    add_permissions(running)
     running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
     running.add_argument(
         "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"

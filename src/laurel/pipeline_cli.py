@@ -17,6 +17,7 @@ from laurel.arguments import number
 from laurel.cloud import pipelines_module
 from laurel.console import say, tell
 from laurel.errors import LaurelError
+from laurel.permissions import add_permissions
 from laurel.tune_cli import add_sweep, sweep_search
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def add_commands(add: Add) -> None:
         "    --image europe-west4-docker.pkg.dev/my-project/laurel/laurel-python:1 --dry-run",
     )
     submit.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_permissions(submit)
     submit.add_argument("--image", metavar="IMAGE", help="what the steps run in: a digest, or a tag other than latest")
     submit.add_argument(
         "--gpu-image",

@@ -102,6 +102,17 @@ def test_one_thing_wrong_is_one_sentence(refused: Refused, option: str, value: s
 CHAT = {"annotate.annotator": "openai", "annotate.openai": {"model": "m"}}
 
 
+def test_a_key_for_a_server_that_the_user_has_not_allowed(
+    refused: Refused, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "OPENAI_API_KEY=projects/demo-project/secrets/key"
+    project.change({**CHAT, "annotate.openai": {"model": "m", "base_url": "https://models.example/v1"}})
+    (sentence,) = refused("--secret", secret)
+    assert sentence.endswith('type: export LAUREL_ALLOW_KEYS="$LAUREL_ALLOW_KEYS "OPENAI_API_KEY@models.example')
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", "OPENAI_API_KEY@models.example")
+    assert any("--secret OPENAI_API_KEY=" in sentence for sentence in refused()), "allowed, and not given to the steps"
+
+
 def test_a_chat_model_needs_its_key(refused: Refused, project: Project) -> None:
     project.change(CHAT)
     assert refused() == [

@@ -47,6 +47,18 @@ def test_answers_of_a_chat_model_are_kept_in_the_bucket(laurel: Laurel, google: 
         assert variables["LAUREL_SECRET_OPENAI_API_KEY"] == "projects/demo-project/secrets/key/versions/latest"
 
 
+def test_what_the_user_allows_travels_with_the_key(
+    laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", "OPENAI_API_KEY@models.example")
+    asked = {"model": "m", "base_url": "https://models.example/v1"}
+    project.change({"annotate.annotator": "openai", "annotate.openai": asked})
+    assert submit(laurel, "--secret", "OPENAI_API_KEY=projects/demo-project/secrets/key")[0] == 0
+    (sent,) = google.of("create")
+    variables = {entry["name"]: entry["value"] for entry in container(sent.body["pipelineSpec"], "annotate")["env"]}
+    assert variables["LAUREL_ALLOW_KEYS"] == "OPENAI_API_KEY@models.example"
+
+
 # -- what is sent ---------------------------------------------------------------------------------
 def test_the_request_holds_what_was_asked_for(
     laurel: Laurel, google: VertexServer, project: Project, monkeypatch: pytest.MonkeyPatch
