@@ -301,9 +301,11 @@ def _chat_model(options: Options, params: Params, named: set[str], found: _Findi
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        voter.openai.api_key_env
+        name
         for voter in asked.voters
-        if voter.annotator == "openai" and voter.openai and not (voter.openai.base_url or "").startswith("http://")
+        if voter.annotator == "openai" and voter.openai
+        for name in voter.openai.variables
+        if name != voter.openai.api_key_env or not (voter.openai.base_url or "").startswith("http://")
     }
     for name in sorted(needing):
         if not {name, f"{PREFIX}{name}"} & named:
