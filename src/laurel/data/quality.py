@@ -14,6 +14,7 @@ QUALITY = "quality.json"
 MEASURES = {
     "parse_rate": ("answers that could be read", "answers", ""),
     "failure_rate": ("questions that got no answer", "questions", ""),
+    "unusable_rate": ("questions whose answer never came or could not be read", "questions", ""),
     "answer_tie_rate": ("answers that named neither", "answers", ""),
     "answer_abstain_rate": ("answers that would not say", "answers", ""),
     "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
@@ -60,20 +61,31 @@ class Figure:
 
 def figures(quality: Mapping[str, Any]) -> list[Figure]:
     """Return the lines of a report, without those that do not apply."""
+    gates = quality.get("gates", {})
     found = [
-        _share(quality[name], measure, unit, remark)
+        _share(quality[name], measure, unit, _remark(remark, gates.get(name)))
         for name, (measure, unit, remark) in MEASURES.items()
         if name in quality
     ]
     for name, whose in REFERENCES.items():
-        found += _compared(quality.get(name, {}), whose)
+        found += _compared(quality.get(name, {}), whose, gates.get(f"{name}.agreement"))
     return found
 
 
-def _compared(reference: Mapping[str, Any], whose: str) -> Iterator[Figure]:
+def _remark(remark: str, gate: Mapping[str, Any] | None) -> str:
+    """Add to what a figure is read against what its gate allows."""
+    if gate is None:
+        return remark
+    low, high = f"{100 * gate['low']:g}%", f"{100 * gate['high']:g}%"
+    allowed = f"at least {low}" if gate["high"] == 1 else f"at most {high}" if gate["low"] == 0 else f"{low} to {high}"
+    said = f"gate: {allowed}{'' if gate['passed'] else ', not passed'}"
+    return f"{remark}; {said}" if remark else said
+
+
+def _compared(reference: Mapping[str, Any], whose: str, gate: Mapping[str, Any] | None) -> Iterator[Figure]:
     if "agreement" not in reference:
         return
-    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%")
+    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", _remark("random 50%", gate))
     if "brier" in reference:
         of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
         remark = "no idea 0.25"
@@ -92,6 +104,8 @@ def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
     flat: dict[str, float] = {}
     for name, value in quality.items():
         match value:
+            case _ if name == "gates":  # limits are parameters
+                continue
             case {"ci95": [low, high]}:
                 flat |= {name: value["value"], f"{name}_low": low, f"{name}_high": high}
             case dict():
@@ -103,6 +117,7 @@ def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
 
 _UNLABELLED = {
     "abstain": "it would not say",
+    "incomplete": "too few of its answers came, or could be read",
     "parse_failed": "its answers could not be read",
     "api_failed": "no answer came",
 }

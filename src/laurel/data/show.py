@@ -76,7 +76,7 @@ def describe_directory(path: Path) -> str:
                 body = _parquet_lines(group.files[0], stage)
             case ".safetensors":
                 body = _safetensors_lines(group.files[0], stage)
-            case ".json" if (group.name, stage) == (QUALITY, "annotate"):
+            case ".json" if group.name == QUALITY and stage in ("annotate", "annotate-refused"):
                 body = _quality_lines(group.files[0])
             case ".json":
                 body = _json_lines(group.files[0])

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from laurel.console import tell
+from laurel.errors import DataError, RefusedLabelsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.data.gold import GoldFile
     from laurel.envs.base import Room
+
+
+REFUSED = "annotate-refused"
+"""The stage that labels belong to which nothing is to be trained on."""
+
+
+@contextmanager
+def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: Mapping[str, Path]) -> Iterator[None]:
+    """Keep labels that are refused, with their quality, beside where they were to go; remove such ones of before.
+
+    Args:
+        output: where labels were to go.
+        out: where they are.
+        params: of the manifest.
+        inputs: of the manifest.
+
+    Raises:
+        RefusedLabelsError: as the block raised it, with the place.
+    """
+    from laurel.data.directory import output_directory, read_manifest
+
+    place = output.with_name(f"{output.name}-refused")
+    try:
+        yield
+    except RefusedLabelsError as error:
+        with output_directory(place, stage=REFUSED, params=params, inputs=inputs) as aside:
+            for file in out.path.iterdir():
+                file.rename(aside.path / file.name)
+            aside.counts, aside.usage, aside.mlflow_run_id = out.counts, out.usage, out.mlflow_run_id
+            aside.notes += [*out.notes, *str(error).splitlines()]
+        raise RefusedLabelsError(f"{error}\nWhat was judged is kept: laurel show {place}") from None
+    try:
+        stale = read_manifest(place)["stage"] == REFUSED
+    except DataError:
+        return  # there is none, or it is not ours
+    if stale:
+        shutil.rmtree(place)
 
 
 def gold_of(params: Params, room: Room) -> GoldFile | None:
@@ -81,11 +122,13 @@ def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output)
     join_samples(shards, drawn, out.path)
 
 
-def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> None:
-    """Write quality.json beside the labels, and refuse those that a gate does not let pass.
+def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> tuple[dict[str, Any], list[str]]:
+    """Write quality.json beside the labels, whatever they are like, and note what to be warned of.
+
+    Returns:
+        What quality.json holds, and a sentence for each gate of annotate.gates that does not let the labels pass.
 
     Raises:
-        AnnotationError: they do not pass a gate of annotate.gates.
         DataError: the gold file cannot be read.
     """
     from dataclasses import asdict
@@ -98,6 +141,7 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
     from laurel.envs import room_for
+    from laurel.feedback.advice import advice_for
     from laurel.feedback.gates import check_gates
     from laurel.feedback.quality import measure
     from laurel.feedback.references import references
@@ -115,8 +159,14 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
             out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
-    out.notes += check_gates(params.annotate.gates, quality)
+    checked = check_gates(params.annotate.gates, quality, advice_for(params.annotate))
+    if checked.limits:
+        quality["gates"] = checked.limits
     write_json(out.path / QUALITY, quality)
+    out.notes += [*checked.warnings, *checked.notes]
+    for warning in checked.warnings:
+        tell(f"annotate: {warning}")
+    return quality, checked.refusals
 
 
 def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:
