@@ -26,7 +26,7 @@ def test_figures_are_those_that_apply() -> None:
     assert (parsed.shown, parsed.shown_interval, parsed.of, parsed.unit) == ("25.0%", "12.5% to 40.0%", 8, "answers")
     gate = {"gate": "max_position_bias", "low": 0.1, "high": 0.9, "passed": False}
     (bias,) = figures({"position_bias": SHARE, "gates": {"position_bias": gate}})
-    assert bias.remark == "unbiased 50%; gate: 10% to 90%, not passed"
+    assert (bias.remark, bias.gate) == ("unbiased 50%", "gate: 10% to 90%, not passed")
     agreement, brier, error = figures({"gold": {"agreement": SHARE, "brier": 0.125, "calibration_error": 0.0625}})
     assert agreement.measure == "agreement with a person"
     assert (brier.shown, error.shown) == ("0.125", "0.062")

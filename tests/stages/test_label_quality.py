@@ -247,7 +247,7 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
     assert "annotate.embedding" not in str(caught.value), "it is not in use"
     refused = many.output("annotate").with_name("preferences-refused")
     assert f"laurel show {refused}" in str(caught.value)
-    assert re.search(r"named the text shown first +100\.0% .*gate: 10% to 90%, not passed", describe_directory(refused))
+    assert "gate: 10% to 90%, not passed: answers that named the text shown first" in describe_directory(refused)
     asked = len(server.bodies)
     many.change({"annotate.gates": {"max_position_bias": None}})
     with pytest.raises(AnnotationError, match=r"None of \d+ pairs .*100\.0% of answers .*order that decides") as caught:

@@ -12,9 +12,10 @@ from typing import Any
 QUALITY = "quality.json"
 
 MEASURES = {
+    "success_preferred": ("success at the task preferred to something else", "questions", "random 50%"),
     "parse_rate": ("answers that could be read", "answers", ""),
     "failure_rate": ("questions that got no answer", "questions", ""),
-    "unusable_rate": ("questions whose answer never came or could not be read", "questions", ""),
+    "unusable_rate": ("answers that never came or could not be read", "questions", ""),
     "answer_tie_rate": ("answers that named neither", "answers", ""),
     "answer_abstain_rate": ("answers that would not say", "answers", ""),
     "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
@@ -47,6 +48,8 @@ class Figure:
     """Of what."""
     remark: str
     """What to read it against."""
+    gate: str = ""
+    """What its gate allows, and whether it passed; empty where there is none."""
 
     @property
     def shown(self) -> str:
@@ -63,29 +66,28 @@ def figures(quality: Mapping[str, Any]) -> list[Figure]:
     """Return the lines of a report, without those that do not apply."""
     gates = quality.get("gates", {})
     found = [
-        _share(quality[name], measure, unit, _remark(remark, gates.get(name)))
+        _share(quality[name], measure, unit, remark, _allowed(gates.get(name)))
         for name, (measure, unit, remark) in MEASURES.items()
-        if name in quality
+        if "ci95" in quality.get(name, {})
     ]
     for name, whose in REFERENCES.items():
         found += _compared(quality.get(name, {}), whose, gates.get(f"{name}.agreement"))
     return found
 
 
-def _remark(remark: str, gate: Mapping[str, Any] | None) -> str:
-    """Add to what a figure is read against what its gate allows."""
+def _allowed(gate: Mapping[str, Any] | None) -> str:
+    """Say what a figure's gate allows, and whether it passed."""
     if gate is None:
-        return remark
+        return ""
     low, high = f"{100 * gate['low']:g}%", f"{100 * gate['high']:g}%"
     allowed = f"at least {low}" if gate["high"] == 1 else f"at most {high}" if gate["low"] == 0 else f"{low} to {high}"
-    said = f"gate: {allowed}{'' if gate['passed'] else ', not passed'}"
-    return f"{remark}; {said}" if remark else said
+    return f"gate: {allowed}, {'passed' if gate['passed'] else 'not passed'}"
 
 
 def _compared(reference: Mapping[str, Any], whose: str, gate: Mapping[str, Any] | None) -> Iterator[Figure]:
     if "agreement" not in reference:
         return
-    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", _remark("random 50%", gate))
+    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%", _allowed(gate))
     if "brier" in reference:
         of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
         remark = "no idea 0.25"
@@ -94,9 +96,9 @@ def _compared(reference: Mapping[str, Any], whose: str, gate: Mapping[str, Any] 
         yield Figure(f"calibration error against {whose}", error, None, of, "pairs", remark)
 
 
-def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str) -> Figure:
+def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str, gate: str) -> Figure:
     low, high = rate["ci95"]
-    return Figure(measure, rate["value"], (low, high), rate["of"], unit, remark)
+    return Figure(measure, rate["value"], (low, high), rate["of"], unit, remark, gate)
 
 
 def metrics(quality: Mapping[str, Any]) -> dict[str, float]:

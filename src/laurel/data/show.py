@@ -190,8 +190,9 @@ def _quality_lines(path: Path) -> list[str]:
     lines: list[str] = []
     for part in (quality, *quality.get("by", [])):
         lines += [f"  {_fit(part['annotator'], WIDTH - 2).rstrip()}"] if "annotator" in part else []
-        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in figures(part)]
-        lines += _table(headers, rows)
+        shown = figures(part)
+        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in shown]
+        lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
     for one in listed(quality.get("missing", ())):
         whose = f"{one.annotator}: " if "by" in quality else ""
         said = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"

@@ -49,6 +49,7 @@ class AcrobotRoom(Room):
     goal = "The tip rises fast and swings above the line."
     anti_goal = "The tip hangs at the bottom and hardly moves."
     goals = _GOALS
+    success_words = ("swings above the line",)
     example = Example(
         "The tip is about the middle and rises fast.",
         "The tip hangs at the bottom and rises slowly.",

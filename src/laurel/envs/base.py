@@ -104,6 +104,8 @@ class Room:
     """What useless behaviour reads like."""
     goals: Mapping[str, str] = MappingProxyType({})
     """Name -> what else a language model can be told to aim at, to steer agents by."""
+    success_words: tuple[str, ...] = ()
+    """Words that captions of solving the task hold, and no others, e.g. ("reach the goal",); () where none says so."""
     example: Example | None = None
     """What to show a language model of how captions compare; none of the questions with known answers."""
     action_names: tuple[str, ...] = ()
@@ -196,6 +198,19 @@ class Room:
     def events(self) -> Iterable[int]:
         """List the events that can happen, where they can be listed."""
         return ()
+
+    def says_success(self, caption: str) -> bool:
+        """Tell whether a caption, or one of a segment's, says that the task is solved."""
+        return any(words in caption for words in self.success_words)
+
+    def success_captions(self) -> tuple[str, ...]:
+        """List the captions that say that the task is solved, as far as they can be listed.
+
+        Whoever knows the goal prefers each of them to any caption for which `says_success` is false: these are
+        questions with known answers for an annotator that judges by the room's own goal. A room that only defines
+        `caption`, and so lists no events, may override this with captions of its own.
+        """
+        return tuple(dict.fromkeys(filter(self.says_success, map(self.describe, self.events()))))
 
     def _intern(self, text: str) -> int:
         if text not in self._index:

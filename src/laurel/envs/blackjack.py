@@ -46,6 +46,7 @@ class BlackjackRoom(Room):
     goal = "You have a better hand than the dealer and win."
     anti_goal = "You have a worse hand than the dealer, or go bust, and lose."
     goals = _GOALS
+    success_words = ("You win",)
     example = Example(
         "You have 19 against the dealer's 9.",
         "You have 15 against the dealer's 9.",

@@ -55,6 +55,7 @@ class CliffWalkingRoom(Room):
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Fall off the cliff, bump into the border or move away from the goal."
     goals = _GOALS
+    success_words = ("reach the goal",)
     example = Example(
         "You move closer to the goal: it is 6 steps away, and you are one square above the cliff's edge.",
         "You bump into the border of the grid and stay where you are, one square above the cliff's edge.",

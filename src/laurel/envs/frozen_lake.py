@@ -49,6 +49,7 @@ class FrozenLakeRoom(Room):
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Move away from the goal or fall through a hole in the ice."
     goals = _GOALS
+    success_words = ("reach the goal",)
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False

@@ -62,6 +62,7 @@ class LunarLanderRoom(Room):
     goal = "The lander descends gently and upright and comes to rest safely on the landing pad."
     anti_goal = "The lander falls dangerously fast, tilted far to the side, crashes or flies out of sight."
     goals = _GOALS
+    success_words = ("comes to rest safely on the landing pad",)
     example = Example(
         "The lander descends gently, low, upright, over the landing pad.",
         "The lander descends fast, low, tilted to the left, over the landing pad.",

@@ -42,6 +42,7 @@ class MiniGridRoom(Room):
 
     ids = ("MiniGrid-*", "BabyAI-*")
     action_names = ACTIONS
+    success_words = ("reach the goal", "complete the mission")
     limit_argument: ClassVar[str] = "max_steps"  # its reward falls with the share of the limit that was used
 
     def __init__(

@@ -48,6 +48,7 @@ class MountainCarRoom(Room):
     goal = "The car climbs the right slope fast and reaches the flag on the right hill."
     anti_goal = "The car stands still or rolls slowly at the bottom of the valley."
     goals = _GOALS
+    success_words = ("reaches the flag",)
     example = Example(
         "The car climbs the right slope at a medium speed, halfway up.",
         "The car climbs the right slope slowly, low down.",

@@ -71,6 +71,7 @@ class TaxiRoom(Room):
     goal = "You drive closer to the passenger, pick up the passenger and drop off the passenger at the destination."
     anti_goal = "You drive away, drive against a wall or stop in vain."
     goals = _GOALS
+    success_words = ("drop off the passenger at the destination",)
     example = Example(
         "You drive closer to the waiting passenger: 4 squares to go.",
         "You drive away from the waiting passenger: 6 squares to go.",

@@ -7,9 +7,11 @@ how either came about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from laurel.feedback.success import SUCCESS
 
 if TYPE_CHECKING:
     from laurel.feedback.advice import Advice
@@ -51,6 +53,11 @@ class _Limit:
         """The figure in words."""
         assert self.rate is not None
         return f"{self.rate['value']:.1%} of {self.what} ({interval(self.rate)})"
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What quality.json says of it."""
+        return {"gate": self.name, "low": self.low, "high": self.high, "passed": self.passed}
 
     @property
     def refusal(self) -> str:
@@ -109,17 +116,61 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
             for limit in limits
             if limit.rate is None and limit.name != "min_agreement" and _was_set(gates, limit.name)
         ],
-        limits={
-            limit.figure: {"gate": limit.name, "low": limit.low, "high": limit.high, "passed": limit.passed}
-            for limit in limits
-            if limit.rate is not None
-        },
+        limits={limit.figure: limit.kept for limit in limits if limit.rate is not None},
     )
 
 
 def _was_set(gates: GateParams, name: str) -> bool:
     """Whether a gate is other than by default: that a default does not apply to an annotator is nothing to tell."""
     return bool(getattr(gates, name) != type(gates).model_fields[name].default)
+
+
+def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -> Checked:
+    """Look whether an annotator prefers success at the task, before it is asked about anything else.
+
+    Args:
+        gates: min_success_preferred is used.
+        found: as `laurel.feedback.success.ask_success` says.
+        advice: what to try with the annotator in use.
+    """
+    if "ci95" not in found:
+        return Checked(warnings=[_undecided(found, advice)])
+    least = gates.min_success_preferred
+    what = "questions with known answers preferred success at the task"
+    limit = _Limit("min_success_preferred", SUCCESS, found, 0.5 if least is None else least, 1.0, what, advice.aim)
+    if limit.passed and (found["ci95"][0] >= 0.5 or not found["above"]):
+        said = Checked()
+    else:
+        fact = f"{limit.fact}: it ranks {_quoted(found['above'])} above {_quoted(found['success'][:1])}"
+        if limit.passed or least is None:
+            said = Checked(warnings=[f"{fact}. Try {limit.remedy}."])
+        else:
+            refusal = (
+                f"{fact}, but {limit.allowed} is allowed (annotate.gates.{limit.name}). Try {limit.remedy}, or set the "
+                "gate to null if success at the task is not the goal."
+            )
+            said = Checked(refusals=[refusal])
+    return said if least is None else replace(said, limits={SUCCESS: limit.kept})
+
+
+def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
+    """Say that an annotator did not prefer success at the task, nor anything else."""
+    said = (
+        f"In none of {found['questions']} questions whether success at the task is better than something else did the "
+        "annotator prefer either"
+    )
+    if not found["sided"]:
+        return f"{said}. Try {advice.ties}."
+    return (
+        f"{said}; {found['first_named']} of its {found['sided']} answers with a side named the text shown first. "
+        f"Try {advice.asking}."
+    )
+
+
+def _quoted(captions: Sequence[str]) -> str:
+    """Name captions."""
+    *before, last = (f'"{" ".join(caption.split())[:120]}"' for caption in captions)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -59,6 +59,9 @@ class GateParams(Section):
     leave few labels where it is strong."""
     max_abstain_rate: Probability | None = 0.5
     """Share of answers that would not say which is better, at most; refusals are among them."""
+    min_success_preferred: Probability | None = 0.5
+    """Share of the questions of `probe.success_questions` in which a caption of success at the task is preferred, at
+    least; looked at before any pair is asked about. Set to null where the goal is not the task's own."""
     min_swap_consistency: Probability | None = None
     """Share of pairs that get the same label in either order, at least."""
     max_intransitive: Probability | None = None
@@ -100,6 +103,9 @@ class ProbeParams(Section):
 
     min_score: Probability | None = None
     """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
+    success_questions: Annotated[int, Field(ge=0, le=1000)] = 16
+    """Questions at most whether a caption of success at the task is better than another caption; 0 does not ask. Each
+    is a pair more, asked first. gates.min_success_preferred limits the share that must be answered rightly."""
 
 
 class StopParams(Section):

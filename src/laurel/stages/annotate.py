@@ -67,7 +67,7 @@ def run(
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
-    from laurel.stages.label_quality import gold_of, keep_missing, keep_sample, setting_aside
+    from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
 
     if shard and params.annotate.in_rounds:
         raise ParamsError(
@@ -97,8 +97,10 @@ def run(
                 "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
-        annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
+        texts = read_vocabulary(captions).texts
+        annotator = make_annotator(params.annotate, room, seed, texts, budget=budget)
         probe = probed(params, room, annotator, out)
+        ask_about_success(params, room, texts, annotator, out)
         most = len(_share(range(rounds.at_most), shard))
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,

@@ -33,7 +33,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.annotator import added
-    from laurel.stages.label_quality import gold_of, join_missing, join_sample, setting_aside
+    from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
@@ -56,6 +56,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     ):
         statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
         join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
+        join_success([path for path, _ in ordered], out)
         join_missing([path for path, _ in ordered], out)
         for _, manifest in ordered:
             out.usage = added(out.usage, manifest["usage"])
