@@ -12,6 +12,7 @@ from laurel.data.directory import read_json, read_manifest
 from laurel.data.show import describe_directory
 from laurel.errors import RefusedLabelsError
 from laurel.stages import annotate, estimate_annotate, merge_preferences
+from laurel.tracking import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
 ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}
@@ -65,6 +66,19 @@ def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> 
         annotate.run(project.params, project.output("caption"), share, shard=(number, 2))
     merge_preferences.run(project.params, project.output("caption"), shares, tmp_path / "merged")
     assert lasting_content(tmp_path / "merged") == lasting_content(out)
+
+
+def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.path / 'm.db'}")
+    project.change({**TURNED, "tracking.enabled": True})
+    with pytest.raises(RefusedLabelsError):
+        project.run("annotate")
+    client, experiment = connect("laurel")
+    (run,) = client.search_runs([experiment])
+    assert run.info.status == "FAILED"
+    assert run.data.metrics["success_preferred"] == 0.0
+    refused = project.output("annotate").with_name("preferences-refused")
+    assert read_manifest(refused)["mlflow_run_id"] == run.info.run_id
 
 
 def test_they_are_counted_before_they_are_asked(project: Project) -> None:

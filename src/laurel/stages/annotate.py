@@ -100,7 +100,9 @@ def run(
         texts = read_vocabulary(captions).texts
         annotator = make_annotator(params.annotate, room, seed, texts, budget=budget)
         probe = probed(params, room, annotator, out)
-        ask_about_success(params, room, texts, annotator, out)
+        if refusals := ask_about_success(params, room, texts, annotator, out):
+            out.usage = annotator.usage
+            _log(params, inputs, out, refusals)
         most = len(_share(range(rounds.at_most), shard))
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
@@ -241,7 +243,6 @@ def conclude(
             annotator failed, or no pair has a preference. What was measured is beside the labels.
     """
     from laurel.stages.label_quality import assess
-    from laurel.tracking import Tracker
 
     out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
     out.counts |= _agreement(params, out)
@@ -249,6 +250,17 @@ def conclude(
     refusals += _failures(params, statuses, quality, out)
     if not refusals:
         refusals = _nothing_to_learn(params, statuses, quality, out)
+    _log(params, inputs, out, refusals)
+
+
+def _log(params: Params, inputs: dict[str, Path], out: Output, refusals: Sequence[str]) -> None:
+    """Log labels to MLflow, those that are refused as a failed run.
+
+    Raises:
+        RefusedLabelsError: there are refusals.
+    """
+    from laurel.tracking import Tracker
+
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)

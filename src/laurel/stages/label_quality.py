@@ -156,11 +156,13 @@ def questions_about_success(params: Params, room: Room, captions: Sequence[str])
     return questions, "" if questions else f"{not_asked}no caption of {room.env_id} tells of success."
 
 
-def ask_about_success(params: Params, room: Room, captions: Sequence[str], annotator: Annotator, out: Output) -> None:
+def ask_about_success(
+    params: Params, room: Room, captions: Sequence[str], annotator: Annotator, out: Output
+) -> list[str]:
     """Ask the annotator whether success at the task is better than something else, and keep what it said.
 
-    Raises:
-        RefusedLabelsError: it prefers other captions; quality.json says so.
+    Returns:
+        A sentence if it prefers other captions, so that it is not to be asked about pairs; quality.json then says so.
     """
     from laurel.data.directory import write_json
     from laurel.data.quality import QUALITY
@@ -171,14 +173,14 @@ def ask_about_success(params: Params, room: Room, captions: Sequence[str], annot
     questions, why_not = questions_about_success(params, room, captions)
     if not questions:
         out.notes += [why_not] if why_not else []
-        return
+        return []
     found = ask_success(annotator, questions)
     write_json(out.path / SUCCESS_FILE, found)
     checked = check_success(params.annotate.gates, found, advice_for(params.annotate))
     _warn(checked, out)
     if checked.refusals:
         write_json(out.path / QUALITY, {"annotator": annotator.name, SUCCESS: found, "gates": checked.limits})
-        raise RefusedLabelsError("\n".join(checked.refusals))
+    return checked.refusals
 
 
 def _warn(checked: Checked, out: Output) -> None:
