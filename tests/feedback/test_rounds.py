@@ -60,8 +60,10 @@ def test_rounds_hold_out_pairs_and_repeat_none(sampler: str) -> None:
     assert [len(first) for first, _ in parts] == [100] * 9 + [50]
     assert len(set(asked)) == 950 == rounds.at_most
     assert rounds.counts == {"rounds": 10}
-    said = r"Asking ended after 950 of at most 950 pairs, for no more were allowed \(annotate.n_pairs\); agreement with "
-    assert re.fullmatch(said + r"the labels (0\.9\d|1\.00) on 1[78]\d held-out pairs\.", rounds.notes[-1]), rounds.notes
+    said = r"Asking ended after 950 of at most 950 pairs, for no more were allowed \(annotate.n_pairs\); agreement "
+    assert re.fullmatch(said + r"with the labels (0\.9\d|1\.00) on 1[78]\d held-out pairs\.", rounds.notes[-1]), (
+        rounds.notes
+    )
     again = make(sampler=sampler, n_pairs=950, stop={"rule": "accuracy", "patience": 99, "held_out": 0.2})
     assert pairs(judged(again)) == asked
 
