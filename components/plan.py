@@ -1,4 +1,4 @@
-"""plan: params → the branches of training. Checks the parameters before all else, and opens the run in MLflow."""
+"""plan: params → the branches of training. Checks the whole run before all else, and opens the run in MLflow."""
 
 from typing import Any
 
@@ -9,21 +9,33 @@ from laurel.components import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def plan(
+    seed: int,
     env: dict[str, Any],
     collect: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    reward: dict[str, Any],
+    shaping: dict[str, Any],
     agent: dict[str, Any],
+    evaluate: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
     run: str,
     collect_parts: int,
     seeds_per_step: int,
 ) -> list[dict[str, Any]]:
-    """Check the parameters and divide the training of agents into branches.
+    """Check the whole run, before any other step starts, and divide the training of agents into branches.
 
     Args:
+        seed: All random numbers derive from it.
         env: Section env of params.yaml.
         collect: Section collect.
+        caption: Section caption.
+        annotate: Section annotate.
+        reward: Section reward.
+        shaping: Section shaping.
         agent: Section agent.
+        evaluate: Section evaluate.
         tracking: Section tracking.
         code_version: Commit or version of the code.
         run: Name of this run of the pipeline.
@@ -34,11 +46,15 @@ def plan(
         For each branch its arm and its seeds; at least one, and at most a hundred.
     """
     from laurel.components.step import step
-    from laurel.stages.merge_agents import branches, check_plan
+    from laurel.stages.merge_agents import branches
+    from laurel.stages.preflight import check_parts, check_run
     from laurel.tracking_pipeline import open_pipeline_run
 
-    with step("plan", env=env, collect=collect, agent=agent, tracking=tracking) as params:
-        check_plan(params, collect_parts)
+    sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
+    sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
+    with step("plan", **sections) as params:
+        check_parts(params, collect_parts)
+        check_run(params)
         planned = branches(params, seeds_per_step or None)
         open_pipeline_run(params, run, code_version)
         return [branch.write() for branch in planned]

@@ -83,7 +83,7 @@ def _connect() -> docker.DockerClient:
         import docker
     except ModuleNotFoundError:
         raise EngineError(
-            "--runner docker needs the Python package docker, which is not installed: pip install 'laurel[cloud]'"
+            "--runner docker needs the Python package docker, which is not installed: pip install 'laurel-rl[cloud]'"
         ) from None
     try:
         return docker.from_env()

@@ -1,8 +1,8 @@
 """The pipeline on KFP: the stages of dvc.yaml as a graph, divided where work can be done side by side.
 
-    plan ─────────────────────────────┐ branches
-    collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
+    plan → collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
+The plan checks the whole run before any other step starts, and says what the branches of train-agents are.
 A sweep has instead of what follows train-reward: [try-candidate, one each] → pick-best.
 With several collect.parts or pipeline.annotate_shards, collect and annotate are loops with a merger, too.
 Whatever happens, `finish` closes the run in MLflow. Knows which stage reads what; knows nothing about where it
@@ -176,20 +176,27 @@ def make_pipeline(
         with dsl.ExitHandler(ending, name="stages"):
             planned = plan_step(
                 **every,
+                seed=seed,
                 collect=collect,
+                caption=caption,
+                annotate=annotate,
+                reward=reward,
+                shaping=shaping,
                 agent=agent,
+                evaluate=evaluate,
                 run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
                 collect_parts=parts,
                 seeds_per_step=params.pipeline.seeds_per_step or 0,
             )
-            branches = place(planned, "plan").set_caching_options(enable_caching=False).output
+            plan = place(planned, "plan").set_caching_options(enable_caching=False)
 
             collecting = {**every, "seed": seed, "collect": collect}
             if parts == 1:
-                trajectories = place(collect_step(**collecting), "collect").outputs["trajectories"]
+                trajectories = place(collect_step(**collecting), "collect").after(plan).outputs["trajectories"]
             else:
                 with dsl.ParallelFor(items=list(range(parts)), name="parts") as part:
-                    collected = place(collect_step(**collecting, part=part), "collect").outputs["trajectories"]
+                    collecting_part = place(collect_step(**collecting, part=part), "collect").after(plan)
+                    collected = collecting_part.outputs["trajectories"]
                 merging = merge_trajectories_step(**collecting, parts=dsl.Collected(collected))
                 trajectories = place(merging, "merge-trajectories").outputs["trajectories"]
 
@@ -214,7 +221,7 @@ def make_pipeline(
             if sweep is not None:
                 _fan_out(sweep, training, place)
                 return
-            with dsl.ParallelFor(items=branches, name="branches") as branch:
+            with dsl.ParallelFor(items=plan.output, name="branches") as branch:
                 trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
             merging = merge_agents_step(**training, shards=dsl.Collected(trained))
             agents = place(merging, "merge-agents").outputs["agents"]

@@ -23,7 +23,7 @@ from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
 from laurel.stages.merge_agents import UNTRAINED
 
-PRICES = Path(__file__).with_name("prices.yaml")
+PRICES = Path(__file__).resolve().with_name("prices.yaml")
 HEADER = ("step", "tasks", "cpu", "memory", "accelerator", "machine", "cached", "tries")
 DECIMAL = {"": 1e-9, "K": 1e-6, "M": 1e-3, "G": 1.0, "T": 1e3, "P": 1e6, "E": 1e9}
 

@@ -28,7 +28,7 @@ from laurel.params.pipeline import STEPS as STEP_NAMES
 from laurel.pipelines.containers import docker_runner, reaches_containers
 from laurel.pipelines.definition import arguments, digest_of_sources, make_pipeline
 from laurel.pipelines.sweep import SweepPlan
-from laurel.stages.merge_agents import check_plan
+from laurel.stages.preflight import check_run
 
 REPORTS, STUDY, STEPS, LOG, CACHE = "reports", "study", "steps", "pipeline.log", ".kfp_cache"
 MADE = {REPORTS: "*/evaluate/reports", STUDY: "*/pick-best/study"}
@@ -69,8 +69,7 @@ def run_locally(
     Raises:
         PipelineError: a step failed.
         DataError: the output cannot be written.
-        ParamsError: no agent can be trained with these params.
-        EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
+        LaurelError: the parameters do not fit together, as `laurel.stages.preflight` says.
         EngineError: Docker or the image is not to be had.
     """
     output = output.resolve()
@@ -80,7 +79,7 @@ def run_locally(
     if foreign and not (place / "manifest.json").is_file():
         raise DataError(f"{place}: holds files that are not Laurel's. Choose another --output.")
     if runner == "process":  # a container may have what this Python lacks, and the step `plan` looks there
-        check_plan(params, params.collect.parts)
+        check_run(params)
     try:
         (output / STEPS).mkdir(parents=True, exist_ok=True)
         log = (output / LOG).open("w", encoding="utf-8")

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from laurel import __version__
 from laurel.components.step import RESPONSES
-from laurel.errors import LaurelError, ParamsError
+from laurel.envs import room_for
+from laurel.errors import LaurelError, MissingHereError, ParamsError
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
 from laurel.pipelines import forms
@@ -25,7 +26,8 @@ from laurel.pipelines.machines import GPU_USERS, device_key
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, images, read_template, tasks
 from laurel.secrets import PREFIX, REFERENCE
-from laurel.stages.merge_agents import branches, check_parts
+from laurel.stages.merge_agents import branches
+from laurel.stages.preflight import check_fit, check_parts
 from laurel.tuning.plan import Search
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
@@ -128,6 +130,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         found.remarks += _not_in_the_cloud(params)
         if not options.vertex:
             found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
+        _check_fit(params, found)
         variables.update(_chat_model(options, params, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, options, found)
@@ -228,6 +231,19 @@ def _not_in_the_cloud(params: Params) -> Iterator[str]:
     for key, place in places.items():
         if place is not None and place.is_dir():
             yield f"{key} is {place}, a folder of this machine: the image must hold it at the same place."
+
+
+def _check_fit(params: Params, found: _Findings) -> None:
+    """Refuse what the step `plan` would refuse, as far as this machine can tell."""
+    try:
+        check_fit(params, room_for(params.env, with_action=params.caption.with_action))
+    except MissingHereError as error:
+        found.remarks.append(
+            f"whether the parameters fit together was not checked here: {error} The step plan does so, in the image "
+            "and before any other step."
+        )
+    except LaurelError as error:
+        found.problems.extend(str(error).splitlines())
 
 
 def _branches(spec: Spec, params: Params) -> int:

@@ -196,6 +196,10 @@ def _run_stage(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     configure(options.params.parent)
     inputs = {name: getattr(options, name) for name in stage.inputs}
+    if not inputs:  # the first of a run: what a later one would refuse is said now
+        from laurel.stages.preflight import check_run
+
+        check_run(params, gold=False)  # which are given to captions that are still to be made
     importlib.import_module(stage.module).run(params, **inputs, output=options.output)
     return 0
 

@@ -20,4 +20,4 @@ def pipelines_module(module: str) -> Any:
         if (error.name or "").partition(".")[0] not in ("kfp", "kfp_server_api", "google", "requests"):
             raise
         what = "Vertex AI's client" if (error.name or "").startswith("google") else "KFP"
-        raise LaurelError(f"This needs {what}, which is not installed: pip install 'laurel[cloud]'") from None
+        raise LaurelError(f"This needs {what}, which is not installed: pip install 'laurel-rl[cloud]'") from None

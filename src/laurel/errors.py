@@ -25,6 +25,18 @@ class EnvError(LaurelError):
     """An environment that cannot be made, or has spaces that Laurel cannot handle."""
 
 
+class MissingHereError(LaurelError):
+    """A package that this machine lacks; the image of a pipeline's steps may have it."""
+
+
+class MissingEnvError(EnvError, MissingHereError):
+    """An environment whose package is not installed here."""
+
+
+class MissingPackageError(ParamsError, MissingHereError):
+    """Parameters that need a package which is not installed here."""
+
+
 class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 

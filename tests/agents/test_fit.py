@@ -17,7 +17,7 @@ from laurel.envs import room_for
 from laurel.errors import EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.training import ALGORITHMS, ARMS
-from laurel.stages.merge_agents import check_plan
+from laurel.stages.preflight import check_parts
 from minimal_params import MINIMAL
 from tiny_project import Project, changed
 
@@ -140,12 +140,20 @@ def test_every_stage_that_costs_something_looks_first(stage: str, rewarded: Proj
     assert {place: place.stat().st_mtime_ns for place in before} == before
 
 
+def test_the_first_stage_looks_at_what_later_ones_need(tmp_path: Path) -> None:
+    """What the command of the first stage in dvc.yaml says, before a step is taken."""
+    lacking = {"annotate.annotator": "huggingface", "annotate.language_model": {"prompt": "mine.jinja"}}
+    project = Project.create(tmp_path / "p", lacking)
+    done = project.laurel("collect")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("laurel: mine.jinja: no such file.")
+    assert not project.output("collect").exists()
+
+
 def test_a_pipeline_looks_before_it_plans() -> None:
-    with pytest.raises(EnvError, match=r"agent\.algorithm is dqn"):
-        check_plan(params_of("Pendulum-v1", algorithm="dqn"), 1)
     with pytest.raises(ParamsError, match=r"collect\.parts is 1, but the pipeline was compiled with 2"):
-        check_plan(params_of(), 2)
-    check_plan(params_of(), 1)
+        check_parts(params_of(), 2)
+    check_parts(params_of(), 1)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

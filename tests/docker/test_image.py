@@ -109,7 +109,7 @@ def test_packages_are_those_of_the_lock(in_container: Run) -> None:
     }
     assert {"torch", "kfp", "mlflow", "envpool", "transformers"} <= installed.keys()
     assert not {"dvc", "pytest", "pip"} & installed.keys()
-    unlocked = {"laurel", "setuptools"}  # torch asks for the latter in any version
+    unlocked = {"laurel-rl", "setuptools"}  # torch asks for the latter in any version
     assert {name: version for name, version in installed.items() if lock.get(name) != version}.keys() <= unlocked
 
 

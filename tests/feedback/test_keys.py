@@ -126,6 +126,11 @@ def test_keys_last(runs: list[Run]) -> None:
     assert list(asked(runs[:3])) == list(asked(again[:3]))
 
 
+def test_answers_that_were_paid_for_keep_their_keys(tmp_path: Path) -> None:
+    """The schema that servers are sent has been worded anew since; what it allows has not changed."""
+    assert Run(prompt(tmp_path), room()).keys.of("a", "b", 0) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
+
+
 def test_words_that_a_prompt_does_not_tell_do_not_matter(tmp_path: Path) -> None:
     one = Run(prompt(tmp_path), room())
     other = replace(one, room=room(anti_goal="You drown."))

@@ -147,6 +147,24 @@ def test_one_follow_up_where_an_answer_cannot_be_read(room: Room, store: Respons
     assert len(store) == 80, "the unreadable answers are kept, too"
 
 
+def test_an_answer_that_was_cut_off_is_asked_about_again_also_when_it_is_stored(
+    room: Room, store: ResponseStore
+) -> None:
+    """It may have gone on with "or 2": a whole verdict has an end."""
+
+    def cut(first: str, second: str, request: ChatRequest) -> Reply:
+        return (
+            longer(first, second, request) if len(request.messages) > 2 else Reply("Answer: 1", finish_reason="length")
+        )
+
+    model = PlayedModel(cut)
+    asked = [Question("a", "bcd")]
+    for calls in (4, 4):
+        (judgement,) = annotator(model, room, store).annotate(asked)
+        assert judgement.p_first == 0.0
+        assert len(model.requests) == calls
+
+
 def test_statuses_are_not_merged(room: Room, store: ResponseStore) -> None:
     answers = {
         "mute": Reply("?!"),

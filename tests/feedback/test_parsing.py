@@ -12,34 +12,40 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from laurel.feedback import parsing
 from laurel.feedback.parsing import parse_answer
-from laurel.feedback.prompt import AnswerFormat
 
 CORPUS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "answers.yaml").read_text(encoding="utf-8"))
-FORMATS: tuple[AnswerFormat, ...] = ("json", "choice")
 ANSWERS = {"first", "second", "tie", "abstain", None}
 VALUES = {"first": 1, "second": 2, "tie": None}
+COMPLETE = [e["text"] for e in CORPUS if e["means"] in ("first", "second") and not e.get("cut")]
 
 
-@pytest.mark.parametrize(
-    ("text", "answer_format", "means"),
-    [
-        pytest.param(entry["text"], answer_format, entry["means"], id=f"{number}-{answer_format}")
-        for number, entry in enumerate(CORPUS)
-        for answer_format in FORMATS
-        if entry.get("format", answer_format) == answer_format
-    ],
-)
-def test_the_corpus_is_read_as_it_is_meant(text: str, answer_format: AnswerFormat, means: str | None) -> None:
-    assert parse_answer(text, answer_format) == means, text
+@pytest.mark.parametrize("entry", [pytest.param(entry, id=str(number)) for number, entry in enumerate(CORPUS)])
+def test_the_corpus_is_read_as_it_is_meant(entry: dict[str, Any]) -> None:
+    assert parse_answer(entry["text"], cut=entry.get("cut", False)) == entry["means"], entry["text"]
 
 
 def test_the_corpus_is_large_and_has_every_answer() -> None:
-    assert len(CORPUS) >= 120
+    assert len(CORPUS) >= 300
     for means in ANSWERS:
         assert sum(entry["means"] == means for entry in CORPUS) >= 10
-    assert len({(entry["text"], entry.get("format")) for entry in CORPUS}) == len(CORPUS)
+    assert len({(entry["text"], entry.get("cut")) for entry in CORPUS}) == len(CORPUS)
+
+
+@pytest.mark.parametrize("text", COMPLETE)
+@pytest.mark.parametrize(
+    "after",
+    [
+        " Sorry, I meant the other.",
+        "\nCorrection: it should be {other}.",
+        "\nActually, {other}.",
+        " -> {other}",
+        "\n{other}",
+    ],
+)
+def test_what_follows_a_verdict_never_leaves_it_standing(text: str, after: str) -> None:
+    means = parse_answer(text)
+    assert parse_answer(text + after.format(other=2 if means == "first" else 1)) != means
 
 
 PIECES = st.sampled_from(
@@ -55,31 +61,6 @@ PIECES = st.sampled_from(
 )
 
 
-@given(
-    st.one_of(st.text(), st.text(st.characters()), st.lists(PIECES, max_size=6).map("".join)),
-    st.sampled_from([1, 2, None]),
-    st.sampled_from([None, 0, 3]),
-    st.booleans(),
-)
-@example("<think>", 1, None, False)
-@example(r"\boxed{2}", 1, None, False)
-@example('"best_description": 2}', 1, None, False)
-@example("[INST]", 1, None, False)
-def test_an_answer_as_asked_is_read_at_once_as_it_is_read_by_search(
-    analysis: str, best: int | None, indent: int | None, ascii_only: bool
-) -> None:
-    text = json.dumps({"analysis": analysis, "best_description": best}, indent=indent, ensure_ascii=ascii_only)
-    for answer_format in FORMATS:
-        assert parse_answer(text, answer_format) == parsing._search(text, answer_format)
-
-
-def test_an_answer_as_asked_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "_search", None)
-    for best, means in ((1, "first"), (2, "second"), (None, "tie")):
-        said = {"analysis": 'Text 2, "ü",\nis better.', "best_description": best}
-        assert parse_answer(f" {json.dumps(said, indent=1, ensure_ascii=False)}\n", "json") == means
-
-
 @given(st.one_of(st.text(), st.text(st.characters()), st.lists(PIECES, max_size=6).map("".join)))
 @example("\ud800")
 @example("\x00" * 20)
@@ -91,8 +72,8 @@ def test_an_answer_as_asked_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> 
 @example('{"best_description": 1e999}')
 @example('{"best_description": NaN}')
 def test_no_text_is_too_much_for_it(text: str) -> None:
-    for answer_format in FORMATS:
-        assert parse_answer(text, answer_format) in ANSWERS
+    for cut in (False, True):
+        assert parse_answer(text, cut=cut) in ANSWERS
 
 
 @pytest.mark.parametrize("means", VALUES)
@@ -100,20 +81,19 @@ def test_no_text_is_too_much_for_it(text: str) -> None:
 def test_an_answer_in_json_counts_whatever_its_analysis_says(means: str, analysis: str) -> None:
     said = {"analysis": analysis, "best_description": VALUES[means]}
     for text in (json.dumps(said), json.dumps(said, ensure_ascii=False), f"```json\n{json.dumps(said, indent=2)}\n```"):
-        assert parse_answer(text, "json") == means
+        assert parse_answer(text) == means
 
 
-@given(st.sampled_from([entry["text"] for entry in CORPUS if "think" not in entry["text"]]), st.sampled_from([1, 2]))
-def test_the_last_json_wins_over_all_that_came_before(before: str, number: int) -> None:
-    closed = before.replace("{", "(").replace("}", ")")
-    answer = parse_answer(f'{closed}\n\n{{"best_description": {number}}}', "json")
-    assert answer == ("first", "second")[number - 1]
+@given(st.sampled_from([entry["text"] for entry in CORPUS]), st.sampled_from(["first", "second"]))
+def test_json_at_the_end_is_read_as_it_says_or_not_at_all(before: str, means: str) -> None:
+    assert parse_answer(f'{before}\n\n{{"best_description": {VALUES[means]}}}') in (means, None)
 
 
 @given(st.text(alphabet='abc{}"\\:, 12\n'), st.integers(0, 40))
 def test_cutting_an_answer_never_turns_it_over(analysis: str, kept: int) -> None:
     whole = json.dumps({"analysis": analysis, "best_description": 1})
-    assert parse_answer(whole[:kept], "json") in ("first", None)
+    for cut in (False, True):
+        assert parse_answer(whole[:kept], cut=cut) in ("first", None)
 
 
 HARD = (
@@ -139,6 +119,13 @@ HARD = (
     "neither of them ",
     "as an ai ",
     "\\boxed{",
+    "</s>",
+    "[THINK]",
+    "</think>",
+    "```",
+    "<|channel|>",
+    "best_description",
+    "Answer: 2\n",
     "<|",
     "e\u0301\u0323",
 )
@@ -149,7 +136,7 @@ def test_time_grows_with_length_alone(piece: str) -> None:
     def seconds(size: int) -> float:
         text = piece * (size // len(piece))
         start = time.process_time()
-        parse_answer(text, "choice")
+        parse_answer(text)
         return time.process_time() - start
 
     small, large = (min(seconds(size) for _ in range(2)) for size in (20_000, 160_000))
@@ -159,12 +146,12 @@ def test_time_grows_with_length_alone(piece: str) -> None:
 
 def test_who_writes_much_has_not_refused() -> None:
     refusal = "I cannot decide."
-    assert parse_answer(refusal, "json") == "abstain"
-    assert parse_answer(f"{refusal} {'The agent turns. ' * 100}", "json") is None
+    assert parse_answer(refusal) == "abstain"
+    assert parse_answer(f"{refusal} {'The agent turns. ' * 100}") is None
 
 
 def test_a_megabyte_is_read() -> None:
     prose = "The agent turns, and nothing happens. " * 27_000
-    assert parse_answer(f'{prose}{{"best_description": 2}}', "json") == "second"
-    assert parse_answer(f"{prose}\n2", "choice") == "second"
-    assert parse_answer(prose, "json") is None
+    assert parse_answer(f'{prose}\n{{"best_description": 2}}') == "second"
+    assert parse_answer(f"{prose}\nAnswer: 2") == "second"
+    assert parse_answer(prose) is None

@@ -200,7 +200,7 @@ def test_without_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, "docker", None)
     assert run(tmp_path) == 2
-    assert capsys.readouterr().err.endswith("which is not installed: pip install 'laurel[cloud]'\n")
+    assert capsys.readouterr().err.endswith("which is not installed: pip install 'laurel-rl[cloud]'\n")
 
 
 def run(path: Path) -> int:

@@ -64,7 +64,8 @@ def report(project: Project) -> tuple[dict[str, Any], str]:
     ],
 )
 def test_an_environment_by_its_id_alone(tmp_path: Path, env_id: str, has_success: bool) -> None:
-    project = Project.create(tmp_path / "p", {**SMALL, "env.id": env_id})
+    own = {"annotate.embedding.goal": "Number 1 is very high."} if env_id == "Pendulum-v1" else {}
+    project = Project.create(tmp_path / "p", {**SMALL, "env.id": env_id, **own})
     project.run()
     metrics, page = report(project)
     for entry in metrics["arms"].values():

@@ -28,7 +28,13 @@ COLLECT: dict[str, Any] = {
     "code_version": "1",
 }
 AGENT = {"arms": ["preference", "random_policy"], "seeds": [0.0, 1.0], "steps": 64.0}
-PLAN = {**ENV, "collect": COLLECT["collect"], "agent": AGENT, "code_version": "1", "run": "r", "collect_parts": 1}
+PLAN: dict[str, Any] = {
+    **{section: {} for section in ("caption", "annotate", "reward", "shaping", "evaluate")},
+    **COLLECT,
+    "agent": AGENT,
+    "run": "r",
+    "collect_parts": 1,
+}
 
 
 def test_two_components_in_a_row(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +121,35 @@ def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
         plan.python_func(**{**PLAN, "collect_parts": 2}, seeds_per_step=0)
     assert end.value.code == 2
     assert "collect.parts is 1, but the pipeline was compiled with 2. Compile it again." in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"env": {"id": "Pendulum-v1"}, "agent": {**AGENT, "algorithm": "dqn"}}, "agent.algorithm is dqn, which"),
+        (
+            {"annotate": {"annotator": "openai", "openai": {"model": "m"}, "language_model": {"prompt": "mine.jinja"}}},
+            "mine.jinja: no such file.",
+        ),
+        (
+            {"annotate": {"annotator": "huggingface", "huggingface": {"quantization": "4bit", "mode": "generate"}}},
+            "needs bitsandbytes",
+        ),
+        ({"annotate": {"embedding": {"model": "./encoder"}}}, "there is no such directory"),
+        ({"collect": {"steps": 9, "policies": [{"kind": "checkpoint", "path": "agent"}]}}, "agent: "),
+        ({"annotate": {"gold": "gold.jsonl"}}, "gold.jsonl"),
+    ],
+    ids=["agents", "prompt", "package", "encoder", "policy", "gold"],
+)
+def test_the_plan_refuses_what_a_later_step_would(
+    changes: dict[str, Any], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        plan.python_func(**{**PLAN, **changes}, seeds_per_step=0)
+    assert end.value.code == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith("laurel step plan: failed (")
+    assert sentence in said
 
 
 def test_what_the_user_can_mend_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -115,6 +115,17 @@ def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
             assert found - {"branch", "pipelinechannel", "shards"} == {*stage["params"], *always}, name
 
 
+@pytest.mark.parametrize("changes", [{}, DIVIDED])
+def test_nothing_starts_before_the_plan_is_checked(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
+    spec = compiled(tmp_path, changed(params, changes))
+    (handler,) = [part for name, part in spec["components"].items() if name.startswith("comp-exit-handler")]
+    stages = handler["dag"]["tasks"]
+    waits = {name: set(task.get("dependentTasks", [])) for name, task in stages.items()}
+    assert [name for name, before in waits.items() if not before] == ["plan"], "all else waits for another"
+    known = {*load_params(REPOSITORY / "params.yaml").dump()} - {"pipeline"}
+    assert known <= set(stages["plan"]["inputs"]["parameters"]), "the plan sees all sections"
+
+
 def test_every_branch_reads_what_the_stage_reads() -> None:
     steps = tasks(yaml.safe_load(GOLDEN.read_text()))
     assert set(steps["train-agents"]["inputs"]["artifacts"]) == {"captions", "preferences", "model"}

@@ -403,4 +403,4 @@ def test_without_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     params = ["--params", str(project.path / "params.yaml")]
     for action in (["compile", "-o", str(tmp_path / "p.yaml")], ["run", "--output", str(tmp_path / "out")]):
         assert main(["pipeline", *action, *params]) == 2
-        assert capsys.readouterr().err.endswith("not installed: pip install 'laurel[cloud]'\n")
+        assert capsys.readouterr().err.endswith("not installed: pip install 'laurel-rl[cloud]'\n")

@@ -200,7 +200,26 @@ def test_files_of_this_machine_are_remarked(project: Project, capsys: pytest.Cap
     err = capsys.readouterr().err
     assert "note: env.id is corridor:Corridor-v0: the image must hold the module corridor." in err
     assert "note: collect.policies[0].path is agent, a folder of this machine" in err
-    assert err.count("note: ") == 3  # and one on MLflow
+    assert err.count("note: ") == 4  # and one on MLflow, and one on what could not be checked
+
+
+# -- parameters that do not fit together -----------------------------------------------------------
+def test_agents_that_cannot_be_trained_are_refused_before_anything_is_sent(refused: Refused, project: Project) -> None:
+    project.change({"env.id": "Pendulum-v1", "agent.algorithm": "dqn", "annotate.annotator": "scripted"})
+    (said,) = refused("--dry-run")
+    assert said.startswith("agent.algorithm is dqn, which chooses among Discrete actions")
+    project.change({"agent.algorithm": "ppo"})
+    (said,) = refused()
+    assert said.startswith("annotate.annotator: scripted judges by an environment's hand-written progress")
+
+
+def test_what_cannot_be_checked_here_is_said(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.change({"env.id": "not_installed_here:Somewhere-v0"})
+    given = [part for pair in RIGHT.items() for part in pair]
+    assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
+    err = capsys.readouterr().err
+    assert "note: whether the parameters fit together was not checked here: env.id: " in err
+    assert "The step plan does so, in the image and before any other step." in err
 
 
 # -- compiled pipelines ---------------------------------------------------------------------------

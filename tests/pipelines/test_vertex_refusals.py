@@ -116,4 +116,4 @@ def test_a_package_that_is_not_installed(laurel: Laurel, package: str, monkeypat
     monkeypatch.setitem(sys.modules, package, None)
     code, out, err = submit(laurel)
     assert (code, out) == (2, "")
-    assert "which is not installed: pip install 'laurel[cloud]'" in err
+    assert "which is not installed: pip install 'laurel-rl[cloud]'" in err

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from laurel import __version__
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
 from laurel.rewards.model import RewardModel
@@ -270,6 +271,6 @@ def test_random_policy_alone(project: Project) -> None:
 
 def test_versions_name_what_is_installed() -> None:
     versions = evaluate._versions("laurel")
-    assert set(versions) == {"python", *evaluate.PACKAGES}
+    assert set(versions) == {"python", "laurel", *evaluate.PACKAGES}
     assert set(evaluate._versions("sb3")) - set(versions) == {"stable-baselines3", "sb3-contrib"}
-    assert versions["laurel"] != "not installed"
+    assert versions["laurel"] == __version__

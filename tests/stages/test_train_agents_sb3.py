@@ -73,6 +73,7 @@ def test_continuous_agents_from_training_to_the_report(tmp_path: Path, warm_work
         {
             **COMMON,
             "env": {"id": "Pendulum-v1", "max_episode_steps": 30},
+            "annotate.embedding": {"goal": "Number 1 is very high.", "anti_goal": "Number 1 is very low."},
             "collect.steps": 600,
             "agent.arms": ["preference", "random_policy"],
             "agent.sb3": {"algorithm": "SAC", "n_envs": 2, "kwargs": SMALL},

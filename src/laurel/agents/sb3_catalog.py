@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.errors import ParamsError, closest
+from laurel.errors import MissingPackageError, ParamsError, closest
 from laurel.params.file import shown
 from laurel.params.sb3 import RESERVED, SB3Params
 
@@ -75,9 +75,9 @@ def algorithm_class(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in (SB3, CONTRIB):
             raise
-        raise ParamsError(
+        raise MissingPackageError(
             f"agent.sb3.algorithm: {name} is of the package {error.name}, which is not installed. "
-            "Run pip install 'laurel[sb3]'."
+            "Run pip install 'laurel-rl[sb3]'."
         ) from None
 
 

@@ -49,7 +49,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     """
     for package in ("minari", "h5py"):
         if importlib.util.find_spec(package) is None:
-            raise LaurelError(f"{package} is not installed: pip install laurel[minari]")
+            raise LaurelError(f"{package} is not installed: pip install 'laurel-rl[minari]'")
     import minari
     from minari.dataset.minari_dataset import parse_dataset_id
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.envs.base import Room, Transition, Transitions
-from laurel.errors import EnvError, closest
+from laurel.errors import EnvError, MissingEnvError, closest
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -43,7 +43,10 @@ def room_for(env: EnvParams, *, with_action: bool = False) -> Room:
     reference = make_reference(env)
     room_class = _room_class(_bare(env.id))
     if room_class.generic:
-        logger.warning("%s has no room of its own: captions are made from its observation space alone.", env.id)
+        logger.warning(
+            "%s has no room of its own: captions are made from its observation space alone, and no goal is known.",
+            env.id,
+        )
     try:
         room = room_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
         room.inspect(reference)
@@ -78,7 +81,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
     try:
         return gym.make(env_id, **options)
     except gym.error.DependencyNotInstalled as error:
-        raise EnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
+        raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
     except (gym.error.Error, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         if not (env.kwargs or isinstance(error, gym.error.Error)):
             raise  # a defect of the environment's own, which its traceback tells best
@@ -119,7 +122,7 @@ def _import_module_of(env_id: str) -> None:
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            raise EnvError(
+            raise MissingEnvError(
                 f'env.id: "{env_id}" names the module {module}, but {error.name} cannot be found. '
                 f"Put {module}.py beside params.yaml, or install its package."
             ) from None

@@ -98,8 +98,8 @@ class Room:
     """Raised when a caption changes, so that stored captions can be told apart."""
     description: str
     """The task in a sentence or two, for a language model."""
-    goal: str
-    """What good behaviour reads like."""
+    goal: str | None
+    """What good behaviour reads like; None where no useful goal is known, as of an environment without a room."""
     anti_goal: str = "Nothing useful happens."
     """What useless behaviour reads like."""
     goals: Mapping[str, str] = MappingProxyType({})

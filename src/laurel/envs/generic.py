@@ -60,8 +60,7 @@ class GenericRoom(Room):
     generic: ClassVar[bool] = True
     max_episode_steps = 1000
     description = "An environment of which only the observations' numbers are known."
-    goal = "The episode goes well and the reward is high."
-    anti_goal = "The episode goes badly and the reward is negative."
+    goal = None
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from laurel.device import torch_device
 from laurel.envs.base import FloatArray, Room
 from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.goals import embedding_goals
 from laurel.llm.encoder import SentenceEncoder, load_encoder
 
 if TYPE_CHECKING:
@@ -41,9 +42,14 @@ class EmbeddingAnnotator:
 
     @classmethod
     def load(cls, params: EmbeddingParams, room: Room) -> EmbeddingAnnotator:
-        """Load the encoder; goal and anti-goal are the room's unless the params give others."""
+        """Load the encoder; goal and anti-goal are the room's unless the params give others.
+
+        Raises:
+            AnnotationError: no goal is known, or the encoder cannot be loaded.
+        """
+        goals = embedding_goals(params, room)
         encoder = load_encoder(params.model, torch_device(params.device, "annotate.embedding.device"))
-        return cls(encoder, params, params.goal or room.goal, params.anti_goal or room.anti_goal)
+        return cls(encoder, params, *goals)
 
     def utility(self, texts: list[str]) -> FloatArray:
         """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""

@@ -17,6 +17,11 @@ from laurel.llm.chat import Identity, Sampling
 
 _BYTES = 16
 """Of a digest: two of 2^64 questions share one by chance."""
+_SCHEMA = (
+    '{"type": "object", "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, null]}}, '
+    '"required": ["analysis", "best_description"], "additionalProperties": false}'
+)
+"""Stands for what `Prompt.schema` allows, as it was first written, so that its wording changes no key."""
 _SAMPLE = ('Say "é" & {{ x }}\n\x00\u2028', "x" * (LONGEST + 1))
 """Captions that show all that is done to a caption before it stands in a prompt."""
 
@@ -50,7 +55,7 @@ class QuestionKeys:
             "sample": [asdict(message) for message in (*sample, *prompt.follow_up((), ""))],
             "sampling": {**asdict(sampling), "seed": None},
             "choices": choices,
-            "schema": prompt.schema,
+            "schema": _SCHEMA if prompt.answer == "json" else None,
         }
         self._shared = json.dumps(shared, sort_keys=True)
         self._begun: dict[int, hashlib.blake2b] = {}

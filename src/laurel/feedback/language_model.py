@@ -15,7 +15,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count, islice
 from math import exp
 from time import sleep
@@ -51,6 +51,8 @@ IN_WORDS: tuple[dict[Answer, tuple[Answer, float | None]], ...] = (
     {said: (TURNED[said], P_FIRST[TURNED[said]]) for said in P_FIRST},
 )
 """Whether the second text was shown first -> what is said of the texts as they were shown -> of them as they are."""
+CUT = "length"
+"""Finish reason of an answer that came to its limit of tokens."""
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
@@ -139,7 +141,7 @@ class LanguageModelAnnotator:
         self._params = params
         self._choices = choices
         self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
-        self._parse = lru_cache(REMEMBERED)(partial(parse_answer, answer_format=prompt.answer))
+        self._parse = lru_cache(REMEMBERED)(parse_answer)
         orders = (False, True) if params.both_orders else (False,)
         self._votes = params.votes
         self._orders = len(orders)
@@ -195,8 +197,8 @@ class LanguageModelAnnotator:
                 if found is None:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
-                _, text, logprobs = found
-                one = self._meaning(swapped, vote, key, text, None if logprobs is None else json.loads(logprobs))
+                _, text, logprobs, ended = found
+                one = self._meaning(swapped, vote, key, text, None if logprobs is None else json.loads(logprobs), ended)
                 if one.verdict == UNREAD:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
                 else:
@@ -308,15 +310,17 @@ class LanguageModelAnnotator:
     def _read(self, swapped: bool, vote: int, key: str, answer: Reply | Failure) -> Said:
         if isinstance(answer, Failure):
             return Said(swapped, vote, UNASKED if isinstance(answer, Withheld) else FAILED, None, "")
-        return self._meaning(swapped, vote, key, answer.text, answer.logprobs)
+        return self._meaning(swapped, vote, key, answer.text, answer.logprobs, answer.finish_reason)
 
-    def _meaning(self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None) -> Said:
+    def _meaning(
+        self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None, ended: str
+    ) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
         if logprobs is not None and self._choices:
             shown = exp(logprobs[self._choices[0]])
             p = 1 - shown if swapped else shown
             return Said(swapped, vote, "first" if p > 0.5 else "second" if p < 0.5 else "tie", p, key)
-        verdict = self._parse(text)
+        verdict = self._parse(text, cut=ended == CUT)
         if verdict is None:
             return Said(swapped, vote, UNREAD, None, key)
         return Said(swapped, vote, *IN_WORDS[swapped][verdict], key)

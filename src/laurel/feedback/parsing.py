@@ -1,8 +1,14 @@
-"""Reading which of two captions a model's answer prefers. What cannot be read is None: never guessed, never a tie.
+r"""Reading which of two captions a model's answer prefers. What cannot be read is None: never guessed, never a tie.
 
-An answer as the prompt asked for it (JSON with `best_description`, or 1 or 2) goes first, also where it is wrapped,
-malformed or cut behind its value, and the last of several counts. Only an answer without one is searched for words,
-and words that contradict each other decide nothing unless the last of them says that it concludes.
+One rule: a verdict counts only as the last thing that an answer says, in one of three forms.
+
+    {"analysis": "…", "best_description": 2}   the object that was asked for, with the verdict as its last key
+    2                                          an option and nothing else; "Text 2" and "**2**" alike
+    Answer: 2                                  a labelled option in the last line, also \boxed{2} and <answer>2</answer>
+
+Whatever follows a verdict may take it back, and two verdicts that differ contradict each other, so such answers are
+unreadable; so is one that was cut off, and one whose marked thoughts never end. The asker then asks once more. Prose
+such as "Caption 2 is better" is not searched for verdicts: words deny, suppose and quote in too many ways.
 Takes any string, in time that grows with its length alone.
 """
 
@@ -10,241 +16,197 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import unicodedata
+from typing import Any, Literal
 
-from laurel.feedback.verdicts import Answer, Verdict, alone, refuses, verdicts
+Answer = Literal["first", "second", "tie", "abstain"]
 
-if TYPE_CHECKING:
-    from laurel.feedback.prompt import AnswerFormat
+KEY = "best_description"
+_VERDICTS: dict[str, Answer] = {"1": "first", "2": "second", "null": "tie", "none": "tie"}
 
-__all__ = ["Answer", "parse_answer"]
+_MALFORMED = re.compile(rf"{KEY}[\"'”]? ?[:=] ?[\"'“]?(1|2|null|none)[\"'”]?,? ?\}}")
+"""The end of an object that is not quite JSON: Python's quotes, a comma too many, quotation marks inside a text."""
 
-_SOME = r"[^\"\\<\[\x00-\x1f]*+"
-_AS_ASKED = re.compile(
-    rf'\{{ "analysis" : "{_SOME}(?:\\["n]{_SOME})*+" , "best_description" : (1|2|null) \}}'.replace(" ", r"[ \t\r\n]*+")
+_THOUGHT = re.compile(
+    r"[<\[◁](/?)(think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad)[>\]▷]", re.IGNORECASE
 )
-"""What a server that is held to the answer's schema sends, but for what may need a closer look."""
-_JSON_SPACE = " \t\r\n"
-_AS_ASKED_SAYS: dict[str, Answer] = {"1": "first", "2": "second", "null": "tie"}
-_THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning)>", re.IGNORECASE)
-_TOKENS = re.compile(r"<\|[^|>\n]{1,40}\|>|</?s>|\[/?INST\]")
-_TAGGED = re.compile(
-    r"\\boxed\{(?:\\text\{)?([^{}\n]{1,30})\}|<(?:answer|verdict|choice)>\s{0,9}([^<>]{1,40})</", re.IGNORECASE
+_FINAL_CHANNEL = re.compile(r"\s*final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>")
+_END_TOKENS = (
+    *(f"<|{name}|>" for name in ("im_end", "eot_id", "return", "end", "endoftext", "end_of_text")),
+    *("</s>", "<end_of_turn>", "<eos>"),
 )
-_PLAIN = str.maketrans(
-    {
-        **dict(zip("０１２３４５６７８９", "0123456789", strict=True)),
-        **dict(zip("，；：！？（）［］｛｝＃＂", ',;:!?()[]{}#"', strict=True)),
-        **dict.fromkeys("“”„«»「」『』", '"'),
-        **dict.fromkeys("‘’‚´", "'"),
-        **dict.fromkeys("*`~", ""),
-    }
+_MOST_END_TOKENS = 9
+_WRAPPED = re.compile(r"<(answer|output|verdict|choice|final_answer|final|response|result)>([^<>]*)</\1>\Z", re.I)
+
+_LONGEST_OPTION = 100
+_UNMARKED = str.maketrans(dict.fromkeys("\"'*`$\\“”‘’"))
+_BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([^{}]*)\}{1,2}")
+_NOUN = r"(?:text|caption|description|option|report|message|answer)"
+_OPTION = re.compile(
+    rf"(?P<label>(?:(?:so|thus|therefore|hence|in conclusion),? )?(?:(?:the|my|your) )?"
+    rf"(?:(?:(?:final|best|better|correct) )?(?:answer|verdict|choice|decision)|(?:best|better)[ _]{_NOUN})"
+    rf" ?(?:is\b|[:=])[:= ]*)?"
+    rf"[(\[]{{0,2}}(?:(?:{_NOUN}[ _]?(?:number )?#?)?(?P<number>[12])"
+    rf"|(?:the )?(?P<ordinal>first|second)(?: one| {_NOUN})?"
+    r"|(?P<tie>null|none|neither(?: (?:text|caption|description))?(?: is better)?|both|(?:it is )?(?:a )?tie)"
+    r"|(?P<abstain>abstain))[)\]]{0,2}"
 )
-_SPACE = re.compile(r"[^\S\n]+")
-_KEY = re.compile(
-    r"best[ _-]?(?:description|message|caption|text|report|option|answer|choice)[\"'\\]{0,3}\s{0,4}[:=]\s{0,4}"
+_REFUSAL = re.compile(
+    r"(?:i.?m sorry,? but |i am sorry,? but |sorry,? (?:but )?|i apologi[sz]e,? but )?"
+    r"(?:i.?(?: a)?m )?(?:unfortunately,? )?(?:as an? (?:ai|artificial|(?:large )?language model)\b"
+    r"|(?:i )?(?:cannot|can not|can.?t|won.?t|will not|unable to|not able to|refuse to|decline to|must decline)"
+    r"(?: to)?(?: \w+ly)? (?:help|assist|answer|decide|determine|judge|choose|pick|compare|evaluate|rate|provide|comply"
+    r"|engage|continue|respond|say|tell|give|make|do)\b"
+    r"|(?:there is |there.?s )?(?:not enough|insufficient) (?:information|context)\b|i abstain\b)"
 )
-_OPENING = re.compile(r"[\\\"'\[(<{ ]{0,4}")
-_TOKEN = re.compile(r"[^\"',})\]>\n;\\|/]*")
-_REASONED = re.compile(r"[12](?= (?:because|since|as|-|–|\())")
-_OFFERED = re.compile(r",? ?[\"']?(?:[012]|null|none|or)\b")
-_LONG_QUOTE = re.compile(r'"([^"\n]*)"')
-_LIST = re.compile(r"^ ?\d+[.)] ?\S", re.MULTILINE)
-_NUMERAL = re.compile(r" ?\d[.)] ?")
-_LEAD = re.compile(
-    r"\s{0,9}[\"'(\[]?(?:(?:caption|text|description|option|message|answer) ?)?(?P<number>[12])[\"')\]]{0,2}"
-    r"(?:[.:)] | ?[-–—] |,? (?=because|since|as\b))(?! ?(?:or\b|and\b|\d|[-/|&]))"
-)
-_OTHERS = {
-    number: re.compile(rf"^\W{{0,3}}{number}\b|\b(?:caption|text|description|option|message) ?{number}\b", re.MULTILINE)
-    for number in ("1", "2")
-}
-
-_KEYS = ("best_description", "best_message", "best_caption", "best_text", "best_report", "best_option", "best_answer")
-_OTHER_KEYS = ("best", "better", "answer", "final_answer", "choice", "preferred", "preference", "winner", "verdict")
-_DEEPEST = 30
-"""Nested brackets of an object that is read as JSON."""
-_SHORT_QUOTE = 16
-"""Characters of a quotation that may be the answer; what is longer is a caption's words."""
-
-_NUMBERS: dict[float, Answer] = {0: "tie", 1: "first", 2: "second"}
-_ECHO = object()
-"""Stands for a value that only repeats what may be answered, such as 1 | 2 | null."""
-
-
-def parse_answer(text: str, answer_format: AnswerFormat) -> Answer | None:
-    """Return what an answer prefers; None where it cannot be read.
-
-    >>> parse_answer('Text 1 opens the door. {"best_description": 2}', "json")
-    'second'
-    >>> parse_answer("It could be 1 or 2.", "choice") is None
-    True
-    """
-    as_asked = _AS_ASKED.fullmatch(text.strip(_JSON_SPACE))
-    return _AS_ASKED_SAYS[as_asked[1]] if as_asked else _search(text, answer_format)
-
-
-def _search(text: str, answer_format: AnswerFormat) -> Answer | None:
-    """Read an answer in whatever form it comes."""
-    said = _without_thoughts(text)
-    if said is None:
-        return None
-    flat, cut = _flatten_objects(_TAGGED.sub(_as_line, _TOKENS.sub(" ", said)))
-    plain = _SPACE.sub(" ", flat.translate(_PLAIN)).casefold().strip()
-    whole = alone(plain)
-    if whole is not None:
-        return whole
-    stated = [(key.end(), value) for key in _KEY.finditer(plain) if (value := _value(plain, key.end())) is not _ECHO]
-    if stated:
-        end, last = stated[-1]
-        later = {verdict.answer for verdict in verdicts(_unquoted(plain[end:]))}
-        return last if later <= {last} else None
-    if cut:
-        return None
-    found = [*_lead(plain, answer_format), *verdicts(_unquoted(plain)), *_last_line(plain)]
-    if not found:
-        return "abstain" if refuses(plain) else None
-    return _settle(found)
-
-
-def _settle(found: list[Verdict]) -> Answer | None:
-    """Return what all say, or what the last says if it concludes and no other conclusion differs."""
-    if len({verdict.answer for verdict in found}) == 1 or (
-        found[-1].final and len({verdict.answer for verdict in found if verdict.final}) == 1
-    ):
-        return found[-1].answer
-    return None
-
-
-def _without_thoughts(text: str) -> str | None:
-    """Return what follows a model's marked thoughts; None where they never end."""
-    marks = list(_THOUGHT.finditer(text))
-    if not marks:
-        return text
-    return text[marks[-1].end() :] if marks[-1][1] else None
-
-
-def _flatten_objects(text: str) -> tuple[str, bool]:
-    """Put `best_description: value` in the place of each JSON object, nothing where it has no verdict.
-
-    Returns:
-        the text, and whether there were objects, or the beginning of one, without a verdict.
-    """
-    parts, end, silent = [], 0, False
-    for start, stop, depth in _braces(text):
-        if stop is None:
-            silent = silent or re.match(r"\{\s{0,9}[\"'“]", text[start : start + 12]) is not None
-        elif depth <= _DEEPEST:
-            try:
-                pairs = json.loads(text[start:stop], object_pairs_hook=_Pairs)
-            except ValueError:  # left to be read as words
-                continue
-            value = pairs.verdict()
-            silent = silent or value is _ECHO
-            parts += [text[end:start], "\n" if value is _ECHO else f"\nbest_description: {value or 'unreadable'}\n"]
-            end = stop
-    return "".join([*parts, text[end:]]), silent
+_NAMES_AN_OPTION = re.compile(rf"\b(?:[12]|first|second|{KEY})\b")
+_LONGEST_REFUSAL = 1000
+"""Characters; who writes more has not refused."""
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The keys and values of a JSON object in order, a key set twice kept twice."""
-
-    def verdict(self) -> Any:
-        """Return the answer that it gives, None for one that cannot be read, _ECHO where it gives none."""
-        named = [(re.sub(r"[\s-]", "_", key.strip().casefold()), value) for key, value in self]
-        for keys in (_KEYS, _OTHER_KEYS):
-            answers = [
-                value.verdict() if isinstance(value, _Pairs) else _answer_of(value)
-                for key, value in named
-                if key in keys
-            ]
-            if answers:
-                return answers[0] if len(set(answers)) == 1 else None
-        inner = [value.verdict() for _, value in named if isinstance(value, _Pairs)]
-        said = [answer for answer in inner if answer is not _ECHO]
-        return said[-1] if said else _ECHO
+    """Keys and values of a JSON object in order, a key set twice kept twice."""
 
 
-def _answer_of(value: Any) -> Answer | None:
-    """Read a JSON value."""
-    match value:
+_DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)
+
+
+def parse_answer(text: str, *, cut: bool = False) -> Answer | None:
+    r"""Return what an answer prefers; None where it cannot be read.
+
+    Args:
+        text: the whole answer.
+        cut: whether it ended because it had become too long.
+
+    >>> parse_answer('Text 1 opens the door.\n{"best_description": 2}')
+    'second'
+    >>> parse_answer('{"best_description": 1} Sorry, I meant the other.') is None
+    True
+    """
+    text = text.strip()
+    pairs = _json_object(text)  # its quotes hold whatever else looks like a mark, and its brace shows that it is whole
+    if pairs is not None:
+        return _verdict_of(pairs)
+    return None if cut else _read(text)
+
+
+def _read(text: str) -> Answer | None:
+    """Read an answer that is more, or less, than the object that was asked for."""
+    said = _without_thoughts(text)
+    if not said or "<|" in said:  # tokens of another conversation, or of a channel that is not known
+        return None
+    before, verdict, marked = _last_said(said)
+    if verdict.startswith("{"):
+        pairs = _json_object(verdict)
+        answer = _malformed(verdict) if pairs is None else _verdict_of(pairs)
+    else:
+        answer = _option(verdict, labelled=bool(before) and not marked)
+    if answer is None:
+        return "abstain" if _refuses(said) else None
+    if KEY in before.casefold():
+        return None
+    others = {option for line in before.splitlines() if (option := _option(line)) is not None}
+    return answer if others <= {answer} else None
+
+
+def _without_thoughts(text: str) -> str | None:
+    """Return what follows a model's marked thoughts; None where they never end, or end in disorder."""
+    _, channel, last = text.rpartition("<|channel|>")
+    if channel:
+        head = _FINAL_CHANNEL.match(last)
+        if head is None:
+            return None
+        text = last[head.end() :]
+    text = text.strip()
+    for _ in range(_MOST_END_TOKENS):
+        if not text.endswith(_END_TOKENS):
+            break
+        text = text[: text.rindex("<")].rstrip()
+    opened: list[str] = []
+    end = 0
+    for mark in _THOUGHT.finditer(text):
+        closing, name = mark[1], mark[2].casefold()
+        if not closing:
+            opened.append(name)
+        elif opened and opened.pop() != name:
+            return None
+        end = mark.end()  # a closing mark alone ends thoughts that the prompt has begun
+    return None if opened else text[end:].strip()
+
+
+def _last_said(said: str) -> tuple[str, str, bool]:
+    """Split off what may be the verdict: (what stands before it, it, whether its form sets it apart)."""
+    wrapped = _WRAPPED.search(said)
+    if wrapped:
+        before = said[: wrapped.start()]
+        return before, "" if f"<{wrapped[1].casefold()}>" in before.casefold() else wrapped[2].strip(), True
+    before, fence, fenced = said.removesuffix("```").rpartition("```")
+    fenced = fenced.removeprefix("json").strip()
+    if fence and fenced.startswith("{"):
+        return before.strip(), fenced, True
+    start = said.find("{")
+    if start >= 0 and said.endswith("}"):
+        before = said[:start].rstrip(" \t")
+        if not before or before.endswith(("\n", ".", ":", "!")):
+            return before.strip(), said[start:], True
+    before, _, line = said.rpartition("\n")
+    return before.strip(), line, False
+
+
+def _json_object(text: str) -> _Pairs | None:
+    """Parse a text that is one JSON object."""
+    if not (text.startswith("{") and text.endswith("}")):
+        return None
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _malformed(text: str) -> Answer | None:
+    """Read an object that is not quite JSON, by its end."""
+    plain = text.casefold()
+    if plain.count(KEY) != 1:
+        return None
+    found = _MALFORMED.fullmatch(" ".join(plain[plain.index(KEY) :].split()))
+    return _VERDICTS[found[1]] if found else None
+
+
+def _verdict_of(pairs: _Pairs) -> Answer | None:
+    """Return the verdict of an object, whose last key it must be: what stands behind it could take it back."""
+    keys = [key for key, _ in pairs]
+    if not keys or keys[-1] != KEY or keys.count(KEY) > 1:
+        return None
+    match pairs[-1][1]:
         case None:
             return "tie"
+        case str(words):
+            return _option(words)
         case bool():
             return None
-        case int() | float():
-            return _NUMBERS.get(value)
-        case str():
-            return alone(value[:100].translate(_PLAIN).casefold())
-        case [single] if not isinstance(value, _Pairs):
-            return _answer_of(single)
-        case list():
-            return "tie" if {1, 2} == {item for item in value if isinstance(item, int)} else None
+        case 1:
+            return "first"
+        case 2:
+            return "second"
     return None
 
 
-def _braces(text: str) -> Iterator[tuple[int, int | None, int]]:
-    """Yield start, end and depth of the outermost {…}, blind to braces in their strings; no end where it is cut."""
-    depth = squares = deepest = start = 0
-    quoted = False
-    for mark in re.finditer(r'[{}\[\]"]|\\.', text, re.DOTALL):
-        char = mark.group()
-        if not depth:
-            if char == "{":
-                start, depth, squares, deepest = mark.start(), 1, 0, 1
-        elif char == '"':
-            quoted = not quoted
-        elif not quoted:
-            depth += (char == "{") - (char == "}")
-            squares += (char == "[") - (char == "]")
-            deepest = max(deepest, depth + squares)
-            if not depth:
-                yield start, mark.end(), deepest
-    if depth:
-        yield start, None, deepest
+def _option(text: str, *, labelled: bool = False) -> Answer | None:
+    """Read a text that names an option and says nothing else, after a label or, unless that is asked for, without."""
+    text = text.strip()
+    if len(text) > _LONGEST_OPTION:
+        return None
+    unboxed, boxes = _BOXED.subn(r"\1", text)
+    plain = " ".join(unicodedata.normalize("NFKC", unboxed.translate(_UNMARKED)).casefold().split())
+    found = _OPTION.fullmatch(plain.lstrip("#([ ").rstrip(".,;!)] "))
+    if found is None or (labelled and not found["label"] and not boxes):
+        return None
+    if found["tie"] or found["abstain"]:
+        return "tie" if found["tie"] else "abstain"
+    return "first" if found["number"] == "1" or found["ordinal"] == "first" else "second"
 
 
-def _as_line(tagged: re.Match[str]) -> str:
-    return f"\nbest_description: {(tagged[1] or tagged[2]).strip()}\n"
-
-
-def _value(text: str, start: int) -> Any:
-    """Read what follows a key: an answer, None for what cannot be read, _ECHO for a list of what may be answered."""
-    opening = _OPENING.match(text, start)
-    begin = opening.end() if opening else start
-    window = text[begin : begin + 80]
-    found = _TOKEN.match(window)
-    token, rest = (found.group(), window[found.end() :]) if found else ("", "")
-    if (rest[:1] in ("|", "/") and rest[:2] != "//") or re.search(r"\b(?:or|oder|ou)\b", token) or _OFFERED.match(rest):
-        return _ECHO
-    answer = alone(token)
-    if answer is not None:
-        return answer
-    reasoned = _REASONED.match(token)
-    if reasoned:
-        return alone(reasoned.group())
-    return _ECHO if token.strip() and "<" in text[start:begin] else None
-
-
-def _unquoted(text: str) -> str:
-    """Take out quotations, which are a caption's words and not the model's; short ones lose their quotes only."""
-    return _LONG_QUOTE.sub(lambda quoted: quoted[1] if len(quoted[1]) <= _SHORT_QUOTE else " … ", text)
-
-
-def _lead(text: str, answer_format: AnswerFormat) -> Iterator[Verdict]:
-    """Yield the number that an answer begins with: alone in its line, or where a number was asked for."""
-    first, newline, _ = text.partition("\n")
-    if newline and not _NUMERAL.fullmatch(first) and (answer := alone(first)) is not None:
-        yield Verdict(answer, final=True)
-    elif answer_format == "choice" and (lead := _LEAD.match(text)):
-        number = lead["number"]
-        if not _OTHERS["1" if number == "2" else "2"].search(text):  # else it begins a list of both
-            yield Verdict("first" if number == "1" else "second", final=False)
-
-
-def _last_line(text: str) -> Iterator[Verdict]:
-    """Yield the answer that stands alone in the last line, unless it is the begin of a list's next entry."""
-    rest, newline, last = text.rpartition("\n")
-    if newline and (answer := alone(last)) is not None and not (_NUMERAL.fullmatch(last) and _LIST.search(rest)):
-        yield Verdict(answer, final=True)
+def _refuses(text: str) -> bool:
+    """Say whether a text declines to answer, and names no option."""
+    plain = text.casefold()
+    return len(text) <= _LONGEST_REFUSAL and bool(_REFUSAL.match(plain)) and not _NAMES_AN_OPTION.search(plain)

@@ -16,8 +16,8 @@ import yaml
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator, Judgement, Question, judge
+from laurel.feedback.parsing import Answer
 from laurel.feedback.rates import rate
-from laurel.feedback.verdicts import Answer
 
 FOLDER = Path(__file__).with_name("probes")
 WIDTH = 100

@@ -20,6 +20,7 @@ from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from laurel.errors import PromptError, closest
+from laurel.feedback.goals import UNKNOWN
 from laurel.llm.chat import Message
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ LONGEST = 8000
 SILENCE = "(no answer)"
 """Stands for an empty answer in a conversation: many servers refuse a turn without text."""
 
+_VERDICT = {"anyOf": [{"type": "integer", "enum": [1, 2]}, {"type": "null"}]}
+"""OpenAI refuses an `enum` without a `type`, and other servers a `type` that is a list beside an `enum`."""
 _SCHEMA = {
     "type": "object",
-    "properties": {"analysis": {"type": "string"}, "best_description": {"enum": [1, 2, None]}},
+    "properties": {"analysis": {"type": "string"}, "best_description": _VERDICT},
     "required": ["analysis", "best_description"],
     "additionalProperties": False,
 }
@@ -185,13 +188,14 @@ def quote(caption: str) -> str:
 
 
 def goal_in_words(room: Room, goal: str | None) -> str:
-    """Return a goal's words: None is the room's own, a single word the name of one of its `goals`.
+    """Return a goal's words: None is the room's own, or UNKNOWN where it has
+    none; a single word is the name of one of its `goals`.
 
     Raises:
         PromptError: the room has no goal of that name.
     """
     if goal is None:
-        return room.goal
+        return room.goal or UNKNOWN
     if goal in room.goals:
         return room.goals[goal]
     words = " ".join(goal.split())

@@ -88,7 +88,7 @@ def task_of(params: Params, room: Room) -> Task:
         PromptError: there is no goal of the name that params give.
     """
     if params.annotate.annotator == "embedding":
-        return Task(room.env_id, params.annotate.embedding.goal or room.goal)
+        return Task(room.env_id, params.annotate.embedding.goal or goal_in_words(room, None))
     if params.annotate.annotator == "scripted":
-        return Task(room.env_id, room.goal)
+        return Task(room.env_id, goal_in_words(room, None))
     return Task(room.env_id, goal_in_words(room, params.annotate.language_model.goal))

@@ -81,6 +81,16 @@ class SentenceEncoder:
         return hidden[torch.arange(len(hidden), device=hidden.device), place]
 
 
+def check_directory(name: str) -> None:
+    """Refuse a sentence encoder that is named as a directory and is none.
+
+    Raises:
+        AnnotationError: it is not there.
+    """
+    if name.startswith(("/", ".", "~")) and not Path(name).is_dir():
+        raise _not_loaded(name, "there is no such directory")
+
+
 def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncoder:
     """Load a sentence encoder by the packaged name, a directory, or a name on the Hugging Face hub.
 
@@ -94,9 +104,8 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    check_directory(name)
     source = str(_packaged_path()) if name == PACKAGED else name
-    if source.startswith(("/", ".", "~")) and not Path(source).is_dir():
-        raise _not_loaded(name, "there is no such directory")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModel.from_pretrained(source).eval().to(device or "cpu")

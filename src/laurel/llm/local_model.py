@@ -101,12 +101,21 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
 
 def _check(params: HuggingFaceParams, device: torch.device) -> None:
     """Refuse what cannot work before gigabytes are read."""
+    if params.quantization != "none" and device.type != "cuda":
+        raise ParamsError(
+            f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '
+            "CPU. Set it to none, or run where PyTorch finds a GPU."
+        )
+    check_installed(params)
+
+
+def check_installed(params: HuggingFaceParams) -> None:
+    """Refuse a model whose directory, or a package that it needs, is missing here; what is on the hub is not looked at.
+
+    Raises:
+        RefusedError: something is missing.
+    """
     if params.quantization != "none":
-        if device.type != "cuda":
-            raise ParamsError(
-                f'{KEY}.quantization is "{params.quantization}", which needs a GPU, but the model is to run on the '
-                "CPU. Set it to none, or run where PyTorch finds a GPU."
-            )
         _need("quantization", params.quantization, "bitsandbytes", "accelerate")
     if params.adapter is not None:
         _need("adapter", params.adapter, "peft")

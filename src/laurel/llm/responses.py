@@ -102,9 +102,9 @@ class ResponseStore:
             found[key] = reply if reply.logprobs is None else reply._replace(logprobs=json.loads(row[1]))
         return found
 
-    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
-        """Yield what the answers that are there say: key, text, and log-probabilities as JSON, if any."""
-        return self._rows_of(keys, "text, logprobs")
+    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str | None, str]]:
+        """Yield what the answers that are there say: key, text, log-probabilities as JSON (or None), finish reason."""
+        return self._rows_of(keys, "text, logprobs, finish_reason")
 
     def ended(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         """Yield how the answers that are there end: key, text, and finish reason."""

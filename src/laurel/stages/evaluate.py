@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel import __version__
 from laurel.params import Params
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
 EPISODES = "episodes"
 """Tables of the agents that were played already, while the others are."""
 MAIN_ARM = "preference"
-PACKAGES = ("laurel", "torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
+PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 """Those too, where they trained."""
@@ -308,7 +309,7 @@ def _versions(engine: str) -> dict[str, str]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "laurel": __version__}
     for package in (*PACKAGES, *(SB3_PACKAGES if engine == "sb3" else ())):
         try:
             versions[package] = version(package)

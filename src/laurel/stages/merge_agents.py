@@ -69,32 +69,6 @@ def _arms(params: Params) -> list[str]:
     return [str(arm) for arm in params.agent.arms if arm != UNTRAINED] or [UNTRAINED]
 
 
-def check_parts(params: Params, compiled: int) -> None:
-    """Refuse a graph that collects in other parts than the parameters say.
-
-    Raises:
-        ParamsError: it does; without parts of its own it takes any number.
-    """
-    if compiled not in (1, params.collect.parts):
-        raise ParamsError(
-            f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
-        )
-
-
-def check_plan(params: Params, compiled_parts: int) -> None:
-    """Refuse what a step would refuse that comes late: a graph of other parts, agents that cannot be trained.
-
-    Raises:
-        ParamsError: the parts differ, or no agent can be trained with these params.
-        EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
-    """
-    from laurel.agents.fit import check_agents
-    from laurel.envs import room_for
-
-    check_parts(params, compiled_parts)
-    check_agents(params, room_for(params.env))
-
-
 def run(params: Params, captions: Path, preferences: Path, reward: Path, shards: Sequence[Path], output: Path) -> None:
     """Join agents that were trained branch by branch.
 

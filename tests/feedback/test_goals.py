@@ -1,0 +1,79 @@
+"""An environment without a goal: a sentence encoder is refused before anything is collected, a chat model is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.cli import main
+from laurel.envs import room_for
+from laurel.errors import AnnotationError
+from laurel.feedback.goals import UNKNOWN, check_goals, embedding_goals
+from laurel.feedback.prompt import load_prompt
+from laurel.feedback.references import task_of
+from laurel.params import EnvParams, Params
+from laurel.params.judges import EmbeddingParams
+from tiny_project import UNTRACKED, Project
+
+SENTENCE = r"annotate\.embedding\.goal: no useful goal is known for Pendulum-v1.* Set annotate\.embedding\.goal and"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    made = Project.create(tmp_path / "p", {**UNTRACKED, "env.id": "Pendulum-v1"})
+    monkeypatch.chdir(made.path)
+    return made
+
+
+def params_of(project: Project, **changes: Any) -> Params:
+    project.change({key.replace("__", "."): value for key, value in changes.items()})
+    return project.params
+
+
+def test_collect_refuses_a_sentence_encoder_without_a_goal(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["collect"]) == 2
+    told = capsys.readouterr().err
+    assert "laurel: annotate.embedding.goal: no useful goal is known for Pendulum-v1" in told
+    assert not project.output("collect").exists()
+    project.change({"annotate.embedding.goal": "Number 1 is very high."})
+    assert main(["collect"]) == 0
+
+
+def test_every_use_of_the_encoder_is_refused(project: Project) -> None:
+    room = room_for(project.params.env)
+    voters = {"members": [{"annotator": "scripted"}, {"annotator": "embedding"}]}
+    for params in (
+        project.params,
+        params_of(project, annotate__annotator="ensemble", annotate__ensemble=voters),
+        params_of(project, annotate__annotator="scripted", agent__arms=["extrinsic", "similarity"]),
+    ):
+        with pytest.raises(AnnotationError, match=SENTENCE):
+            check_goals(params, room)
+    check_goals(params_of(project, agent__arms=["extrinsic", "preference"]), room)  # a scripted teacher
+    with pytest.raises(AnnotationError, match=SENTENCE):
+        embedding_goals(EmbeddingParams(anti_goal="Number 1 is low."), room)
+
+
+def test_goals_of_the_params_go_before_those_of_the_room(project: Project) -> None:
+    generic, lake = room_for(project.params.env), room_for(EnvParams(id="FrozenLake-v1"))
+    assert lake.goal
+    assert embedding_goals(EmbeddingParams(), lake) == (lake.goal, lake.anti_goal)
+    assert embedding_goals(EmbeddingParams(goal="Fall.", anti_goal="Stay."), lake) == ("Fall.", "Stay.")
+    assert embedding_goals(EmbeddingParams(goal="Rise."), generic) == ("Rise.", generic.anti_goal)
+
+
+def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
+    room = room_for(project.params.env)
+    assert UNKNOWN in load_prompt("motif").messages("a", "b", room)[-1].content
+    assert task_of(project.params, room).goal == UNKNOWN
+    assert "Number" not in UNKNOWN
+    assert "high" not in UNKNOWN, "captions name levels, and would be judged by the word"
+
+
+def test_the_room_is_said_to_know_no_goal(caplog: pytest.LogCaptureFixture) -> None:
+    room_for(EnvParams(id="Pendulum-v1"))
+    assert "no goal is known" in caplog.text
