@@ -216,7 +216,15 @@ def _parsed(quality: Mapping[str, Any], least: float, advice: Advice, name: str 
 
 def _biased(quality: Mapping[str, Any], off: float, advice: Advice, name: str = "") -> _Limit:
     what = "answers with a side named the text shown first"
-    return _Limit(name, "position_bias", quality.get("position_bias"), 0.5 - off, 0.5 + off, what, advice.asking)
+    return _Limit(
+        name,
+        "position_bias",
+        quality.get("position_bias"),
+        round(0.5 - off, 12),
+        round(0.5 + off, 12),
+        what,
+        advice.asking,
+    )
 
 
 def _abstained(quality: Mapping[str, Any], most: float, advice: Advice, name: str = "") -> _Limit:

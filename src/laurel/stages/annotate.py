@@ -279,16 +279,18 @@ def _failures(params: Params, statuses: Mapping[str, int], quality: Mapping[str,
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
     if not pairs or (failed <= most * pairs and unusable["value"] <= most):
         return []
-    answers = (
-        f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
-        if unusable["of"]
-        else ""
-    )
+    said = [
+        f"{statuses['api_failed']} got no answer",
+        f"{statuses['parse_failed']} none that could be read{_unread(out)}",
+    ]
+    if statuses["incomplete"]:
+        said.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
+    answers = ""
+    if unusable["of"]:
+        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
     return [
-        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {statuses['api_failed']} "
-        f"got no answer, {statuses['parse_failed']} none that could be read{_unread(out)}, {statuses['incomplete']} "
-        f"too few, such as in one of the two orders alone{answers}; at most {most:.0%} are allowed "
-        f"(annotate.max_failure_rate).{_why(out)}"
+        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(said)}{answers}"
+        f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
     ]
 
 
