@@ -137,6 +137,6 @@ def test_a_curve_of_one_point_is_seen(tables):
     _, curves = tables({"extrinsic": 0.25, "preference": 0.9})
     points = {"extrinsic": 1, "preference": 2}
     short = curves.groupby(["arm", "seed"], group_keys=False).apply(lambda rows: rows.head(points[rows.name[0]]))
-    axes = plots.learning_curves(short.assign(episodes=200), "success_rate", resamples=20).axes[0]
+    axes = plots.learning_curves(short.assign(success_rate=0.5), "success_rate", resamples=20).axes[0]
     markers = {line.get_color(): line.get_marker() for line in axes.lines}
     assert markers == {style("extrinsic").color: "o", style("preference").color: "None"}

@@ -120,7 +120,8 @@ def _agent_lines(path: Path, stage: str) -> list[str]:
         measured = [last.get(key) for key in ("env_steps", "return_mean", "success_rate", "shaped_reward", "seconds")]
         rows.append([curve.parent.parent.name, curve.parent.name, *measured])
     headers = ["arm", "seed", "env steps", "return", "success", "shaped reward", "seconds"]
-    return ["", "agents, at the end of their learning curves", *_table(headers, rows)] if rows else []
+    title = "agents, at the end of their learning curves (means over the last 100 episodes)"
+    return ["", title, *_table(headers, rows)] if rows else []
 
 
 def _row_count(group: _Group, stage: str) -> int | None:

@@ -77,7 +77,7 @@ def learning_curves(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Figure:
-    """Draw each arm's trailing mean over environment steps, interquartile mean and 95% interval over seeds.
+    """Draw each arm's mean over the last 100 episodes: interquartile mean and 95% interval over seeds.
 
     Args:
         curves: an update of a training run a row.

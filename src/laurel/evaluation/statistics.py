@@ -19,17 +19,15 @@ import pandas as pd
 import scipy.stats
 from rliable import library, metrics
 
+from laurel.agents.episodes import WINDOW
 from laurel.errors import DataError
 from laurel.evaluation.summary import BASELINE, in_order
 from laurel.seeding import derive_seed, generator
 
 Floats = npt.NDArray[np.float64]
 
-WINDOW = 100
-"""Finished episodes over which a training run's success rate or return is averaged."""
-
 _RESULTS = ("arm", "seed", "episode", "return", "success", "shaped_reward")
-_CURVES = ("arm", "seed", "env_steps", "episodes", "return_mean", "success_rate")
+_CURVES = ("arm", "seed", "env_steps", "window", "return_mean", "success_rate")
 
 
 def summarise(
@@ -46,7 +44,8 @@ def summarise(
 
     Args:
         results: an evaluation episode a row: arm, seed, episode, return, success (None where it has no meaning).
-        curves: an update of a training run a row: arm, seed, env_steps, episodes, return_mean, success_rate.
+        curves: an update of a training run a row: arm, seed, env_steps, window, return_mean, success_rate
+            (the last three as `laurel.agents.episodes` has them).
         success_threshold: success rate over the last WINDOW episodes that counts as solved.
         reward_threshold: the mean return that counts as solved where success has no meaning; None if there is none.
         resamples: bootstrap resamples of each interval.
@@ -138,7 +137,8 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
     """
     per_seed: list[int | None] = []
     for _, run in runs.sort_values("env_steps").groupby("seed", sort=True):
-        solved = trailing_mean(run, column, at_least=WINDOW) >= threshold  # NaN is not
+        whole = run["window"].to_numpy() >= WINDOW
+        solved = whole & (run[column].to_numpy(dtype=np.float64) >= threshold)  # NaN is not
         per_seed.append(int(run["env_steps"].to_numpy()[solved.argmax()]) if solved.any() else None)
     median = float(np.median([math.inf if steps is None else steps for steps in per_seed]))
     return {
@@ -149,34 +149,10 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
     }
 
 
-def trailing_mean(run: pd.DataFrame, column: str, *, at_least: int) -> Floats:
-    """Return the mean of `column` over the last WINDOW finished episodes, at each update of one training run.
-
-    An update that lies across the window's edge counts with the share of its episodes that lie within.
-
-    Args:
-        run: rows of one run in order; `episodes` finished in each update, and their mean in `column`.
-        column: `success_rate` or `return_mean`.
-        at_least: NaN until so many episodes have finished: the first to finish are the short ones.
-    """
-    finished = run["episodes"].to_numpy(dtype=np.float64)
-    means = run[column].to_numpy(dtype=np.float64)
-    episodes = np.concatenate([[0.0], np.cumsum(finished)])
-    total = np.concatenate([[0.0], np.cumsum(np.where(finished > 0, finished * means, 0.0))])
-    begin = np.maximum(episodes[1:] - WINDOW, 0.0)
-    width = episodes[1:] - begin
-    enough = width >= max(at_least, 1)
-    sums = total[1:] - np.interp(begin, episodes, total)
-    return np.where(enough, sums / np.maximum(width, 1.0), np.nan)
-
-
-def _enough_to_show(run: pd.DataFrame) -> int:
-    """Return how many finished episodes a point of a curve needs: half a window, or all of a shorter run."""
-    return min(WINDOW // 2, int(run["episodes"].sum()))
-
-
 def curve_band(runs: pd.DataFrame, column: str, *, resamples: int, seed: int) -> dict[str, Floats]:
     """Return an arm's learning curve: the interquartile mean over seeds and its 95% bootstrap interval.
+
+    It begins where every seed's does: a mean over too few episodes is none.
 
     Whole runs are resampled, so that neighbouring points of the band belong together.
 
@@ -187,7 +163,7 @@ def curve_band(runs: pd.DataFrame, column: str, *, resamples: int, seed: int) ->
     by_seed = [run for _, run in ordered.groupby("seed", sort=True)]
     length = min(len(run) for run in by_seed)
     points = np.unique(np.linspace(0, length - 1, min(length, 200)).astype(np.int64))
-    values = np.stack([trailing_mean(run, column, at_least=_enough_to_show(run))[points] for run in by_seed])
+    values = np.stack([run[column].to_numpy(dtype=np.float64)[points] for run in by_seed])
     low = high = np.full(len(points), np.nan)
     if len(values) > 1:
         drawn = generator(seed, "curve_band", column).integers(len(values), size=(resamples, len(values)))

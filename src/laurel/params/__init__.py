@@ -78,7 +78,7 @@ class EvaluateParams(Section):
     greedy: bool = False
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9
-    """Success rate over the last finished episodes that counts as solved."""
+    """Success rate over the last 100 episodes that counts as solved."""
     bootstrap: Count = 2000
     """Resamples for the 95% intervals."""
     animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
