@@ -13,9 +13,10 @@ import pytest
 
 from laurel.envs import room_for
 from laurel.envs.base import Room
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Question, judge
 from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import load_prompt
+from laurel.feedback.unreadable import UnreadableError
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling, Withheld
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
@@ -349,3 +350,79 @@ def test_it_says_who_judged_by_what(room: Room, store: ResponseStore) -> None:
     digest = load_prompt("steered").digest[:8]
     assert judge.name == f'played (prompt steered {digest}, goal "You keep the door shut.")'
     assert not judge.simulated
+
+
+# ---- where nothing can be read, and what is told of how far it is ----
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply('{"analysis": "The', None, 9, 512, "length"), ("max_tokens", "512", "cut off", " times")),
+        (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "reasoning_effort")),
+        (Reply("Hm, 日本.", None, 9, 5), ("nothing of which is better", "Hm, \\u65e5", "another model or prompt")),
+    ],
+)
+def test_asking_ends_soon_where_no_answer_can_be_read(
+    room: Room, store: ResponseStore, reply: Reply, words: tuple[str, ...]
+) -> None:
+    model = PlayedModel(lambda *_: reply)
+    for _ in range(2):
+        before = len(model.requests)
+        with pytest.raises(UnreadableError) as caught:
+            list(annotator(model, room, store).annotate(questions(1000)))
+        assert all(word in str(caught.value) for word in words), caught.value
+        assert len(model.requests) - before < 100
+        assert len(store) == len(model.requests), "what was on its way is waited for, and kept"
+    assert len(model.requests) - before <= 20, "what is kept says so at once"
+
+
+def test_one_readable_answer_is_reason_enough_to_go_on(room: Room, store: ResponseStore) -> None:
+    seen = []
+
+    def once(first: str, second: str, request: ChatRequest) -> Reply:
+        seen.append(first)
+        return longer(first, second, request) if len(seen) == 40 else Reply("Hm.")
+
+    judged = list(annotator(PlayedModel(once), room, store).annotate(questions(200)))
+    assert len(judged) == 200
+
+
+def test_answers_that_need_a_follow_up_are_not_given_up(room: Room, store: ResponseStore) -> None:
+    def shy(first: str, second: str, request: ChatRequest) -> Reply:
+        return longer(first, second, request) if len(request.messages) > 2 else Reply("Hm.")
+
+    judged = list(annotator(PlayedModel(shy, in_flight=12), room, store).annotate(questions(500)))
+    assert {judgement.status for judgement in judged} <= {"ok", "tie"}
+
+
+def test_a_run_that_is_to_go_on_whatever_comes_does(room: Room, store: ResponseStore) -> None:
+    prompt = load_prompt("motif")
+    model = PlayedModel(lambda *_: Reply("Hm."))
+    patient = LanguageModelAnnotator(model, Sampling(), prompt, room, store, LanguageModelParams(), gives_up=False)
+    assert {judgement.status for judgement in patient.annotate(questions(50))} == {"parse_failed"}
+
+
+def test_what_is_answered_counts_although_the_first_question_is_not(room: Room, store: ResponseStore) -> None:
+    """Judgements come in order; how far the run is, and how long it takes, must not depend on the slowest one."""
+    model = LateModel(longer)
+    settled: list[tuple[int, bool, int]] = []
+    judged: list[Judgement] = []
+
+    def note(number: int, *, stored: bool) -> None:
+        settled.append((number, stored, len(judged)))
+
+    for _ in range(2):
+        judged.clear()
+        judged.extend(judge(annotator(model, room, store), [Question("x", "x"), *questions(20)], note))
+    asked = [number for number, stored, done in settled if not stored and done == 0]
+    assert sum(asked) == 20, "all but the identical texts, and all before the first was yielded"
+    assert sum(number for number, stored, _ in settled if stored) == 22
+    assert settled[18][2] == 0
+
+
+class LateModel(PlayedModel):
+    """Answers what was asked first last."""
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        yield from (self._reply(number, request) for number, request in reversed(list(enumerate(requests))))

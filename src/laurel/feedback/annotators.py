@@ -69,7 +69,10 @@ def make_annotator(
             price = price_for(params, model.identity)
             if budget.params.limited:
                 model = BudgetedChat(model, budget, price)
-            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices, price)
+            gives_up = params.max_failure_rate < 1
+            return LanguageModelAnnotator(
+                model, sampling, prompt, room, store, params.language_model, choices, price, gives_up
+            )
 
 
 def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collection[str], budget: Budget) -> Annotator:

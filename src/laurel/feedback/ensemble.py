@@ -15,9 +15,22 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO
 
+from laurel.console import tell
 from laurel.data.missing import Reasons
 from laurel.data.preferences import FAILURES
-from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added, failures_of
+from laurel.feedback.annotator import (
+    Annotator,
+    Judgement,
+    OnSettled,
+    Question,
+    Said,
+    Usage,
+    added,
+    annotated,
+    failures_of,
+    ignore,
+)
+from laurel.feedback.unreadable import UnreadableError
 
 BLOCK = 4096
 """Questions that are asked of one member before the next; memory does not grow with their number."""
@@ -60,6 +73,9 @@ class EnsembleAnnotator:
             del annotator
             if number not in self._held:
                 _free_memory()
+        self.on_settled: OnSettled = ignore
+        self._votes = 0
+        self._unreadable: set[int] = set()
         self.names = tuple(names)
         """The members', each with its place."""
         self.simulated = simulated
@@ -102,26 +118,31 @@ class EnsembleAnnotator:
             return
         most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
         for block in _blocks(questions, most):
-            votes = [list(self._held[number].annotate(block)) for number in range(len(self._members))]
+            votes = [
+                list(self._votes_of(number, self._held[number], block, len(block)))
+                for number in range(len(self._members))
+            ]
             for said in zip(*votes, strict=True):
                 yield self._together(said)
 
     def _one_after_another(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         with TemporaryFile("w+", encoding="utf-8") as asked:
-            for question in questions:
+            total = 0
+            for total, question in enumerate(questions, 1):  # noqa: B007 - how many there are
                 asked.write(json.dumps([question.first, question.second]) + "\n")
-            files = [self._vote(number, asked) for number in range(len(self._members))]
+            files = [self._vote(number, asked, total) for number in range(len(self._members))]
             for lines in zip(*files, strict=True):
                 yield self._together([_judgement(line) for line in lines])
             for file in files:
                 file.close()
 
-    def _vote(self, number: int, asked: IO[str]) -> IO[str]:
-        """Return a file of what a member says to all questions."""
+    def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
+        """Return a file of what a member says to all questions, of which there are so many."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
-        for judgement in annotator.annotate(Question(*json.loads(line)) for line in asked):
+        questions = (Question(*json.loads(line)) for line in asked)
+        for judgement in self._votes_of(number, annotator, questions, total):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
@@ -132,6 +153,29 @@ class EnsembleAnnotator:
             _free_memory()
         file.seek(0)
         return file
+
+    def _votes_of(
+        self, number: int, annotator: Annotator, questions: Iterable[Question], total: int
+    ) -> Iterator[Judgement]:
+        """Yield what a member says; one whose answers cannot be read at all is asked no further, and has no vote."""
+        done = 0
+        if number not in self._unreadable:
+            try:
+                for judgement in annotated(annotator, questions, self._voted):
+                    done += 1
+                    yield judgement
+            except UnreadableError as error:
+                self._unreadable.add(number)
+                tell(f"{self.names[number]} is asked no further. {error}")
+        for _ in range(done, total):
+            yield Judgement("parse_failed", None, 0)
+
+    def _voted(self, number: int, *, stored: bool) -> None:
+        """Note votes: as many as there are members settle a question."""
+        self._votes += number
+        settled, self._votes = divmod(self._votes, len(self._members))
+        if settled:
+            self.on_settled(settled, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
         """Weigh the votes. One that is no label counts for nothing, not for a half.

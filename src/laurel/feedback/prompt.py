@@ -133,7 +133,8 @@ class Prompt:
 
     def follow_up(self, messages: tuple[Message, ...], answer: str) -> tuple[Message, ...]:
         """Go on with a conversation whose answer could not be read."""
-        said = Message("assistant", answer if answer.strip() else SILENCE)
+        shown = answer if len(answer) <= LONGEST else f"{answer[:LONGEST]} (cut)"
+        said = Message("assistant", shown if shown.strip() else SILENCE)
         return (*messages, said, Message("user", self._render("follow_up", {})))
 
     def _render(self, block: str, slots: Mapping[str, str]) -> str:

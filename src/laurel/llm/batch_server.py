@@ -172,7 +172,7 @@ class BatchServer:
         try:
             yield
         except openai.APIStatusError as error:
-            refusal = retries.Refusal.read(error.response, self.secrets)
+            refusal = retries.Refusal.read(error.response.status_code, error.response.content, self.secrets)
             says = f"status {refusal.status}: {refusal.message.rstrip('.')}"
             if first and refusal.status in NO_SUCH_PATH:
                 raise RefusedError(

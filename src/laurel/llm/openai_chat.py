@@ -21,8 +21,8 @@ import openai
 
 from laurel.llm import retries
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
-from laurel.llm.chat_wire import BrokenAnswerError, Dialect, read_reply, tokens_of
-from laurel.llm.concurrently import concurrently
+from laurel.llm.chat_wire import Dialect, read_reply, tokens_of
+from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
 from laurel.params.judges import OpenAIParams
@@ -30,6 +30,8 @@ from laurel.params.judges import OpenAIParams
 OPENAI = "https://api.openai.com/v1"
 PATIENCE = 4.0
 """A request is given up when its attempts and waits took so many times the timeout of an attempt."""
+MOST_BYTES = 16 * 2**20
+"""Of an answer; of a larger one no more is read."""
 LONGEST_PAUSE = 600.0
 """Seconds; a run whose server asks for a longer one stops."""
 
@@ -61,7 +63,7 @@ class OpenAIChat:
             RefusedError: every further request would fail alike, or the server has gone.
         """
         run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
-        return concurrently(requests, run.answer, self._params.max_in_flight, run.close)
+        return concurrently(requests, run.answer, self._params.max_in_flight, run.close, run.idle)
 
 
 def read_key(params: OpenAIParams) -> str:
@@ -98,6 +100,8 @@ class _Run:
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
         self._breaker = breaker
+        self.idle = Idle()
+        """Requests that wait for another attempt."""
         self._http = openai.DefaultAioHttpClient(
             timeout=params.timeout_seconds,
             limits=httpx2.Limits(max_connections=params.max_in_flight),
@@ -126,8 +130,9 @@ class _Run:
 
         async def attempt() -> Reply | Failure:
             nonlocal spent
-            async with self._limits.window.place():
+            async with self._limits.window.place() as place:
                 await self._limits.turn(tokens_of(request))
+                self._limits.window.sent(place)
                 began = time.monotonic()
                 try:
                     return await self._attempt(request, began)
@@ -142,7 +147,7 @@ class _Run:
         patience = PATIENCE * self._params.timeout_seconds
         try:
             outcome = await retries.persistently(
-                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff
+                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff, self.idle.sleep
             )
         except TransientError as error:
             failure = Failure(error.reason)
@@ -160,39 +165,50 @@ class _Run:
             body = self._dialect.body(request)
             try:
                 async with asyncio.timeout(self._params.timeout_seconds):  # of all, however slowly it drips in
-                    response = await self._post(body)
+                    response, content = await self._post(body)
             except retries.NETWORK_ERRORS as error:
                 raise retries.of_network(error) from None
             self._limits.learn(response.headers)
+            if content is None:
+                return Failure(f"the answer has more than {MOST_BYTES // 2**20} MiB")
             if response.is_error:
-                failure = self._judge(response, body)
+                failure = self._judge(response, content, body)
                 if failure is not None:
                     return failure
                 continue
-            try:
-                reply = read_reply(response.content, request, time.monotonic() - began)
-            except BrokenAnswerError as error:
-                raise TransientError(retries.one_line(error, self._secrets)) from None
-            self._limits.window.grow()
+            reply = read_reply(content, request, time.monotonic() - began)
+            if isinstance(reply, Failure):
+                raise TransientError(retries.one_line(reply.reason, self._secrets))
+            self._limits.window.grow(reply.seconds)
             return reply
 
-    async def _post(self, body: dict[str, Any]) -> httpx2.Response:
-        """Send a request with the package's address, key and connections.
+    async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes | None]:
+        """Send a request with the package's address, key and connections; return what came, None where it is too much.
 
         Its own `chat.completions.create` makes the same request, at four times the processor time: for the models
         that it builds of question and answer.
         """
-        content = json.dumps(body).encode()
-        return await self._http.send(httpx2.Request("POST", self._url, headers=self._headers, content=content))
+        request = httpx2.Request("POST", self._url, headers=self._headers, content=json.dumps(body).encode())
+        response = await self._http.send(request, stream=True)
+        try:
+            parts, size = [], 0
+            async for part in response.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > MOST_BYTES:
+                    return response, None
+            return response, b"".join(parts)
+        finally:
+            await response.aclose()
 
-    def _judge(self, response: httpx2.Response, body: dict[str, Any]) -> Failure | None:
+    def _judge(self, response: httpx2.Response, content: bytes, body: dict[str, Any]) -> Failure | None:
         """Return the failure of a request that the server refused; None if it can be put another way.
 
         Raises:
             RefusedError: every request would be.
             TransientError: the same request may be taken later.
         """
-        refusal = retries.Refusal.read(response, self._secrets)
+        refusal = retries.Refusal.read(response.status_code, content, self._secrets)
         status, message = refusal.status, refusal.message
         hopeless = retries.hopeless(
             refusal, model=self._params.model, endpoint=self._identity.endpoint, key=self._params.api_key_env
@@ -200,15 +216,15 @@ class _Run:
         if hopeless is not None:
             raise hopeless
         if status in retries.AGAIN or status >= 500:
-            wait = retry_after(response.headers)
-            if wait is not None and status in (429, 503):
+            wait = retry_after(response.headers) or 0.0
+            if wait and status in (429, 503):
                 if wait > LONGEST_PAUSE:
                     raise RefusedError(
                         f"{self._identity.endpoint} asks to be left alone for {wait:.0f} s ({status}: {message}). "
                         "What is answered so far is kept; run the same command again then."
                     )
                 self._limits.pause(wait)
-            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503))
+            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503), wait=wait)
         if status in (400, 422) and self._dialect.adapt(body, refusal.error, message):
             return None
         return Failure(f"refused with status {status}: {message}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import FloatArray, IntArray, Room
     from laurel.feedback.annotator import Annotator
     from laurel.feedback.rounds import OneRound, Rounds
+    from laurel.progress import Advance
     from laurel.tracking import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
@@ -137,7 +138,7 @@ def _label(
     texts: Sequence[str],
     shard: tuple[int, int] | None,
     labels: LabelWriter,
-    advance: Callable[[int], None],
+    advance: Advance,
 ) -> bool:
     """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
     from laurel.feedback.annotator import questions_about
@@ -158,21 +159,23 @@ def _label_round(
     annotator: Annotator,
     texts: Sequence[str],
     labels: LabelWriter,
-    advance: Callable[[int], None],
+    advance: Advance,
 ) -> npt.NDArray[np.float64] | None:
     """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
     import numpy as np
 
     from laurel.feedback.annotator import judge, questions_about
 
-    judgements = judge(annotator, questions_about(texts, _numbers(first), _numbers(second)))
+    def settled(number: int, *, stored: bool) -> None:
+        advance(number, free=stored)
+
+    judgements = judge(annotator, questions_about(texts, _numbers(first), _numbers(second)), settled)
     p_first = np.full(len(first), np.nan)
     unasked = 0
     for i, (a, b, judgement) in enumerate(zip(_numbers(first), _numbers(second), judgements, strict=True)):
         if judgement.status == "unasked":
             unasked += 1
             continue
-        advance(1)
         labels.add(a, b, judgement)
         if judgement.p_first is not None:
             p_first[i] = judgement.p_first
