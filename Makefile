@@ -77,18 +77,19 @@ TAG      ?= $(or $(shell git rev-parse --short HEAD 2>/dev/null),unknown)$(DIRTY
 REVISION  = $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)$(DIRTY)
 VERSION   = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/laurel/__init__.py)
 BUILD_ARGS ?=
+EXTRAS   ?=
 
 # $(call build,target,names...): build a target of the Dockerfile and say its size
 define build
 docker build $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
-	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) .
+	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(EXTRAS),--build-arg EXTRAS="$(EXTRAS)") .
 @docker image inspect --format '{{.Size}}' $(firstword $(2)) | awk '{printf "$(firstword $(2)): %.0f MB\n", $$1 / 1e6}'
 endef
 
 image:  ## build the image of the pipeline's steps, for the CPU
 	$(call build,cpu,$(IMAGE):$(TAG) $(IMAGE):$(VERSION))
 
-image-gpu:  ## the same with CUDA
+image-gpu:  ## the same with CUDA; EXTRAS="bitsandbytes accelerate" adds packages
 	$(call build,gpu,$(IMAGE):$(TAG)-gpu $(IMAGE):$(VERSION)-gpu)
 
 image-name:

@@ -46,6 +46,7 @@ class Task:
     cached: bool
     attempts: int
     machine: Machine
+    image: str
 
 
 def compiled(params: Params, image: str, **form: Any) -> Spec:
@@ -160,6 +161,7 @@ def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...]) ->
                 cached=bool(task.get("cachingOptions", {}).get("enableCache")),
                 attempts=1 + task.get("retryPolicy", {}).get("maxRetryCount", 0),
                 machine=_machine(container.get("resources", {})),
+                image=container.get("image", ""),
             )
 
 

@@ -19,6 +19,7 @@ from laurel.console import USAGE_ERROR, say
 from laurel.errors import DataError, LaurelError
 from laurel.export_cli import add_export
 from laurel.kfp_cli import add_pipeline
+from laurel.permissions import take_permissions
 from laurel.play_cli import add_play
 from laurel.prompt_cli import add_prompt
 from laurel.tune_cli import add_tune
@@ -108,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
         raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
+    take_permissions(options)
     try:
         return int(options.run(options))
     except LaurelError as error:

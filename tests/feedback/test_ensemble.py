@@ -221,14 +221,14 @@ def test_members_have_what_annotate_has_but_for_their_own() -> None:
 
 
 def test_keys_and_servers_are_those_of_all_members() -> None:
-    server = {"model": "m", "base_url": "http://localhost/v1", "api_key_env": "ONE"}
+    server = {"model": "m", "base_url": "http://localhost/v1", "api_key_env": "ONE_KEY"}
     made = params(
         {"annotator": "openai", "openai": server},
         {"annotator": "openai", "openai": {**server, "model": "n"}},
-        {"annotator": "openai", "openai": {**server, "base_url": "http://other/v1", "api_key_env": "TWO"}},
+        {"annotator": "openai", "openai": {**server, "base_url": "http://other/v1", "api_key_env": "TWO_KEY"}},
         {"annotator": "embedding"},
     )
-    assert made.api_keys == ("ONE", "TWO")
+    assert made.api_keys == ("ONE_KEY", "TWO_KEY")
     assert made.servers == ("http://localhost/v1", "http://other/v1")
     assert made.keeps_responses
     assert not params({"annotator": "embedding"}, {"annotator": "scripted"}).keeps_responses

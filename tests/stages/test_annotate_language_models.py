@@ -134,7 +134,8 @@ def test_openai_without_a_model(project: Project, capsys: pytest.CaptureFixture[
     assert "annotate has annotator openai and so needs `openai.model`" in capsys.readouterr().err
 
 
-def test_a_model_in_this_process(project: Project, tmp_path: Path) -> None:
+def test_a_model_in_this_process(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "responses.db"))
     model = make_tiny_llama(tmp_path / "model", max_position_embeddings=2048)
     changes = {
         **UNTRACKED,

@@ -165,6 +165,7 @@ def test_why_answers_are_missing_is_kept_and_told(
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'm.db'}")
     server.behave = faulty
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "new.db"))
     asking.change({"annotate.language_model.responses": str(tmp_path / "new.db"), "tracking.enabled": True})
     asking.run("annotate")
     out = asking.output("annotate")

@@ -145,7 +145,8 @@ def _chat_model(
         from laurel.console import tell
         from laurel.llm.batch_ledger import BatchLedger
         from laurel.llm.chat import Identity
-        from laurel.llm.openai_chat import OPENAI, OpenAIChat
+        from laurel.llm.openai_chat import OpenAIChat
+        from laurel.params.judges import OPENAI
 
         who = Identity(params.openai.model, endpoint=params.openai.base_url or OPENAI)
         model = OpenAIChat(params.openai, takes_them=store.has_answers(who, prompt.digest, sampling))

@@ -18,8 +18,8 @@ from laurel.llm import retries
 from laurel.llm.batch_ledger import Entry
 from laurel.llm.batch_wire import PATH
 from laurel.llm.chat import RefusedError
-from laurel.llm.openai_chat import OPENAI, read_key
-from laurel.params.judges import OpenAIParams
+from laurel.llm.openai_chat import read_key
+from laurel.params.judges import OPENAI, OpenAIParams
 
 TRANSFER_SECONDS = 1200.0
 """For a file of 200 MB, over a slow line."""

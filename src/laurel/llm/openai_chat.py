@@ -25,9 +25,10 @@ from laurel.llm.chat_wire import Dialect, read_reply, tokens_of
 from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
-from laurel.params.judges import OpenAIParams
+from laurel.params.judges import OPENAI, OpenAIParams
+from laurel.permissions import is_loopback, why_key_is_withheld
 
-OPENAI = "https://api.openai.com/v1"
+DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
 """A request is given up when its attempts and waits took so many times the timeout of an attempt."""
 MOST_BYTES = 16 * 2**20
@@ -69,10 +70,9 @@ class OpenAIChat:
 def read_key(params: OpenAIParams) -> str:
     """Return the key from the environment; empty where none is set and none needed.
 
-    OpenAI's key is never sent unencrypted to another machine; one that params.yaml names for a server is.
-
     Raises:
-        RefusedError: there is none, but the server needs one; or what is set is none.
+        RefusedError: there is none, but the server needs one; what is set is none; or the user has not allowed that it
+            is sent to this server.
     """
     name, endpoint = params.api_key_env, params.base_url or OPENAI
     url = urlsplit(endpoint)
@@ -84,8 +84,11 @@ def read_key(params: OpenAIParams) -> str:
         )
     if not re.fullmatch(r"[!-~]*", key):
         raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
-    local = url.hostname in ("localhost", "::1") or (url.hostname or "").startswith("127.")
-    return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
+    if key and url.scheme == "http" and name == DEFAULT_KEY and not is_loopback(url.hostname):
+        return ""  # which nobody has named for this server: most on a network of one's own need none
+    if key and (withheld := why_key_is_withheld(name, endpoint)):
+        raise RefusedError(withheld)
+    return key
 
 
 class _Run:

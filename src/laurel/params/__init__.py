@@ -16,6 +16,7 @@ from laurel.params.fields import Count, Positive, Probability, Section, Seed, fi
 from laurel.params.file import read_mapping, sentence
 from laurel.params.pipeline import PipelineParams
 from laurel.params.training import ALGORITHMS, AgentParams, RewardParams, ShapingParams
+from laurel.permissions import why_responses_are_refused
 
 
 class EnvParams(Section):
@@ -143,9 +144,14 @@ def load_params(path: Path) -> Params:
     """Read and check a params file.
 
     Raises:
-        ParamsError: the file is missing or not YAML, or a key or value is not allowed.
+        ParamsError: the file is missing or not YAML, a key or value is not allowed, or answers are to be kept where the
+            user has not allowed it.
     """
-    return parse_params(read_mapping(path), str(path))
+    params = parse_params(read_mapping(path), str(path))
+    refused = why_responses_are_refused(params.annotate.language_model.responses)
+    if params.annotate.keeps_responses and refused:
+        raise ParamsError(f"{path}: {refused}")
+    return params
 
 
 def parse_params(content: dict[str, Any], source: str) -> Params:

@@ -10,7 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
+from laurel.permissions import looks_like_a_key
 from laurel.workspace import lasting
+
+OPENAI = "https://api.openai.com/v1"
 
 
 def _address(value: str) -> str:
@@ -20,12 +23,16 @@ def _address(value: str) -> str:
         raise ValueError("must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1.")
     if url.username is not None or url.password is not None or url.query or url.fragment:
         raise ValueError("must hold no user, password, query or fragment: a key belongs in the environment.")
+    if not re.fullmatch(r"[A-Za-z0-9._:-]+", url.hostname) or not 0 < (url.port or 443) < 2**16:
+        raise ValueError("must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1.")
     return value.rstrip("/")
 
 
 def _variable(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) or value.startswith("sk_"):
         raise ValueError("must be the name of an environment variable such as OPENAI_API_KEY, not the key itself.")
+    if not looks_like_a_key(value):
+        raise ValueError("must be the name of a variable that holds a key, such as OPENAI_API_KEY or VLLM_TOKEN.")
     return value
 
 
@@ -78,7 +85,8 @@ class OpenAIParams(Section):
     base_url: Annotated[str, AfterValidator(_address)] | None = None
     """Address of the server up to and with its version, e.g. http://localhost:8000/v1; null is OpenAI's own."""
     api_key_env: Annotated[str, AfterValidator(_variable)] = "OPENAI_API_KEY"
-    """Environment variable that holds the key, never the key itself. A server at http:// needs none."""
+    """Environment variable that holds the key, never the key itself. It is sent to the company that issues it, to this
+    machine, and to servers that the user allows (`laurel.permissions`); over http to this machine alone."""
     temperature: NonNegative = 0.0
     top_p: Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)] = 1.0
     max_tokens: Count = 512
