@@ -24,19 +24,21 @@ from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.label_report import KEYS, examples, kappa, members, used
 from laurel.evaluation.plots import svg
-from laurel.evaluation.style import style
+from laurel.evaluation.style import strokes, style
 from laurel.evaluation.summary import (
     MAIN,
     NONE,
     columns,
-    headline,
+    comparison_columns,
     in_order,
     legend,
+    main_arm,
     markdown_table,
     number,
     steps,
     table,
 )
+from laurel.evaluation.verdict import headline
 
 __all__ = ["ReportContent", "headline", "markdown_table", "render", "table"]
 
@@ -46,9 +48,9 @@ SHOWN = 10
 """Captions listed from either end of the vocabulary."""
 
 _FIGURES = {
-    "success_curve": "Success rate of each arm over environment steps, with 95% intervals.",
-    "return_curve": "Return of each arm over environment steps, with 95% intervals.",
-    "arms": "Interquartile mean and 95% interval of each arm, a dot for each seed.",
+    "success_curve": "Success rate of each arm over environment steps.",
+    "return_curve": "Return of each arm over environment steps.",
+    "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
     "captions": "Captions with the highest and the lowest learned reward.",
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "How often labels are right against how sure they are.",
@@ -64,7 +66,7 @@ class ReportContent:
     title: str
     """The environment's id."""
     metrics: Mapping[str, Any]
-    """Holds `arms`, as `statistics.summarise` gives them."""
+    """Holds `arms` and `comparisons`, as `statistics.summarise` gives them."""
     description: str = ""
     """The task in a sentence or two."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -104,7 +106,7 @@ def render(content: ReportContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, steps=steps, seconds=_seconds)
+    environment.filters.update(number=number, steps=steps, seconds=_seconds, words=_words)
     heads, rows = columns(content.metrics)
     return environment.get_template("report.html.j2").render(
         content=content,
@@ -113,9 +115,12 @@ def render(content: ReportContent) -> str:
         notes=[*content.notes, *_own_notes(content)],
         figures={name: _inline(name, figure) for name, figure in content.figures.items() if name in _FIGURES},
         heads=heads,
+        compared=comparison_columns(content.metrics),
         rows=rows,
         colors={arm: style(arm).color for arm in arms},
         main=MAIN,
+        main_arm=main_arm(arms),
+        strokes=strokes(arms),
         legend=legend(content.metrics),
         has_success=any(arm["success"] for arm in arms.values()),
         animation=_data_uri(content.animation) if content.animation else None,

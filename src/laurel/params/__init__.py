@@ -80,8 +80,8 @@ class EvaluateParams(Section):
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9
     """Success rate over the last 100 episodes that counts as solved."""
-    bootstrap: Count = 2000
-    """Resamples for the 95% intervals."""
+    bootstrap: Count = 10_000
+    """Draws of the 95% intervals of means."""
     animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
     """Frames at most of the episode shown before and after; 0 leaves the animation out."""
 
