@@ -175,7 +175,7 @@ class AnnotateParams(Section):
     @property
     def api_keys(self) -> tuple[str, ...]:
         """Environment variables that hold the keys of the servers that are asked."""
-        return tuple(dict.fromkeys(server.api_key_env for server in self._asked))
+        return tuple(dict.fromkeys(name for server in self._asked for name in server.variables))
 
     @property
     def servers(self) -> tuple[str, ...]:
