@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs classics image image-gpu image-name clean
+.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,10 +58,11 @@ format: $(READY)  ## mend style and format
 ui: $(READY)  ## open MLflow on the runs, at http://127.0.0.1:5000
 	@laurel ui
 
-docs: $(READY)  ## copy what the README shows of the last run to docs/
-	@mkdir -p docs
-	@cp reports/metrics.json reports/figures/success_curve.png docs/
-	@laurel table reports --markdown
+docs: $(READY)  ## write the results of the last run into README.md and docs/
+	@python docs/remake.py
+
+docs-all: run  ## the same with the other environments, which it runs (some minutes each)
+	@python docs/remake.py --all
 
 classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
 	@laurel classics bandits --output docs

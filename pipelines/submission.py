@@ -345,9 +345,11 @@ def _chat_model(
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        (voter.openai.api_key_env, voter.openai.base_url or OPENAI)
+        (name, voter.openai.base_url or OPENAI)
         for voter in asked.voters
-        if voter.annotator == "openai" and voter.openai and not (voter.openai.base_url or "").startswith("http://")
+        if voter.annotator == "openai" and voter.openai
+        for name in voter.openai.variables
+        if name != voter.openai.api_key_env or not (voter.openai.base_url or "").startswith("http://")
     }
     for name, endpoint in sorted(needing):
         found.check(why_key_is_withheld(name, endpoint, environment))
