@@ -144,9 +144,10 @@ class Run:
             self.client.update_run(self.id, status="RUNNING")
         return status
 
-    def last_step(self, metric: str) -> int:
-        """Return the last step at which a metric was logged, 0 where it never was."""
-        return max((point.step for point in self.client.get_metric_history(self.id, metric)), default=0)
+    def last_point(self, metric: str) -> tuple[int, float] | None:
+        """Return the last step at which a metric was logged and its time, None where it never was."""
+        history = self.client.get_metric_history(self.id, metric)
+        return max(((point.step, point.timestamp / 1000) for point in history), default=None)
 
 
 class Tracker:

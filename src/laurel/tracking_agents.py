@@ -139,7 +139,8 @@ class AgentRuns:
         checkpoint = _read(agent.place) if stamp is not None and stamp != agent.stamp else None
         if agent.run is None:
             began = checkpoint[0]["wall"][0] if checkpoint else agent.began
-            agent.run, agent.time = self._open(agent, began), began
+            agent.time = began
+            agent.run = self._open(agent)
         if checkpoint is None or stamp is None or agent.ended:
             return
         state, rows = checkpoint
@@ -160,16 +161,16 @@ class AgentRuns:
             agent.run.end(at=now)
             agent.ended = True
 
-    def _open(self, agent: _Followed, began: float) -> Run:
+    def _open(self, agent: _Followed) -> Run:
         """Open an agent's run, or go on with the one that it had before the stage was stopped."""
         name = name_of(agent.arm, agent.seed)
         run = self.parent.of(self._known[name]) if name in self._known else None
         if run is not None:
             agent.ended = run.resume() == "FINISHED"
-            agent.step = run.last_step("episodes")
+            agent.step, agent.time = run.last_point("episodes") or (0, agent.time)
             return run
         tags = {"arm": agent.arm, "seed": str(agent.seed)}
-        run = self.tracker.child_run(self.parent, f"{agent.arm} seed {agent.seed}", tags, began=began)
+        run = self.tracker.child_run(self.parent, f"{agent.arm} seed {agent.seed}", tags, began=agent.time)
         run.log_params(params_of(self.params, agent.arm, agent.seed))
         self._known[name] = run.id
         if self.note.exists():

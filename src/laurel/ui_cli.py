@@ -123,11 +123,12 @@ def _prepare(experiment: str) -> str | None:
 
 
 def view() -> dict[str, Any]:
-    """Return the view of arms as MLflow's pages keep one: agents' runs, grouped by environment and arm, as charts."""
-    keys = [{"mode": "tag", "groupByData": name} for name in ("env", "arm")]
+    """Return the view of arms as MLflow's pages keep one: agents' runs, grouped by arm and environment."""
+    keys = [{"mode": "tag", "groupByData": name} for name in ("arm", "env")]
     return {
         "searchFilter": AGENTS,
         "groupBy": {"aggregateFunction": "average", "groupByKeys": keys},
         "useGroupedValuesInCharts": True,
         "runsHiddenMode": "SHOW_ALL",
+        "chartsSearchFilter": "return|success",
     }
