@@ -172,7 +172,8 @@ class MiniGridRoom(Room):
 
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""
-        return float(any(words in caption for words in self._task.milestones) and "fail the mission" not in caption)
+        failed = f" {_MISSION[FAILS]}." in caption
+        return float(any(words in caption for words in self._task.milestones) and not failed)
 
 
 _OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
@@ -205,7 +206,8 @@ _WORDS = {
     GO_TO: "You go to {}.",
 }
 
-_MISSION = {SUCCEEDS: "complete the mission", FAILS: "fail the mission"}
+_MISSION = {SUCCEEDS: "complete the mission", FAILS: "fail"}
+"""A failure does not name the mission: sentence encoders read "fail the mission" as much the same as completing it."""
 
 _ENDINGS = {
     "pick up": PICK_UP,

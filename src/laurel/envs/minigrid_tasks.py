@@ -83,7 +83,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-UnlockPickup-*": Task(
         WORLD + "A box stands in a room behind a locked door; the key lies in the agent's room.",
-        "Unlock the door with the key and pick up the box.",
+        "Unlock the door with the key, pick up the box and complete the mission.",
         ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "box": ANY_COLOR},
         milestones=("You pick up the", "You unlock", "complete the mission"),
@@ -92,7 +92,7 @@ _TASKS: dict[str, Task] = {
     "MiniGrid-BlockedUnlockPickup-*": Task(
         WORLD
         + "A box stands in a room behind a locked door, a ball in front of the door; the key lies near the agent.",
-        "Move the ball away, unlock the door with the key and pick up the box.",
+        "Move the ball away, unlock the door with the key, pick up the box and complete the mission.",
         ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "box": ANY_COLOR, "ball": ANY_COLOR},
         milestones=("You pick up the", "You unlock", "complete the mission"),
@@ -100,7 +100,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-Unlock-*": Task(
         WORLD + "The room's door is locked; the key lies in the agent's room.",
-        "Pick up the key and unlock the door.",
+        "Pick up the key, unlock the door and complete the mission.",
         ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR},
         milestones=("You pick up the", "complete the mission"),
@@ -108,7 +108,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-RedBlueDoors-*": Task(
         WORLD + "The room has a red door and a blue door; opening the blue one first fails the mission.",
-        "Open the red door, then open the blue door.",
+        "Open the red door, then open the blue door and complete the mission.",
         ends=(),
         objects={"door": ("red", "blue")},
         milestones=("You open the red door", "complete the mission"),
@@ -117,7 +117,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-KeyCorridor*": Task(
         WORLD + "Rooms lie along a corridor; a ball is in the locked room and the key in one of the others.",
-        "Open doors to find the key, unlock the locked door and pick up the ball.",
+        "Find the key, unlock the door, pick up the ball and complete the mission.",
         ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR},
         milestones=("You open", "You pick up the", "You unlock", "complete the mission"),
@@ -125,7 +125,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-ObstructedMaze-*": Task(
         WORLD + "A ball is in one of several rooms behind locked doors; boxes hide the keys and balls block doors.",
-        "Open boxes to find keys, unlock the doors and pick up the blue ball.",
+        "Unlock the doors, pick up the blue ball and complete the mission.",
         ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
         milestones=("You open", "You pick up the", "You unlock", "complete the mission"),
@@ -133,7 +133,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-LockedRoom-*": Task(
         WORLD + "The goal is in a locked room off a corridor; the key to its door is in one of the other rooms.",
-        "Find the key, unlock the door of the locked room and get to the goal.",
+        "Unlock the door and go to the goal.",
         objects={"key": ANY_COLOR, "door": ANY_COLOR},
         milestones=("You open", "You pick up the", "You unlock", "You reach the goal"),
     ),
@@ -179,8 +179,7 @@ _TASKS: dict[str, Task] = {
     "MiniGrid-Empty-*": Task(WORLD + "The room is empty but for the goal.", "Find the goal and get to it."),
     "MiniGrid-Fetch-*": Task(
         WORLD + "A mission names one of the things that lie about; picking up another one fails it.",
-        "Pick up the thing that the mission names and complete the mission.",
-        "Fail the mission.",
+        "Fetch the object that the mission names: pick it up and complete the mission.",
         ends=(),
         solved_by={"pick up": ("key", "ball")},
         failed_by={"pick up": ("key", "ball")},
@@ -191,7 +190,6 @@ _TASKS: dict[str, Task] = {
     "MiniGrid-GoToDoor-*": Task(
         WORLD + "Each wall of the room has a door; a mission names the door to go to and to finish at.",
         "Go to the door that the mission names and complete the mission.",
-        "Fail the mission.",
         ends=(),
         solved_by={"go to": ("door",), "": ()},
         failed_by={"go to": ("door",), "": ()},
@@ -202,7 +200,6 @@ _TASKS: dict[str, Task] = {
     "MiniGrid-GoToObject-*": Task(
         WORLD + "A mission names the thing to go to and to finish at.",
         "Go to the object that the mission names and complete the mission.",
-        "Fail the mission.",
         ends=(),
         solved_by={"go to": ("key", "ball", "box"), "": ()},
         failed_by={"go to": ("key", "ball", "box"), "": ()},
@@ -212,8 +209,7 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-PutNear-*": Task(
         WORLD + "A mission names a thing, and another one near which it is to be put down.",
-        "Pick up the object that the mission names, put it down near the other one and complete the mission.",
-        "Fail the mission.",
+        "Put the object that the mission names near the other one and complete the mission.",
         ends=(),
         solved_by={"put down": ("key", "ball", "box")},
         failed_by={"pick up": ("key", "ball", "box"), "put down": ("key", "ball", "box")},
@@ -224,7 +220,6 @@ _TASKS: dict[str, Task] = {
     "MiniGrid-Memory*": Task(
         WORLD + "The agent sees an object, and goes to the one like it at the end of a hallway.",
         "Go to the matching object at the end of the hallway and complete the mission.",
-        "Fail the mission.",
         ends=(),
         solved_by={"go to": ("key", "ball"), "": ()},
         failed_by={"go to": ("key", "ball"), "": ()},
@@ -234,7 +229,6 @@ _TASKS: dict[str, Task] = {
     "*": Task(
         WORLD + "A mission says what to do.",
         "Complete the mission.",
-        "Fail the mission.",
         ends=("goal", "lava"),
         solved_by=_ANY_END,
         failed_by=_ANY_END,
