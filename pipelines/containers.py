@@ -5,7 +5,6 @@ Knows the engine and the image; knows nothing about the pipeline.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import signal
@@ -22,6 +21,7 @@ from kfp import local
 
 from laurel.errors import LaurelError
 from laurel.params.annotation import AnnotateParams
+from laurel.permissions import KEYS, is_loopback
 
 if TYPE_CHECKING:
     import docker
@@ -167,7 +167,7 @@ def _container(engine: dict[str, Any], run: str, asked: AnnotateParams) -> dict[
     """Return how a step's container is started."""
     security = engine.get("SecurityOptions") or []
     uri = os.environ.get(TRACKING[0], "")
-    names = (*(TRACKING if reaches_containers(uri) else ()), *asked.api_keys)
+    names = (*(TRACKING if reaches_containers(uri) else ()), *asked.api_keys, KEYS)
     container: dict[str, Any] = {
         "labels": {RUN: run},
         "environment": {name: os.environ[name] for name in names if os.environ.get(name)},
@@ -184,11 +184,7 @@ def _container(engine: dict[str, Any], run: str, asked: AnnotateParams) -> dict[
 
 
 def _is_loopback(uri: str) -> bool:
-    host = urlsplit(uri).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback(urlsplit(uri).hostname)
 
 
 @contextmanager

@@ -117,3 +117,15 @@ def test_a_bar_on_a_terminal() -> None:
     assert "100%" in said
     assert "2.00k/2.00k" in said
     assert "steps" in said
+
+
+def test_what_was_done_before_says_nothing_about_the_time_left(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(1000, "annotate", "pairs") as advance:
+        advance(900, free=True)
+        for _ in range(2):
+            wait(10)
+            advance(10)
+    assert lines(capsys)[:2] == [
+        "annotate: 910/1,000 pairs (1/s, 90 s left)",
+        "annotate: 920/1,000 pairs (1/s, 80 s left)",
+    ]

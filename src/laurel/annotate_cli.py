@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from laurel.permissions import add_permissions
 from laurel.review_cli import add_review
 
 Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -26,6 +27,7 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
     annotate.add_argument(
         "--dry-run", action="store_true", help="say what would be asked and what that would cost, and ask nothing"
     )
+    add_permissions(annotate)
     stage = annotate.get_default("run")
     annotate.set_defaults(run=lambda options: say(_estimate(options)) if options.dry_run else stage(options))
     actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
@@ -63,6 +65,7 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
 
 def _add_dry_run(action: argparse.ArgumentParser) -> None:
     """Let an action be tried, whether the stage's parser or its own was told so."""
+    add_permissions(action)
     action.add_argument(
         "--dry-run",
         action="store_true",

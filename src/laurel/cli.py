@@ -16,9 +16,10 @@ from laurel.annotate_cli import add_actions
 from laurel.arguments import whole
 from laurel.classics_cli import add_classics
 from laurel.console import USAGE_ERROR, say
-from laurel.errors import DataError, LaurelError
+from laurel.errors import LaurelError
 from laurel.export_cli import add_export
 from laurel.kfp_cli import add_pipeline
+from laurel.permissions import take_permissions
 from laurel.play_cli import add_play
 from laurel.prompt_cli import add_prompt
 from laurel.tune_cli import add_tune
@@ -108,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as end:
         raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
+    take_permissions(options)
     try:
         return int(options.run(options))
     except LaurelError as error:
@@ -212,12 +214,10 @@ def _show(options: argparse.Namespace) -> int:
 
 def _table(options: argparse.Namespace) -> int:
     from laurel.data.directory import read_json
-    from laurel.evaluation.summary import markdown_table, table
+    from laurel.evaluation.summary import checked, markdown_table, table
 
     file = options.directory / "metrics.json"
-    metrics = read_json(file)
-    if not isinstance(metrics, dict) or not isinstance(metrics.get("arms"), dict):
-        raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
+    metrics = checked(read_json(file), file)
     return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
 
 

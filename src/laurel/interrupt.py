@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -32,4 +33,36 @@ def ctrl_c_held_back() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler)
         if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Note Ctrl-C rather than let it raise; pressed again, or when the block ends, it takes effect.
+
+    Args:
+        wake: is called when it is pressed, in the signal's handler.
+
+    Yields:
+        A function that says whether it was pressed.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):  # not heard of, or ignored
+        yield lambda: False
+        return
+    pressed = 0
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1:
+            before(number, frame)
+        wake()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed > 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if pressed == 1:  # a second one was raised
             signal.raise_signal(signal.SIGINT)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from laurel.arguments import whole
 from laurel.cloud import pipelines_module
 from laurel.console import say
+from laurel.permissions import add_permissions
 from laurel.pipeline_cli import add_commands
 from laurel.tune_cli import add_sweep, sweep_plan
 
@@ -40,6 +41,7 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     )
     compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
     compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
+    compiling.add_argument("--gpu-image", metavar="IMAGE", help="what steps with a GPU run in; default: TAG-gpu")
     compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
     add_sweep(compiling)
     compiling.set_defaults(run=_compile_pipeline)
@@ -49,6 +51,7 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     running.add_argument(
         "--runner", choices=["process", "docker"], default="process", help="what a step is: a process, or a container"
     )
+    add_permissions(running)
     running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
     running.add_argument(
         "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
@@ -70,8 +73,8 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     definition = pipelines_module("definition")
     image = options.image or definition.IMAGE
-    form = {"image": image, "cluster": options.cluster, "sweep": sweep_plan(options, params)}
-    definition.compile_pipeline(options.output, params, **form)
+    form = {"image": image, "gpu_image": options.gpu_image, "cluster": options.cluster}
+    definition.compile_pipeline(options.output, params, sweep=sweep_plan(options, params), **form)
     return say(f"{options.output}\n")
 
 

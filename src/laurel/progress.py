@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 LINE_EVERY = 10.0
 """Seconds between two lines where there is no terminal."""
 
 
+class Advance(Protocol):
+    """Is told how much more is done."""
+
+    def __call__(self, n: int, *, free: bool = False) -> None:
+        """Note `n` more units; `free`: they took no time, as what was done before, and say nothing about the rest."""
+
+
 @contextmanager
-def progress(total: int, description: str, unit: str) -> Iterator[Callable[[int], None]]:
+def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
     """Yield a function that is told how many more units are done.
 
     >>> with progress(100, "collect", "steps") as advance:
@@ -25,15 +33,16 @@ def progress(total: int, description: str, unit: str) -> Iterator[Callable[[int]
         from tqdm import tqdm
 
         with tqdm(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
-            yield lambda n: _advance(bar.update, n)
+
+            def advance(n: int, *, free: bool = False) -> None:
+                bar.initial += n if free else 0  # which tqdm leaves out of the rate
+                bar.update(n)
+
+            yield advance
         return
     lines = _Lines(total, description, unit)
     yield lines.advance
     lines.close()
-
-
-def _advance(update: Callable[[int], object], n: int) -> None:
-    update(n)
 
 
 class _Lines:
@@ -41,11 +50,12 @@ class _Lines:
 
     def __init__(self, total: int, description: str, unit: str) -> None:
         self._total, self._description, self._unit = total, description, unit
-        self._done = 0
+        self._done = self._free = 0
         self._started = self._said = time.monotonic()
 
-    def advance(self, n: int) -> None:
+    def advance(self, n: int, *, free: bool = False) -> None:
         self._done += n
+        self._free += n if free else 0
         if time.monotonic() - self._said >= LINE_EVERY and self._done != self._total:  # the end is `close`'s to say
             self._said = time.monotonic()
             self._say()
@@ -56,7 +66,7 @@ class _Lines:
 
     def _say(self) -> None:
         seconds = time.monotonic() - self._started
-        rate = self._done / max(seconds, 1e-9)
+        rate = (self._done - self._free) / max(seconds, 1e-9)
         if self._done >= self._total:
             ending = f"{seconds:.0f} s"
         else:

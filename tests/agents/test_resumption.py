@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 from stopping import FILES, caption_reward, content, curve, make_task, run
@@ -188,3 +189,13 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, frozen_lake:
     run(make_task(), frozen_lake, tmp_path / "agent", updates=3)
     with pytest.raises(DataError, match=r"agent: not a whole checkpoint .*Delete it to train this agent anew"):
         run(make_task(ppo={"hidden": (9,)}), frozen_lake, tmp_path / "agent")
+
+
+def test_a_checkpoint_whose_curve_is_over_other_episodes_is_refused(tmp_path: Path, frozen_lake: Room) -> None:
+    """Older versions' was over those that ended in each update."""
+    task, place = make_task("FrozenLake-v1"), tmp_path / "agent"
+    run(task, frozen_lake, place, updates=3)
+    table = pq.read_table(place / "curve.parquet")
+    pq.write_table(table.drop_columns("window"), place / "curve.parquet")
+    with pytest.raises(DataError, match="learning curve is of an older version"):
+        run(task, frozen_lake, place)

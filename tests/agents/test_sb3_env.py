@@ -141,16 +141,18 @@ def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float
             np.stack([start, end]), action[None], extrinsic[i][None], np.empty((1, n_envs), np.float32),
             terminated[None], truncated[None], np.ones((1, n_envs), np.bool_),
         )  # fmt: skip
-        sums.append((signal.mix_into(rollout), signal.said, episodes.finished(rollout)))
+        sums.append((signal.mix_into(rollout), signal.said))
+        episodes.follow(rollout)
         expected.append(rollout.reward[0].copy())
     np.testing.assert_allclose([step[3] for step in steps], expected, rtol=1e-6)
-    figures = envs.figures()
+    figures = envs.figures(at_least=1)
+    assert episodes.figures(at_least=1).items() <= figures.items()
     assert figures["episodes"] == sum(int(step[4].sum() + step[5].sum()) for step in steps)
     if rewarded:
-        said = sum(count for _, count, _ in sums)
-        raw = sum((paid["raw_reward"] or 0) * count for paid, count, _ in sums)
+        said = sum(count for _, count in sums)
+        raw = sum((paid["raw_reward"] or 0) * count for paid, count in sums)
         assert figures["raw_reward"] == pytest.approx(raw / said)
-        assert figures["shaped_reward"] == pytest.approx(np.mean([paid["shaped_reward"] for paid, _, _ in sums]))
+        assert figures["shaped_reward"] == pytest.approx(np.mean([paid["shaped_reward"] for paid, _ in sums]))
     else:
         assert figures["raw_reward"] is figures["shaped_reward"] is figures["share_paid"] is None
     assert envs.figures()["episodes"] == 0, "each step is told of once"

@@ -14,7 +14,10 @@ Tables = tuple[pd.DataFrame, pd.DataFrame]
 def make_tables(
     rates: Mapping[str, float], *, seeds: int = 5, episodes: int = 20, success: bool = True, reward_sign: float = 1.0
 ) -> Tables:
-    """Arms with these success rates: each run's rate rises to it in the middle of 50 updates of 1000 steps."""
+    """Arms with these success rates: each run's rate rises to it in the middle of 50 updates of 1000 steps.
+
+    Ten episodes end in each update, and the curves are over the last hundred of them.
+    """
     rng = np.random.default_rng(0)
     results, curves = [], []
     for arm, rate in rates.items():
@@ -26,9 +29,9 @@ def make_tables(
                     (arm, seed, episode, float(solved), 10, solved if success else None, solved, 0.1, learned)
                 )
             for update in range(1, 51 if arm != "random_policy" else 1):
-                reached = rate if update >= 25 else 0.0
+                reached = rate * float(np.clip((update - 24) / 10, 0, 1)) if update >= 5 else np.nan
                 measured = reached if success else np.nan
-                curves.append((arm, seed, 1000 * update, 1.0, 10, reached, measured, 10.0))
+                curves.append((arm, seed, 1000 * update, 1.0, 10, min(10 * update, 100), reached, measured, 10.0))
     return (
         pd.DataFrame(
             results,
@@ -38,7 +41,10 @@ def make_tables(
         ).astype({"success": object}),
         pd.DataFrame(
             curves,
-            columns=["arm", "seed", "env_steps", "seconds", "episodes", "return_mean", "success_rate", "length_mean"],
+            columns=[
+                "arm", "seed", "env_steps", "seconds", "episodes", "window", "return_mean", "success_rate",
+                "length_mean",
+            ],
         ),
     )  # fmt: skip
 

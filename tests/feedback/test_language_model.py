@@ -13,9 +13,10 @@ import pytest
 
 from laurel.envs import room_for
 from laurel.envs.base import Room
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Question, judge
 from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import load_prompt
+from laurel.feedback.unreadable import UnreadableError
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling, Withheld
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
@@ -179,10 +180,53 @@ def test_statuses_are_not_merged(room: Room, store: ResponseStore) -> None:
     assert all(judgement.p_first is None for judgement in judgements)
 
 
-def test_one_answer_is_enough(room: Room, store: ResponseStore) -> None:
-    model = PlayedModel(lambda first, second, _: Failure("busy") if first == "b" else Reply('{"best_description": 1}'))
+SHY = Reply('I cannot say. {"best_description": "abstain"}')
+
+
+@pytest.mark.parametrize("lost", [Failure("busy"), Reply("?!"), SHY])
+def test_one_order_is_not_both(room: Room, store: ResponseStore, lost: Reply | Failure) -> None:
+    """A model that names whatever is shown first must not become certain where its other answer is missing."""
+    model = PlayedModel(lambda first, second, _: lost if first == "b" else Reply('{"best_description": 1}'))
     (judgement,) = annotator(model, room, store).annotate([Question("a", "b")])
-    assert (judgement.status, judgement.p_first, judgement.votes, judgement.swap_consistent) == ("ok", 1.0, 1, None)
+    assert (judgement.status, judgement.p_first, judgement.votes) == ("incomplete", None, 1)
+    assert judgement.swap_consistent is None
+    assert judgement.answers[0].verdict == "first", "what was said is kept"
+    (alone,) = annotator(model, room, store, both_orders=False).annotate([Question("a", "b")])
+    assert (alone.status, alone.p_first) == ("ok", 1.0), "one order is all that was to be asked"
+
+
+def test_log_probabilities_in_one_order_are_no_label_either(room: Room, store: ResponseStore) -> None:
+    def sure(first: str, _: str, request: ChatRequest) -> Reply | Failure:
+        return Failure("busy") if first == "b" else Reply("", {"1": log(0.99), "2": log(0.01)})
+
+    (judgement,) = annotator(PlayedModel(sure), room, store, "answer_only").annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first) == ("incomplete", None)
+
+
+@pytest.mark.parametrize(
+    ("read", "status", "p"),
+    [({0, 1, 2}, "ok", 1.0), ({0, 1}, "ok", 1.0), ({0}, "incomplete", None), (set(), "parse_failed", None)],
+)
+@pytest.mark.parametrize("both_orders", [True, False])
+def test_most_votes_of_an_order_must_be_read(
+    room: Room, store: ResponseStore, both_orders: bool, read: set[int], status: str, p: float | None
+) -> None:
+    def some(first: str, second: str, request: ChatRequest) -> Reply:
+        return longer(first, second, request) if (request.sampling.seed or 0) in read else Reply("?!")
+
+    judge = annotator(PlayedModel(some), room, store, votes=3, both_orders=both_orders)
+    (judgement,) = judge.annotate([Question("longer", "short")])
+    assert (judgement.status, judgement.p_first) == (status, p)
+
+
+def test_orders_count_alike_however_many_of_their_votes_were_read(room: Room, store: ResponseStore) -> None:
+    """Two of three votes are left of one order, three of the other: a model that minds the order alone says 1/2."""
+
+    def first_shown(first: str, second: str, request: ChatRequest) -> Reply:
+        return Reply("?!") if first == "b" and request.sampling.seed == 2 else Reply('{"best_description": 1}')
+
+    (judgement,) = annotator(PlayedModel(first_shown), room, store, votes=3).annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first, judgement.votes) == ("tie", 0.5, 5)
 
 
 def test_nothing_is_asked_twice(room: Room, store: ResponseStore) -> None:
@@ -297,7 +341,7 @@ def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(room: Room, sto
     assert (judge.usage["calls"], judge.usage["failures"]) == (4, 0)
     half = PlayedModel(lambda first, second, _: Withheld("spent") if first == "b" else Reply('{"best_description": 1}'))
     (judgement,) = annotator(half, room, store).annotate([Question("a", "b")])
-    assert (judgement.status, judgement.p_first, judgement.votes) == ("ok", 1.0, 1), "what was answered counts"
+    assert (judgement.status, judgement.p_first) == ("unasked", None), "half of it is kept for the next run"
     assert len(list(annotator(PlayedModel(longer), room, store).annotate(asked))) == 3, "it may be asked later"
 
 
@@ -306,3 +350,79 @@ def test_it_says_who_judged_by_what(room: Room, store: ResponseStore) -> None:
     digest = load_prompt("steered").digest[:8]
     assert judge.name == f'played (prompt steered {digest}, goal "You keep the door shut.")'
     assert not judge.simulated
+
+
+# ---- where nothing can be read, and what is told of how far it is ----
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply('{"analysis": "The', None, 9, 512, "length"), ("max_tokens", "512", "cut off", " times")),
+        (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "reasoning_effort")),
+        (Reply("Hm, 日本.", None, 9, 5), ("nothing of which is better", "Hm, \\u65e5", "another model or prompt")),
+    ],
+)
+def test_asking_ends_soon_where_no_answer_can_be_read(
+    room: Room, store: ResponseStore, reply: Reply, words: tuple[str, ...]
+) -> None:
+    model = PlayedModel(lambda *_: reply)
+    for _ in range(2):
+        before = len(model.requests)
+        with pytest.raises(UnreadableError) as caught:
+            list(annotator(model, room, store).annotate(questions(1000)))
+        assert all(word in str(caught.value) for word in words), caught.value
+        assert len(model.requests) - before < 100
+        assert len(store) == len(model.requests), "what was on its way is waited for, and kept"
+    assert len(model.requests) - before <= 20, "what is kept says so at once"
+
+
+def test_one_readable_answer_is_reason_enough_to_go_on(room: Room, store: ResponseStore) -> None:
+    seen = []
+
+    def once(first: str, second: str, request: ChatRequest) -> Reply:
+        seen.append(first)
+        return longer(first, second, request) if len(seen) == 40 else Reply("Hm.")
+
+    judged = list(annotator(PlayedModel(once), room, store).annotate(questions(200)))
+    assert len(judged) == 200
+
+
+def test_answers_that_need_a_follow_up_are_not_given_up(room: Room, store: ResponseStore) -> None:
+    def shy(first: str, second: str, request: ChatRequest) -> Reply:
+        return longer(first, second, request) if len(request.messages) > 2 else Reply("Hm.")
+
+    judged = list(annotator(PlayedModel(shy, in_flight=12), room, store).annotate(questions(500)))
+    assert {judgement.status for judgement in judged} <= {"ok", "tie"}
+
+
+def test_a_run_that_is_to_go_on_whatever_comes_does(room: Room, store: ResponseStore) -> None:
+    prompt = load_prompt("motif")
+    model = PlayedModel(lambda *_: Reply("Hm."))
+    patient = LanguageModelAnnotator(model, Sampling(), prompt, room, store, LanguageModelParams(), gives_up=False)
+    assert {judgement.status for judgement in patient.annotate(questions(50))} == {"parse_failed"}
+
+
+def test_what_is_answered_counts_although_the_first_question_is_not(room: Room, store: ResponseStore) -> None:
+    """Judgements come in order; how far the run is, and how long it takes, must not depend on the slowest one."""
+    model = LateModel(longer)
+    settled: list[tuple[int, bool, int]] = []
+    judged: list[Judgement] = []
+
+    def note(number: int, *, stored: bool) -> None:
+        settled.append((number, stored, len(judged)))
+
+    for _ in range(2):
+        judged.clear()
+        judged.extend(judge(annotator(model, room, store), [Question("x", "x"), *questions(20)], note))
+    asked = [number for number, stored, done in settled if not stored and done == 0]
+    assert sum(asked) == 20, "all but the identical texts, and all before the first was yielded"
+    assert sum(number for number, stored, _ in settled if stored) == 22
+    assert settled[18][2] == 0
+
+
+class LateModel(PlayedModel):
+    """Answers what was asked first last."""
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        yield from (self._reply(number, request) for number, request in reversed(list(enumerate(requests))))

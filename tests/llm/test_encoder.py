@@ -166,6 +166,28 @@ DAMAGE = [
 ]
 
 
+def test_weights_in_a_pickle_are_not_opened(tiny: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    shutil.copytree(tiny, tmp_path / "bert")
+    torch.save(load_file(tmp_path / "bert" / "model.safetensors"), tmp_path / "bert" / "pytorch_model.bin")
+    (tmp_path / "bert" / "model.safetensors").unlink()
+    with pytest.raises(AnnotationError, match="safetensors"):
+        load_encoder(str(tmp_path / "bert"))
+
+
+def test_code_that_a_model_brings_is_neither_run_nor_asked_about(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "bert")
+    config = json.loads((tmp_path / "bert" / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModel": "mine.Model"}}
+    (tmp_path / "bert" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "bert" / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(AnnotationError):
+        load_encoder(str(tmp_path / "bert"))
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(("file", "content"), DAMAGE)
 def test_a_damaged_directory(tiny: Path, tmp_path: Path, file: str, content: bytes | None) -> None:
     shutil.copytree(tiny, tmp_path / "bert")

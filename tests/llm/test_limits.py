@@ -124,4 +124,118 @@ def test_the_window_opens_fast_shuts_fast_and_reopens_slowly() -> None:
     assert window.size == 50
     for _ in range(50):
         window.grow()
-    assert 50.9 < window.size < 51.1
+    assert 52.9 < window.size < 53.3, "a round of answers opens a 16th of it"
+
+
+def virtual(monkeypatch: pytest.MonkeyPatch) -> tuple[Idle, asyncio.SelectorEventLoop]:
+    idle = Idle()
+    monkeypatch.setattr("laurel.llm.limits.time", SimpleNamespace(monotonic=lambda: idle.now))
+    loop = asyncio.SelectorEventLoop(idle)
+    monkeypatch.setattr(loop, "time", lambda: idle.now)
+    return idle, loop
+
+
+@pytest.mark.parametrize("after", [0.0, 1.0])
+def test_a_server_with_some_faults_takes_at_most_twice_as_long(monkeypatch: pytest.MonkeyPatch, after: float) -> None:
+    """6% refusals, which may ask for a second's pause, and 3% answers that take twenty times as long."""
+    idle, loop = virtual(monkeypatch)
+    took = []
+    most = 0
+
+    async def ask_all(faulty: bool) -> None:
+        told, numbers, now = Limits(32, None, None), iter(range(100_000)), 0
+
+        async def ask() -> None:
+            nonlocal now, most
+            while True:
+                async with told.window.place() as place:
+                    await told.turn(1)
+                    told.window.sent(place)
+                    number, sent, now = next(numbers), idle.now, now + 1
+                    most = max(most, now)
+                    refused = faulty and number % 17 == 16
+                    await asyncio.sleep(0.01 if refused else 2.0 if faulty and number % 33 == 1 else 0.1)
+                    now -= 1
+                    if not refused:
+                        told.window.grow(idle.now - sent)
+                        return
+                    told.window.shrink(sent)
+                    if after:
+                        told.pause(after)
+                await asyncio.sleep(after + 0.25)
+
+        began = idle.now
+        await asyncio.gather(*(ask() for _ in range(4000)))
+        took.append(idle.now - began)
+
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(ask_all(False))
+        runner.run(ask_all(True))
+    assert took[1] < 1.9 * took[0]
+    assert most <= 32
+
+
+def test_a_server_that_has_too_much_to_do_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It bears 20 at once, and says so by refusing alone."""
+    idle, loop = virtual(monkeypatch)
+    statuses = []
+
+    async def ask_all() -> None:
+        told, now = Limits(200, None, None), 0
+
+        async def ask() -> None:
+            nonlocal now
+            while True:
+                async with told.window.place() as place:
+                    told.window.sent(place)
+                    sent, now = idle.now, now + 1
+                    refused = now > 20
+                    await asyncio.sleep(0.01 if refused else 0.2)
+                    now -= 1
+                    statuses.append(refused)
+                    if not refused:
+                        told.window.grow(idle.now - sent)
+                        return
+                    told.window.shrink(sent)
+                await asyncio.sleep(0.25)
+
+        await asyncio.gather(*(ask() for _ in range(4000)))
+
+    began = idle.now
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(ask_all())
+    assert idle.now - began < 2 * 4000 * 0.2 / 20
+    assert sum(statuses) < len(statuses) / 5
+
+
+def test_a_pause_is_everyones_only_where_most_requests_are_refused() -> None:
+    told = Limits(8, None, None)
+    told.pause(0.0)
+    assert told.window.refused == 1.0
+    for _ in range(50):
+        told.window.grow(0.1)
+    told.pause(60.0)
+    assert told._resume < time.monotonic()
+    for _ in range(50):
+        told.window.shrink(time.monotonic())
+    told.pause(60.0)
+    assert told._resume > time.monotonic()
+
+
+def test_a_place_that_was_waited_for_in_vain_is_free_again() -> None:
+    async def ask() -> tuple[int, int]:
+        window = Window(1)
+
+        async def hold(seconds: float) -> None:
+            async with window.place():
+                await asyncio.sleep(seconds)
+
+        first = asyncio.create_task(hold(0.05))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(hold(0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.gather(first, *waiting, return_exceptions=True)
+        return window._quick, len(window._waiters)
+
+    assert asyncio.run(ask()) == (0, 0)

@@ -57,3 +57,13 @@ def test_a_damaged_adapter(tiny_llama: Path, trained: tuple[Path, Path], tmp_pat
     (tmp_path / "adapter_model.safetensors").write_bytes(b"\xff" * 100)
     with pytest.raises(RefusedError, match="cannot be loaded: "):
         load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(tmp_path), device="cpu"))
+
+
+def test_an_adapter_that_is_a_pickle_is_not_opened(
+    tiny_llama: Path, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    adapter, _ = trained
+    (tmp_path / "adapter_config.json").write_bytes((adapter / "adapter_config.json").read_bytes())
+    (tmp_path / "adapter_model.bin").write_bytes(b"a pickle")
+    with pytest.raises(RefusedError, match=r"has no adapter_model\.safetensors"):
+        load_local(HuggingFaceParams(model=str(tiny_llama), adapter=str(tmp_path), device="cpu"))

@@ -311,5 +311,6 @@ def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("VLLM_KEY", "k")
     at = {"model": "m", "base_url": "http://models.example:8000/v1"}
     assert read_key(OpenAIParams(**at)) == ""
-    assert read_key(OpenAIParams(**at, api_key_env="VLLM_KEY")) == "k"
+    with pytest.raises(RefusedError, match="anyone on the way could read it"):
+        read_key(OpenAIParams(**at, api_key_env="VLLM_KEY"))
     assert read_key(OpenAIParams(model="m", base_url="http://localhost:8000/v1")) == KEY

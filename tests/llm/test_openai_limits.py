@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -117,3 +118,41 @@ def test_stopping_cancels_what_is_on_its_way(server: ChatServer, caplog: pytest.
     assert time.monotonic() - started < 25
     assert set(threading.enumerate()) <= before
     assert not caplog.records  # asyncio would log tasks that were destroyed, aiohttp what was not closed
+
+
+def press(server: ChatServer, answers: Iterator[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """Press Ctrl-C after the first answer; return what came until it took effect."""
+    seen = [next(answers)]
+    before = len(server.bodies)
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        seen.extend(answers)
+    assert len(server.bodies) <= before + 32, "nothing more was sent but what was on its way"
+    return seen
+
+
+def test_ctrl_c_keeps_what_arrives_within_a_moment(server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    server.latency = 0.3
+    seen = press(server, chat(server, max_in_flight=8).ask(question(str(i)) for i in range(1000)))
+    assert len(seen) >= 8
+    assert len(seen) == sum(server.answered.values()), "all that was paid for"
+    assert "Stopping: waiting up to 3 s" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_ctrl_c_waits_no_longer_than_a_moment(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.llm.concurrently.GRACE", 0.2)
+    began = time.monotonic()
+    press(server, chat(server).ask(question("quick" if i == 0 else f"{i} hang") for i in range(9)))
+    assert time.monotonic() - began < 50
+
+
+def test_ctrl_c_pressed_twice_ends_at_once(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.llm.concurrently.GRACE", 1000.0)
+    answers = chat(server).ask(question("quick" if i == 0 else f"{i} hang") for i in range(9))
+    next(answers)
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    answers.close()  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -117,8 +118,12 @@ def test_what_a_chat_model_needs(started: Any, monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "p" / "responses").is_dir()
 
 
-def test_answers_elsewhere(started: Any, tmp_path: Path) -> None:
+def test_answers_elsewhere(started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = str(tmp_path / "shared" / "answers.db")
+    code, containers = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: shared})
+    assert (code, containers) == (2, []), "which a params file alone cannot want"
+    shutil.rmtree(tmp_path / "p")
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", shared)
     _, (container, *_) = started(Engine("laurel-python:mine"), **CHAT, **{RESPONSES: shared})
     assert container["mounts"][1]["Source"] == container["mounts"][1]["Target"] == str(tmp_path / "shared")
 

@@ -210,7 +210,7 @@ def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(monkeypatch: 
     for seed in (0, 0, 1):
         shuffled_labels(model, comparisons, params, 0.5, room, seed)
     features, shuffled, epochs, _ = trained_on[0]
-    assert features is model.embeddings
+    np.testing.assert_array_equal(features, model.embeddings)
     assert epochs == model.epochs, "as long as the model that it is compared with"
     assert np.array_equal(shuffled.first, comparisons.first)
     assert np.array_equal(shuffled.second, comparisons.second)

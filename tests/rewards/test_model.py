@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
-from laurel.rewards.model import GRID, Normalizer, RewardModel, raw_rewards
+from laurel.rewards.model import LEVELS, Normalizer, RewardModel, raw_rewards
 from laurel.rewards.shaping import shape
 
 torch.set_num_threads(1)
@@ -51,7 +51,7 @@ def test_normalised_rewards_have_mean_zero_and_deviation_one(raw: np.ndarray) ->
     normalizer = Normalizer.of(raw)
     normalised = normalizer(raw)
     assert normalised.dtype == np.float32
-    assert len(normalizer.quantiles) == len(GRID)
+    assert len(normalizer.quantiles) == len(LEVELS)
     if np.std(raw, dtype=np.float64) > 1e-3 * max(1, np.abs(raw).max()):
         assert normalised.mean(dtype=np.float64) == pytest.approx(0, abs=1e-3)
         assert normalised.std(dtype=np.float64) == pytest.approx(1, abs=1e-3)

@@ -183,7 +183,7 @@ def test_pairs_that_were_not_judged_do_not_count_as_done(
     project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advanced: list[int] = []
-    monkeypatch.setattr("laurel.progress.progress", lambda *of: nullcontext(advanced.append))
+    monkeypatch.setattr("laurel.progress.progress", lambda *of: nullcontext(lambda n, free: advanced.append(n)))
     asking(project, server.url, budget={"max_calls": 30, "on_limit": "continue"})
     manifest = run(project)
     assert sum(advanced) == manifest["counts"]["pairs"] < PAIRS

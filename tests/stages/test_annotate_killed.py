@@ -59,9 +59,10 @@ def killed_after(project: Project, server: ChatServer, requests: int, delay: flo
 
 
 @pytest.mark.slow
-def test_no_answer_is_paid_for_twice(tmp_path: Path) -> None:
+def test_no_answer_is_paid_for_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(4)
     responses = tmp_path / "responses.db"
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(responses))
     project = Project.create(tmp_path / "p", {**UNTRACKED, "caption.segment_length": 2})
     project.run("collect", "caption")
     with chat_server() as server:
@@ -95,6 +96,7 @@ def test_no_answer_is_paid_for_twice(tmp_path: Path) -> None:
         again = len(server.bodies) - len(stored(responses))
         assert again <= KILLS * 4, "what was on its way when the run was killed, and no more"
 
+        monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "other.db"))
         undisturbed = project.copy(tmp_path / "q", {"annotate.language_model.responses": str(tmp_path / "other.db")})
         annotate.run(undisturbed.params, undisturbed.output("caption"), undisturbed.output("annotate"))
     labels = [lasting_content(one.output("annotate")) for one in (project, undisturbed)]

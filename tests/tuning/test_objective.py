@@ -11,12 +11,11 @@ from laurel.data.directory import write_json
 from laurel.tuning.objective import area, diverged, last_return, note_of, read_curve, reports, result_of
 
 
-def curve(returns: list[float | None], episodes: int = 100, steps: int = 10) -> pd.DataFrame:
-    """Updates of `steps` environment steps each, in each of which `episodes` finish, or none."""
+def curve(returns: list[float | None], steps: int = 10) -> pd.DataFrame:
+    """Mean returns of the last episodes after updates of `steps` environment steps; None: too few had ended."""
     return pd.DataFrame(
         {
             "env_steps": [steps * (i + 1) for i in range(len(returns))],
-            "episodes": [0 if value is None else episodes for value in returns],
             "return_mean": [np.nan if value is None else value for value in returns],
         }
     )
@@ -32,22 +31,19 @@ def written(path: Path, rows: pd.DataFrame) -> Path:
     return path
 
 
-def test_the_area_is_the_mean_over_updates_of_the_trailing_mean() -> None:
-    assert area(curve([0.0, 1.0, 2.0]), finished=True) == pytest.approx(1.0)
-    assert area(curve([0.0, 1.0], episodes=50), finished=True) == pytest.approx((0.0 + 0.5) / 2)
-    slow = area(curve([0.0, 0.0, 0.0, 1.0]), finished=True)
-    quick = area(curve([0.0, 1.0, 1.0, 1.0]), finished=True)
+def test_the_area_is_the_mean_over_updates() -> None:
+    assert area(curve([0.0, 1.0, 2.0])) == pytest.approx(1.0)
+    slow, quick = area(curve([0.0, 0.0, 0.0, 1.0])), area(curve([0.0, 1.0, 1.0, 1.0]))
     assert slow is not None
     assert quick is not None
     assert slow < quick, "to be good early is better"
 
 
-def test_the_first_episodes_to_finish_do_not_count_alone() -> None:
-    short_ones = curve([1.0, None, 0.0], episodes=20)
-    assert area(short_ones, finished=False) is None
-    assert area(short_ones, finished=True) == pytest.approx(0.5), "all there are, once all of them are there"
-    assert area(curve([None, None]), finished=True) is None
+def test_updates_with_too_few_episodes_do_not_count() -> None:
+    assert area(curve([None, 0.0, 1.0])) == pytest.approx(0.5)
+    assert area(curve([None, None])) is None
     assert last_return(curve([None, None])) is None
+    assert last_return(curve([None, 3.0, None])) == 3.0
 
 
 def test_reports_go_as_far_as_the_slowest_seed() -> None:
@@ -60,7 +56,7 @@ def test_reports_go_as_far_as_the_slowest_seed() -> None:
 
 
 def test_what_has_too_few_episodes_is_not_reported() -> None:
-    assert reports([curve([1.0] * 20, episodes=10)], 200)[0][0] == 3
+    assert reports([curve([None] * 4 + [1.0] * 16)], 200)[0][0] == 3
 
 
 def test_a_result_is_the_mean_over_seeds(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def opened(path: Path, space: Space, params: Params, **options: Any) -> Study:
 
 def write_curve(agent: Path, value: float, updates: int = 10) -> None:
     agent.mkdir(parents=True, exist_ok=True)
-    rows = [{"env_steps": 10 * (i + 1), "episodes": 100, "return_mean": value} for i in range(updates)]
+    rows = [{"env_steps": 10 * (i + 1), "return_mean": value} for i in range(updates)]
     partial = agent / f".{CURVE}"
     write_table(partial, pa.Table.from_pylist(rows, schema=CURVE_SCHEMA))
     partial.replace(agent / CURVE)

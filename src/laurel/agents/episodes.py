@@ -1,14 +1,33 @@
-"""Returns, lengths and successes of the episodes that end while an agent trains.
+"""Returns, lengths and successes of training episodes: the window that learning curves show.
 
 Works on rollouts of any length, whoever collected them. Knows nothing about algorithms or learned rewards.
+
+Which episodes a mean is taken over decides whether it is biased. Of parallel environments, those whose episodes are
+short are heard of first: where a success ends an episode and a failure lasts until the time limit, the first hundred
+episodes to end may all be successes of an agent that mostly fails, and that wave returns with every time limit. So
+episodes are put in the order in which they began, and one counts only when every episode that began before it has
+ended, too. Whether an episode began says nothing of how it will end, so by Wald's identity no outcome is preferred:
+the bias of a mean over n episodes is at most 1/n of their range, that of the one episode at which the count stops.
+Those that began in the same step are in the order of their environments. The price is delay: an episode counts, and
+so do those that began after it, once it has ended, for a failure at its time limit.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from laurel.agents.learner import Rollout
 from laurel.envs.base import FloatArray, Room
+
+WINDOW = 100
+"""Episodes of a training run over which its return and success rate are averaged."""
+LEAST = 50
+"""Episodes that such a mean needs: with fewer the one at which the count stops would weigh too much."""
+
+RETURN, LENGTH, SUCCESS = range(3)
+Outcomes = npt.NDArray[np.float64]
+"""(episodes, 3) return, length and success; success is NaN where it has no meaning."""
 
 
 class Episodes:
@@ -18,10 +37,19 @@ class Episodes:
         self._room = room
         self._returns = np.zeros(n_envs, dtype=np.float32)
         self._lengths = np.zeros(n_envs, dtype=np.int64)
+        self._now = 0
+        self._places = np.arange(n_envs, dtype=np.int64)
+        """(N,) of the episodes that run, in the order in which all began: step * N + environment."""
+        self._ended_places = np.zeros(0, dtype=np.int64)
+        """(E,) of the episodes that have ended, but do not count yet."""
+        self._ended = np.zeros((0, 3))
+        self._window = np.zeros((0, 3))
+        self._new = 0
 
-    def finished(self, rollout: Rollout) -> dict[str, float | None]:
+    def follow(self, rollout: Rollout) -> None:
+        """Take in the rollout after the last one."""
         returns: list[FloatArray] = []
-        lengths, terminated = [], []
+        lengths, terminated, places = [], [], []
         paid, over, start = rollout.extrinsic * rollout.valid, rollout.terminated | rollout.truncated, 0
         for t in sorted({*np.flatnonzero(over.any(axis=1)).tolist(), len(paid) - 1}):  # steps up to an end are one sum
             steps, ended = slice(start, t + 1), over[t]
@@ -31,16 +59,55 @@ class Episodes:
                 returns.append(self._returns[ended])
                 lengths.append(self._lengths[ended])
                 terminated.append(rollout.terminated[t][ended])
+                places.append(self._places[ended])
                 self._returns[ended] = 0
                 self._lengths[ended] = 0
+                self._places[ended] = (self._now + t + 1) * len(ended) + np.flatnonzero(ended)
             start = t + 1
-        if not returns:
-            return {"episodes": 0, "return_mean": None, "success_rate": None, "length_mean": None}
-        all_returns = np.concatenate(returns)
-        success = self._room.succeeded(all_returns, np.concatenate(terminated))
-        return {
-            "episodes": len(all_returns),
-            "return_mean": float(all_returns.mean()),
-            "success_rate": None if success is None else float(success.mean()),
-            "length_mean": float(np.concatenate(lengths).mean()),
-        }
+        self._now += len(paid)
+        if returns:
+            self._take_in(
+                np.concatenate(returns), np.concatenate(lengths), np.concatenate(terminated), np.concatenate(places)
+            )
+
+    def figures(self, *, at_least: int = LEAST) -> dict[str, float | None]:
+        """Return what a learning curve says of the episodes so far.
+
+        Args:
+            at_least: with fewer episodes in the window the means are None.
+
+        Returns:
+            `episodes`, how many have ended since this was last asked; `window`, how many the means are over: at most
+            the last WINDOW of those that count; and their means `return_mean`, `success_rate` (None where success has
+            no meaning) and `length_mean`.
+        """
+        new, self._new = self._new, 0
+        found: dict[str, float | None] = {"episodes": new, "window": len(self._window)}
+        known = len(self._window) >= max(at_least, 1)
+        for name, column in (("return_mean", RETURN), ("success_rate", SUCCESS), ("length_mean", LENGTH)):
+            mean = float(self._window[:, column].mean()) if known else np.nan
+            found[name] = None if np.isnan(mean) else mean
+        return found
+
+    def _take_in(
+        self,
+        returns: FloatArray,
+        lengths: npt.NDArray[np.int64],
+        terminated: npt.NDArray[np.bool_],
+        places: npt.NDArray[np.int64],
+    ) -> None:
+        """Note episodes that have ended, and let those count that have no running one before them."""
+        self._new += len(returns)
+        success = self._room.succeeded(returns, terminated)
+        outcomes = np.full((len(returns), 3), np.nan)
+        outcomes[:, RETURN], outcomes[:, LENGTH] = returns, lengths
+        if success is not None:
+            outcomes[:, SUCCESS] = success
+        self._ended_places = np.concatenate([self._ended_places, places])
+        self._ended = np.concatenate([self._ended, outcomes])
+        counts = self._ended_places < self._places.min()
+        if not counts.any():
+            return
+        in_order = np.flatnonzero(counts)[np.argsort(self._ended_places[counts])]
+        self._window = np.concatenate([self._window, self._ended[in_order]])[-WINDOW:]
+        self._ended_places, self._ended = self._ended_places[~counts], self._ended[~counts]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from laurel.agents.policy import ActorCritic, mlp
+from laurel.agents.policy import ActorCritic, mlp, orthogonal_
 from laurel.envs.base import Room
 
 SMALLEST = 16
@@ -157,7 +157,7 @@ def _filters(image: Image) -> nn.Sequential:
     n_in = image.channels
     for n_out, kernel, stride, padding in sizes:
         convolution = nn.Conv2d(n_in, n_out, kernel, stride, padding)
-        nn.init.orthogonal_(convolution.weight, math.sqrt(2))
+        orthogonal_(convolution.weight, math.sqrt(2))
         nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
         layers += [convolution, nn.ReLU()]
         n_in = n_out

@@ -111,13 +111,24 @@ def _gaussian_log_prob(mean: Tensor, log_std: Tensor, action: Tensor) -> Tensor:
     return (-0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)).sum(dim=1)
 
 
+@torch.no_grad()
+def orthogonal_(weight: Tensor, gain: float) -> None:
+    """Initialise as `torch.nn.init.orthogonal_`, to the same single-precision numbers on every CPU.
+
+    The last digits of a QR decomposition depend on the CPU, and training multiplies what differs.
+    """
+    precise = torch.empty(weight.shape, dtype=torch.float64)
+    nn.init.orthogonal_(precise, gain)
+    weight.copy_(precise)
+
+
 def mlp(sizes: tuple[int, ...], gain: float) -> nn.Sequential:
     """Make layers of these widths, with tanh between them; `gain` is that of the last one's initialisation."""
     layers: list[nn.Module] = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         last = i == len(sizes) - 2
         linear = nn.Linear(n_in, n_out)
-        nn.init.orthogonal_(linear.weight, gain if last else math.sqrt(2))
+        orthogonal_(linear.weight, gain if last else math.sqrt(2))
         nn.init.zeros_(linear.bias)
         layers += [linear] if last else [linear, nn.Tanh()]
     return nn.Sequential(*layers)

@@ -2,7 +2,7 @@
 
 Processes are forked from a server that has imported what they need, so that a job starts in milliseconds.
 Each tells its parent through a pipe how far it is and, if so, why it failed; the pipe's end is the process's
-end, for either side. Knows nothing about what the jobs do.
+end, for either side. Their matrix products are the same on every x86-64 CPU with AVX2.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 from laurel.errors import LaurelError, WorkerError
 from laurel.interrupt import ctrl_c_held_back
+from laurel.machine import common_kernels
 
 Advance = Callable[[int], None]
 POLL_SECONDS = 0.05
@@ -63,7 +64,7 @@ class Workers:
         if method == "forkserver":
             self._context.set_forkserver_preload(["laurel.agents.pool", *preload])
             resource_tracker.ensure_running()  # which would let Ctrl-C through
-            with ctrl_c_held_back():
+            with ctrl_c_held_back(), common_kernels():
                 forkserver.ensure_running()
         self._at_once = at_once or usable_cpus()
         self._running: list[_Worker] = []
@@ -80,7 +81,7 @@ class Workers:
         return self._at_once - len(self._running)
 
     def start(self, job: Job) -> None:
-        with ctrl_c_held_back():  # else it may come when the process runs and nobody knows of it
+        with ctrl_c_held_back(), common_kernels():  # else it may come when the process runs and nobody knows of it
             self._running.append(_start(self._context, job))
 
     def hear(self) -> list[Heard]:

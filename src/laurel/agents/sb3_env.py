@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from laurel.agents.episodes import Episodes
+from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import Rollout
 from laurel.agents.sb3_policy import feature_space
 from laurel.envs.base import Array, FloatArray, Room
@@ -103,7 +103,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
         self.actions: list[Array] = []
         """(N,) or (N, A) of every step since the first reset."""
         self._episodes = Episodes(room, venv.num_envs)
-        self._begin_window()
+        self._begin_sums()
 
     def reset(self) -> Any:
         self._before = np.asarray(self.venv.reset())
@@ -133,35 +133,28 @@ class LearnedRewardEnvs(VecEnvWrapper):
         self._before = np.asarray(observation)
         return observation, rollout.reward[0].copy(), done, infos  # a copy: on-policy algorithms add to it
 
-    def figures(self) -> dict[str, Any]:
-        """Return what a learning curve has of the steps since this was last asked."""
-        found: dict[str, Any] = {"episodes": self._ended, **dict.fromkeys(_OF_EPISODES)}
-        if self._ended:
-            found |= {name: self._sums[name] / self._ended for name in _OF_EPISODES if name in self._sums}
+    def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
+        """Return what a learning curve says: the last episodes, and the rewards since this was last asked."""
+        found: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
         said, steps = self._sums.get("said", 0), self._steps
         found["raw_reward"] = self._sums["raw_reward"] / said if said else None
         for name in ("shaped_reward", "share_paid"):
             found[name] = self._sums[name] / steps if name in self._sums and steps else None
-        self._begin_window()
+        self._begin_sums()
         return found
 
     def _note(self, rollout: Rollout, paid: dict[str, float | None]) -> None:
-        ended = self._episodes.finished(rollout)
-        self._ended += int(ended["episodes"] or 0)
+        self._episodes.follow(rollout)
         self._steps += self.num_envs
-        weights = dict.fromkeys(_OF_EPISODES, ended["episodes"])
-        weights |= {"raw_reward": self.signal.said, "shaped_reward": self.num_envs, "share_paid": self.num_envs}
-        for name, value in {**ended, **paid}.items():
-            if name in weights and value is not None:
-                self._sums[name] = self._sums.get(name, 0.0) + value * float(weights[name] or 0)
+        weights = {"raw_reward": self.signal.said, "shaped_reward": self.num_envs, "share_paid": self.num_envs}
+        for name, value in paid.items():
+            if value is not None:
+                self._sums[name] = self._sums.get(name, 0.0) + value * weights[name]
         self._sums["said"] = self._sums.get("said", 0.0) + self.signal.said
 
-    def _begin_window(self) -> None:
+    def _begin_sums(self) -> None:
         self._sums: dict[str, float] = {}
-        self._ended = self._steps = 0
-
-
-_OF_EPISODES = ("return_mean", "success_rate", "length_mean")
+        self._steps = 0
 
 
 class FeatureEnvs(VecEnvWrapper):

@@ -20,12 +20,13 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.episodes import LEAST
 from laurel.agents.sb3_env import LearnedRewardEnvs
 from laurel.agents.sb3_model import make_algorithm, make_envs
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.sb3_state import restore_state, save_state
 from laurel.agents.signal import Signal
-from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE, is_finished
+from laurel.agents.training import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows
 from laurel.data.directory import read_json, replace_directory, write_json
 from laurel.envs.base import Room
 from laurel.errors import DataError, TrainingError
@@ -164,7 +165,7 @@ class _Keeper(BaseCallback):
     def finish(self, model: Any) -> None:
         """Keep the last point of the curve and the agent."""
         if not self._curve or self._curve[-1]["env_steps"] < model.num_timesteps:
-            self._add_point(model)
+            self._add_point(model, at_least=1)  # a short run has no more than it has
         self._save(model, finished=True)
         self._tell(self._task.steps)
 
@@ -173,7 +174,7 @@ class _Keeper(BaseCallback):
         self._advance(done - self._told)
         self._told = done
 
-    def _add_point(self, model: Any) -> None:
+    def _add_point(self, model: Any, *, at_least: int = LEAST) -> None:
         if not _finite(model):
             raise _diverged(self._task, model)
         said = model.logger.name_to_value
@@ -184,7 +185,7 @@ class _Keeper(BaseCallback):
         if metrics["entropy"] is not None:
             metrics["entropy"] *= -1  # what they log is its loss
         point = {"env_steps": model.num_timesteps, "seconds": round(self._seconds, 3)}
-        self._curve.append({**point, **self._envs.figures(), **metrics})
+        self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
 
     def _save(self, model: Any, *, finished: bool) -> None:
         """Write a checkpoint beside the last one and put it in its place."""
@@ -219,7 +220,7 @@ class _Keeper(BaseCallback):
         state = read_json(self._directory / STATE)
         actions = restore_state(self._directory, model, state)
         try:
-            self._curve = pq.read_table(self._directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+            self._curve = read_rows(self._directory)
             self._spent = float(state["seconds"])
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(

@@ -27,7 +27,7 @@ from safetensors.torch import save as as_bytes
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.episodes import Episodes
+from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.agents.signal import Signal
@@ -46,8 +46,9 @@ CURVE_SCHEMA = pa.schema(
     [
         ("env_steps", pa.int64()),
         ("seconds", pa.float64()),
-        ("episodes", pa.int64()),  # finished in this update
-        ("return_mean", pa.float64()),  # of those; null where none finished, as the two below
+        ("episodes", pa.int64()),  # ended since the row before
+        ("window", pa.int64()),  # the last episodes that the next three are over, see laurel.agents.episodes
+        ("return_mean", pa.float64()),  # null where those are too few
         ("success_rate", pa.float64()),
         ("length_mean", pa.float64()),
         ("raw_reward", pa.float64()),  # mean normalised learned reward a step
@@ -166,7 +167,8 @@ def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
         for run in runs:
             run.signal.mix_into(run.rollout)
             run.learner.replayed(run.rollout)
-            run.episodes.finished(run.rollout)
+            run.episodes.follow(run.rollout)
+            run.episodes.figures()  # they are in the curve already
 
 
 def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
@@ -230,7 +232,9 @@ class _Run:
         progress.seconds += seconds
         progress.actions.append(_compact(self.rollout.action))
         row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
-        progress.curve.append({**row, **self.episodes.finished(self.rollout), **rewarded, **metrics})
+        self.episodes.follow(self.rollout)
+        at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
+        progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
             _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend)
 
@@ -279,7 +283,7 @@ def _restore(directory: Path, learner: Learner) -> Progress:
     state = read_json(directory / STATE)
     try:
         learner.policy.load_state_dict(load_policy(directory).state_dict())
-        curve = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+        curve = read_rows(directory)
         learner.restore(load_file(directory / OPTIMIZER))
         learner.rng.bit_generator.state = state["rng"]
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
@@ -292,6 +296,18 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         raise DataError(
             f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
         ) from None
+
+
+def read_rows(directory: Path) -> list[dict[str, Any]]:
+    """Read the learning curve of a checkpoint.
+
+    Raises:
+        ValueError: it is of an older version, whose means were over other episodes.
+    """
+    rows = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+    if any(row["window"] is None for row in rows):
+        raise ValueError("its learning curve is of an older version")
+    return rows
 
 
 def is_finished(directory: Path) -> bool:

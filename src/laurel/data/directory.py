@@ -23,9 +23,10 @@ from filelock import FileLock, Timeout
 
 from laurel import __version__
 from laurel.errors import DataError
+from laurel.machine import machine
 
 MANIFEST = "manifest.json"
-VOLATILE = ("seconds", "mlflow_run_id", "usage")
+VOLATILE = ("seconds", "mlflow_run_id", "usage", "machine")
 """Manifest keys that differ between two runs with the same result."""
 SPENT = ".seconds.json"
 """Seconds that stopped runs worked on what is there; written when the next one begins, and gone in the end."""
@@ -108,6 +109,7 @@ def output_directory(
                 "notes": out.notes,
                 "seconds": out.seconds,
                 "usage": out.usage,
+                "machine": machine(),
                 "mlflow_run_id": out.mlflow_run_id,
             }
             write_json(partial / MANIFEST, manifest)

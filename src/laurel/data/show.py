@@ -76,7 +76,7 @@ def describe_directory(path: Path) -> str:
                 body = _parquet_lines(group.files[0], stage)
             case ".safetensors":
                 body = _safetensors_lines(group.files[0], stage)
-            case ".json" if (group.name, stage) == (QUALITY, "annotate"):
+            case ".json" if group.name == QUALITY and stage in ("annotate", "annotate-refused"):
                 body = _quality_lines(group.files[0])
             case ".json":
                 body = _json_lines(group.files[0])
@@ -120,7 +120,8 @@ def _agent_lines(path: Path, stage: str) -> list[str]:
         measured = [last.get(key) for key in ("env_steps", "return_mean", "success_rate", "shaped_reward", "seconds")]
         rows.append([curve.parent.parent.name, curve.parent.name, *measured])
     headers = ["arm", "seed", "env steps", "return", "success", "shaped reward", "seconds"]
-    return ["", "agents, at the end of their learning curves", *_table(headers, rows)] if rows else []
+    title = "agents, at the end of their learning curves (means over the last 100 episodes)"
+    return ["", title, *_table(headers, rows)] if rows else []
 
 
 def _row_count(group: _Group, stage: str) -> int | None:
@@ -190,8 +191,9 @@ def _quality_lines(path: Path) -> list[str]:
     lines: list[str] = []
     for part in (quality, *quality.get("by", [])):
         lines += [f"  {_fit(part['annotator'], WIDTH - 2).rstrip()}"] if "annotator" in part else []
-        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in figures(part)]
-        lines += _table(headers, rows)
+        shown = figures(part)
+        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in shown]
+        lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
     for one in listed(quality.get("missing", ())):
         whose = f"{one.annotator}: " if "by" in quality else ""
         said = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     pass
 
-Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed", "unasked"]
-"""unasked: there was no budget for it; such a question is left out of what is written."""
+Status = Literal["ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed", "unasked"]
+"""As `laurel.data.preferences.STATUSES` says; unasked: there was no budget for it, or not for all of it; such a
+question is left out of what is written."""
 
 
 class Question(NamedTuple):
@@ -61,6 +62,13 @@ TIE = Judgement("tie", 0.5, votes=0)
 """The judgement on two identical texts; nobody is asked."""
 
 
+class OnSettled(Protocol):
+    """Is told of questions whose judgements are known, in whatever order they are."""
+
+    def __call__(self, number: int, *, stored: bool) -> None:
+        """Note so many more; `stored` says that their answers were there before, at once."""
+
+
 Usage = dict[str, float | None]
 """What was used of what; None where that is unknown."""
 
@@ -83,7 +91,8 @@ def added(one: Usage, other: Usage) -> Usage:
 class Annotator(Protocol):
     """Judges pairs of texts.
 
-    One that may get no answer says why in an attribute `failures`: name of who was asked -> reason -> how often.
+    One that may get no answer says why in an attribute `failures`: name of who was asked -> reason -> how often. One
+    whose answers come in any order calls an attribute `on_settled`, which the asker may set, as each is known.
     """
 
     name: str
@@ -114,8 +123,18 @@ def questions_about(texts: Sequence[str], first: Iterable[int], second: Iterable
         yield Question(texts[a], texts[b])
 
 
-def judge(annotator: Annotator, questions: Iterable[Question]) -> Iterator[Judgement]:
-    """Yield a judgement for each question, in order; nobody is asked about identical texts."""
+def ignore(number: int, *, stored: bool) -> None:
+    """Note nothing."""
+
+
+def judge(annotator: Annotator, questions: Iterable[Question], on_settled: OnSettled = ignore) -> Iterator[Judgement]:
+    """Yield a judgement for each question, in order; nobody is asked about identical texts.
+
+    Args:
+        annotator: who judges.
+        questions: what about.
+        on_settled: is told of questions as their judgements are known, which may be long before they are yielded.
+    """
     identical: deque[bool] = deque()
     """Of each question that was drawn but not yet answered."""
 
@@ -125,8 +144,21 @@ def judge(annotator: Annotator, questions: Iterable[Question]) -> Iterator[Judge
             if not identical[-1]:
                 yield question
 
-    for judgement in annotator.annotate(asked()):
+    for judgement in annotated(annotator, asked(), on_settled):
         while identical.popleft():
+            on_settled(1, stored=True)
             yield TIE
         yield judgement
+    on_settled(sum(identical), stored=True)
     yield from (TIE for same in identical if same)
+
+
+def annotated(annotator: Annotator, questions: Iterable[Question], on_settled: OnSettled) -> Iterator[Judgement]:
+    """Yield what an annotator does, and tell of each judgement as soon as it is known."""
+    tells = hasattr(annotator, "on_settled")
+    if tells:
+        annotator.on_settled = on_settled  # type: ignore[attr-defined]
+    for judgement in annotator.annotate(questions):
+        if not tells and judgement.status != "unasked":
+            on_settled(1, stored=False)
+        yield judgement

@@ -5,7 +5,9 @@ Knows all annotators; knows nothing about how any of them judges.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
@@ -69,7 +71,10 @@ def make_annotator(
             price = price_for(params, model.identity)
             if budget.params.limited:
                 model = BudgetedChat(model, budget, price)
-            return LanguageModelAnnotator(model, sampling, prompt, room, store, params.language_model, choices, price)
+            gives_up = params.max_failure_rate < 1
+            return LanguageModelAnnotator(
+                model, sampling, prompt, room, store, params.language_model, choices, price, gives_up
+            )
 
 
 def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collection[str], budget: Budget) -> Annotator:
@@ -126,7 +131,11 @@ def sampling_of(params: AnnotateParams) -> Sampling:
 
     source = params.openai if params.annotator == "openai" else params.huggingface
     assert source is not None  # params see to it
-    return Sampling(source.temperature, source.top_p, source.max_tokens)
+    sampling = Sampling(source.temperature, source.top_p, source.max_tokens)
+    if params.annotator != "openai" or params.openai is None:
+        return sampling
+    extra = json.dumps(params.openai.extra_body, sort_keys=True) if params.openai.extra_body else ""
+    return replace(sampling, reasoning_effort=params.openai.reasoning_effort, extra_body=extra)
 
 
 def _chat_model(
@@ -142,7 +151,8 @@ def _chat_model(
         from laurel.console import tell
         from laurel.llm.batch_ledger import BatchLedger
         from laurel.llm.chat import Identity
-        from laurel.llm.openai_chat import OPENAI, OpenAIChat
+        from laurel.llm.openai_chat import OpenAIChat
+        from laurel.params.judges import OPENAI
 
         who = Identity(params.openai.model, endpoint=params.openai.base_url or OPENAI)
         model = OpenAIChat(params.openai, takes_them=store.has_answers(who, prompt.digest, sampling))

@@ -3,7 +3,8 @@
     utility(text) = cos(text, goal) - cos(text, anti-goal)
     p(first) = sigmoid((utility(first) - utility(second)) / temperature)
 
-It answers alike in either order, so there is no position bias to remove.
+It answers alike in either order, so there is no position bias to remove. Labels are the same on every CPU: the
+encoder's vectors are rounded such that the utility is exact, and p is rounded to DECIMALS.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from laurel.device import torch_device
-from laurel.envs.base import FloatArray, Room
+from laurel.envs.base import Room
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.goals import embedding_goals
 from laurel.llm.encoder import SentenceEncoder, load_encoder
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 STREAM = 4096
 """Questions whose texts are encoded together; memory does not grow with the number of questions."""
+DECIMALS = 9
+"""Of a probability: far coarser than what implementations of tanh differ by (1e-16), far finer than what it means."""
 
 
 class EmbeddingAnnotator:
@@ -37,7 +43,7 @@ class EmbeddingAnnotator:
         self.goal = goal
         self.anti_goal = anti_goal
         self.name = f'embedding ({encoder.name}; goal "{goal}", anti-goal "{anti_goal}")'
-        self._aims = encoder.encode([goal, anti_goal])
+        self._aims = encoder.encode([goal, anti_goal]).astype(np.float64)
         self._utilities: dict[str, float] = {}
 
     @classmethod
@@ -51,9 +57,9 @@ class EmbeddingAnnotator:
         encoder = load_encoder(params.model, torch_device(params.device, "annotate.embedding.device"))
         return cls(encoder, params, *goals)
 
-    def utility(self, texts: list[str]) -> FloatArray:
+    def utility(self, texts: list[str]) -> npt.NDArray[np.float64]:
         """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
-        vectors = self.encoder.encode(texts)
+        vectors = self.encoder.encode(texts).astype(np.float64)
         return vectors @ self._aims[0] - vectors @ self._aims[1]
 
     @property
@@ -62,7 +68,7 @@ class EmbeddingAnnotator:
         return {}
 
     def prepare(self, questions: Iterable[Question]) -> None:
-        """Encode the texts of all questions, always in the same batches: sums in another order would differ."""
+        """Encode the texts of all questions, those of STREAM at once."""
         stream = iter(questions)
         while chunk := list(islice(stream, STREAM)):
             new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
@@ -79,4 +85,5 @@ class EmbeddingAnnotator:
                     yield Judgement("tie", 0.5)
                 else:
                     # tanh is the sigmoid without an exponential that overflows
-                    yield Judgement("ok", (1 + math.tanh(difference / self.params.temperature / 2)) / 2)
+                    p = (1 + math.tanh(difference / self.params.temperature / 2)) / 2
+                    yield Judgement("ok", round(p, DECIMALS))

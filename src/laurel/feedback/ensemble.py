@@ -15,8 +15,22 @@ from itertools import islice
 from tempfile import TemporaryFile
 from typing import IO
 
+from laurel.console import tell
 from laurel.data.missing import Reasons
-from laurel.feedback.annotator import Annotator, Judgement, Question, Said, Usage, added, failures_of
+from laurel.data.preferences import FAILURES
+from laurel.feedback.annotator import (
+    Annotator,
+    Judgement,
+    OnSettled,
+    Question,
+    Said,
+    Usage,
+    added,
+    annotated,
+    failures_of,
+    ignore,
+)
+from laurel.feedback.unreadable import UnreadableError
 
 BLOCK = 4096
 """Questions that are asked of one member before the next; memory does not grow with their number."""
@@ -59,6 +73,9 @@ class EnsembleAnnotator:
             del annotator
             if number not in self._held:
                 _free_memory()
+        self.on_settled: OnSettled = ignore
+        self._votes = 0
+        self._unreadable: set[int] = set()
         self.names = tuple(names)
         """The members', each with its place."""
         self.simulated = simulated
@@ -101,26 +118,31 @@ class EnsembleAnnotator:
             return
         most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
         for block in _blocks(questions, most):
-            votes = [list(self._held[number].annotate(block)) for number in range(len(self._members))]
+            votes = [
+                list(self._votes_of(number, self._held[number], block, len(block)))
+                for number in range(len(self._members))
+            ]
             for said in zip(*votes, strict=True):
                 yield self._together(said)
 
     def _one_after_another(self, questions: Iterable[Question]) -> Iterator[Judgement]:
         with TemporaryFile("w+", encoding="utf-8") as asked:
-            for question in questions:
+            total = 0
+            for total, question in enumerate(questions, 1):  # noqa: B007 - how many there are
                 asked.write(json.dumps([question.first, question.second]) + "\n")
-            files = [self._vote(number, asked) for number in range(len(self._members))]
+            files = [self._vote(number, asked, total) for number in range(len(self._members))]
             for lines in zip(*files, strict=True):
                 yield self._together([_judgement(line) for line in lines])
             for file in files:
                 file.close()
 
-    def _vote(self, number: int, asked: IO[str]) -> IO[str]:
-        """Return a file of what a member says to all questions."""
+    def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
+        """Return a file of what a member says to all questions, of which there are so many."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
-        for judgement in annotator.annotate(Question(*json.loads(line)) for line in asked):
+        questions = (Question(*json.loads(line)) for line in asked)
+        for judgement in self._votes_of(number, annotator, questions, total):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
@@ -132,8 +154,35 @@ class EnsembleAnnotator:
         file.seek(0)
         return file
 
+    def _votes_of(
+        self, number: int, annotator: Annotator, questions: Iterable[Question], total: int
+    ) -> Iterator[Judgement]:
+        """Yield what a member says; one whose answers cannot be read at all is asked no further, and has no vote."""
+        done = 0
+        if number not in self._unreadable:
+            try:
+                for judgement in annotated(annotator, questions, self._voted):
+                    done += 1
+                    yield judgement
+            except UnreadableError as error:
+                self._unreadable.add(number)
+                tell(f"{self.names[number]} is asked no further. {error}")
+        for _ in range(done, total):
+            yield Judgement("parse_failed", None, 0)
+
+    def _voted(self, number: int, *, stored: bool) -> None:
+        """Note votes: as many as there are members settle a question."""
+        self._votes += number
+        settled, self._votes = divmod(self._votes, len(self._members))
+        if settled:
+            self.on_settled(settled, stored=stored)
+
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
-        """Weigh the votes. One that is no label counts for nothing, not for a half."""
+        """Weigh the votes. One that is no label counts for nothing, not for a half.
+
+        There is a label only where those who gave one outweigh those who failed: who abstains has had its say, but the
+        word of one member is not that of an ensemble in which the others failed.
+        """
         answers = tuple(
             one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
         )
@@ -143,9 +192,12 @@ class EnsembleAnnotator:
         if "unasked" in statuses:  # the budget does not let all of them vote
             return Judgement("unasked", None, 0, None, answers, members)
         if not labels:
-            status = next(s for s in ("abstain", "parse_failed", "api_failed") if s in statuses)
+            status = next(s for s in ("incomplete", "abstain", "parse_failed", "api_failed") if s in statuses)
             return Judgement(status, None, 0, None, answers, members)
-        p = sum(weight * label for weight, label in labels) / sum(weight for weight, _ in labels)
+        weight_of_labels = sum(weight for weight, _ in labels)
+        if weight_of_labels <= sum(m.weight for m, v in zip(self._members, votes, strict=True) if v.status in FAILURES):
+            return Judgement("incomplete", None, 0, None, answers, members)
+        p = sum(weight * label for weight, label in labels) / weight_of_labels
         tie = abs(p - 0.5) <= max(self._tie_band, 1e-12)
         orders = [vote.swap_consistent for vote in votes if vote.swap_consistent is not None]
         return Judgement(

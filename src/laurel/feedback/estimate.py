@@ -135,7 +135,7 @@ def estimate(
 def _identity(params: AnnotateParams) -> tuple[Identity, bool]:
     """Return who would answer, and whether that can have answered here: not if its weights are yet to be fetched."""
     if params.annotator == "openai":
-        from laurel.llm.openai_chat import OPENAI
+        from laurel.params.judges import OPENAI
 
         assert params.openai is not None  # params see to it
         return Identity(params.openai.model, endpoint=params.openai.base_url or OPENAI), True

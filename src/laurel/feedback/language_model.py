@@ -1,14 +1,16 @@
 """A chat model as annotator: asked in both orders, several times if wished, and never twice for the same.
 
-    p(first) = mean over the answers that could be read; an answer in words counts 1, 0 or 1/2 (a tie),
-               one in log-probabilities what they say
+    p(first) = mean over the orders of the mean over their answers that could be read; an answer in words
+               counts 1, 0 or 1/2 (a tie), one in log-probabilities what they say
+
+There is a label only where most votes in each order could be read: with one order alone, a model that names whatever
+is shown first would give certain labels.
 
 Knows which question an answer belongs to; knows nothing about how a model is reached or what a prompt says.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,16 +18,18 @@ from functools import lru_cache
 from itertools import count, islice
 from math import exp
 from time import sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from laurel.data.missing import Reasons
 from laurel.envs.base import Room
-from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.annotator import Judgement, OnSettled, Question, Said
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.parsing import Answer, parse_answer
 from laurel.feedback.prompt import Prompt
+from laurel.feedback.unreadable import Readable
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
 from laurel.llm.prices import Price, add_costs
+from laurel.llm.replies import LONGEST_TEXT
 from laurel.llm.responses import Exchange, ResponseStore
 
 if TYPE_CHECKING:
@@ -37,6 +41,8 @@ LOOK_UP = 512
 """Questions that are looked up in the store at a time."""
 LOOK_AHEAD = 128
 """Requests that are claimed at a time, so that several processes share a block."""
+FIRST_LOOK_AHEAD = 16
+"""The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
 REMEMBERED = 1024
 """Answers whose meaning is remembered, for models repeat themselves."""
 POLL_SECONDS = 0.5
@@ -50,6 +56,7 @@ IN_WORDS: tuple[dict[Answer, tuple[Answer, float | None]], ...] = (
 """Whether the second text was shown first -> what is said of the texts as they were shown -> of them as they are."""
 CUT = "length"
 """Finish reason of an answer that came to its limit of tokens."""
+Item = TypeVar("Item")
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
 
 
@@ -111,6 +118,7 @@ class LanguageModelAnnotator:
         params: orders, votes, goal and tie band are used.
         choices: answers whose probabilities are wanted; none where the answer is to be in words.
         price: of the model's tokens; None where it is unknown.
+        gives_up: whether asking ends where none of the first answers can be read.
     """
 
     simulated = False
@@ -125,9 +133,12 @@ class LanguageModelAnnotator:
         params: LanguageModelParams,
         choices: tuple[str, ...] = (),
         price: Price | None = None,
+        gives_up: bool = True,
     ) -> None:
         steered = f', goal "{params.goal}"' if params.goal else ""
         self.name = f"{model.identity.model} (prompt {prompt.name} {prompt.digest[:8]}{steered})"
+        self.on_settled: OnSettled = lambda number, *, stored: None
+        self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
         self._failures = Reasons()
         self._model = model
@@ -140,6 +151,8 @@ class LanguageModelAnnotator:
         self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
         self._parse = lru_cache(REMEMBERED)(parse_answer)
         orders = (False, True) if params.both_orders else (False,)
+        self._votes = params.votes
+        self._orders = len(orders)
         self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
         self._price = price
         self._tie_band = params.tie_band
@@ -164,6 +177,7 @@ class LanguageModelAnnotator:
 
         Raises:
             RefusedError: the model cannot be asked; all answers that came are kept.
+            UnreadableError: none of the first answers can be read.
         """
         stream = iter(questions)
         while some := list(islice(stream, min(LOOK_UP, self._block))):
@@ -193,16 +207,23 @@ class LanguageModelAnnotator:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)))
                     continue
                 _, text, logprobs, ended = found
-                one = self._meaning(swapped, vote, key, text, None if logprobs is None else json.loads(logprobs), ended)
+                one = self._meaning(swapped, vote, key, text, logprobs, ended)
                 if one.verdict == UNREAD:
                     asks.append(_Ask(number, swapped, vote, key, (first, second)).after(text, self._keys))
                 else:
+                    self._readable.succeeded(fresh=False)
                     said.append(one)
             pending.append(_Pending(n_ways - len(said), said))
         return asks
 
     def _settle(self, pending: Sequence[_Pending], asks: list[_Ask]) -> Iterator[Judgement]:
-        """Ask what is to be asked, and yield the judgements on all that is pending, in order."""
+        """Ask what is to be asked, and yield the judgements on all that is pending, in order.
+
+        A follow-up goes before what was not asked yet.
+
+        Raises:
+            UnreadableError: nothing that the model answers can be read.
+        """
         done = 0
 
         def settled() -> Iterator[Judgement]:
@@ -211,18 +232,25 @@ class LanguageModelAnnotator:
                 done += 1
                 yield self._judgement(pending[done - 1].said)
 
+        self.on_settled(sum(not one.missing for one in pending), stored=True)
         yield from settled()
-        while asks:
-            follow_ups: list[_Ask] = []
-            for ask, answer in self._answers(asks):
-                said = self._read(ask.swapped, ask.vote, ask.key, answer)
-                if said.verdict == UNREAD and ask.unread is None:
-                    assert isinstance(answer, Reply)
-                    follow_ups.append(ask.after(answer.text, self._keys))
+        queue = deque(asks)
+        for ask, answer, fresh in self._answers(queue):
+            said = self._read(ask.swapped, ask.vote, ask.key, answer)
+            if said.verdict == UNREAD:
+                assert isinstance(answer, Reply)
+                if ask.unread is None:
+                    queue.appendleft(ask.after(answer.text, self._keys))
                     continue
-                pending[ask.question].add(said)
-                yield from settled()
-            asks = follow_ups
+                self._readable.failed(ask.key, answer, fresh=fresh)
+            elif said.verdict not in (FAILED, UNASKED):
+                self._readable.succeeded(fresh=fresh)
+            one = pending[ask.question]
+            one.add(said)
+            if not one.missing and all(each.verdict != UNASKED for each in one.said):
+                self.on_settled(1, stored=False)
+            yield from settled()
+        self._readable.check()
 
     def _request(self, ask: _Ask) -> ChatRequest:
         """Put a question in words."""
@@ -233,19 +261,25 @@ class LanguageModelAnnotator:
         drawn = replace(self._sampling, seed=ask.vote or None)
         return ChatRequest(messages, drawn, self._choices, self._prompt.schema, ask.key)
 
-    def _answers(self, asks: Iterable[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure]]:
-        """Yield the answer to each request as it comes: from the store, from the model, or from another process."""
-        stream = iter(asks)
+    def _answers(self, asks: deque[_Ask]) -> Iterator[tuple[_Ask, Reply | Failure, bool]]:
+        """Yield the answer to each request as it comes: from the store, from the model, or from another process.
+
+        Args:
+            asks: what to ask; more may be added while answers come.
+
+        Yields:
+            Request, answer, and whether the model gave it now.
+        """
         waiting: dict[str, list[_Ask]] = {}
-        ready: deque[tuple[_Ask, Reply | Failure]] = deque()
+        ready: deque[tuple[_Ask, Reply | Failure, bool]] = deque()
         elsewhere: list[_Ask] = []
         sent: dict[int, tuple[_Ask, ChatRequest]] = {}
-        some = list(islice(stream, LOOK_AHEAD))
 
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
-            nonlocal some
-            while some and len(ready) < self._block:
+            while asks and len(ready) < self._block and not self._readable.hopeless():
+                look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
+                some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
                 new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
                 mine = self._store.claim(new)
                 stored = self._store.get([key for key in new if key not in mine])
@@ -254,33 +288,33 @@ class LanguageModelAnnotator:
                 for ask in some:
                     if ask.key in stored:
                         self._usage.cached += 1
-                        ready.append((ask, stored[ask.key]))
+                        ready.append((ask, stored[ask.key], False))
                     elif ask.key in waiting:
                         if not waiting[ask.key]:
                             to_ask.append(ask)
                         waiting[ask.key].append(ask)
                     else:
                         elsewhere.append(ask)
-                some = list(islice(stream, LOOK_AHEAD))
                 for ask in to_ask:
+                    if self._readable.hopeless():
+                        return
                     request = self._request(ask)
                     sent[next(numbers)] = ask, request
                     yield request
 
         try:
-            while some or elsewhere:
+            while (asks or elsewhere) and not self._readable.hopeless():
                 numbers = count()
                 for number, answer in self._model.ask(to_send()):
                     ask, request = sent.pop(number)
                     self._keep(request, answer)
-                    yield from ((each, answer) for each in waiting.pop(ask.key))
-                    while ready:
-                        yield ready.popleft()
-                yield from ready
-                ready.clear()
-                if not some and elsewhere:  # until their answers are there, or their claims have expired
+                    yield from ((each, answer, True) for each in waiting.pop(ask.key))
+                    yield from _drained(ready)
+                yield from _drained(ready)
+                if not asks and elsewhere:  # until their answers are there, or their claims have expired
                     sleep(POLL_SECONDS)
-                    some, elsewhere = elsewhere, []
+                    asks.extend(elsewhere)
+                    elsewhere.clear()
         finally:
             self._store.release(waiting)
 
@@ -311,11 +345,12 @@ class LanguageModelAnnotator:
         self, swapped: bool, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None, ended: str
     ) -> Said:
         """Say what an answer means for the question as it is, whichever order it was shown in."""
-        if logprobs is not None and self._choices:
+        if logprobs is not None and self._choices and self._choices[0] in logprobs:
             shown = exp(logprobs[self._choices[0]])
             p = 1 - shown if swapped else shown
             return Said(swapped, vote, "first" if p > 0.5 else "second" if p < 0.5 else "tie", p, key)
-        verdict = self._parse(text, cut=ended == CUT)
+        # of a longer one the end is not there
+        verdict = self._parse(text, cut=ended == CUT) if len(text) < LONGEST_TEXT else None
         if verdict is None:
             return Said(swapped, vote, UNREAD, None, key)
         return Said(swapped, vote, *IN_WORDS[swapped][verdict], key)
@@ -329,17 +364,29 @@ class LanguageModelAnnotator:
                 sums[one.swapped] += one.p_first
                 numbers[one.swapped] += 1
         labels = numbers[0] + numbers[1]
-        if not labels:
-            verdicts = {one.verdict for one in answers}
-            if len(answers) < len(said):
-                return Judgement("unasked", None, 0, None, answers)
-            if "abstain" in verdicts:
-                return Judgement("abstain", None, len(answers), None, answers)
-            return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
-        p = (sums[0] + sums[1]) / labels
+        if any(2 * number <= self._votes for number in numbers[: self._orders]):
+            return _unlabelled(answers, labels, asked=len(answers) == len(said))
+        p = sum(sums[order] / numbers[order] for order in range(self._orders)) / self._orders
         tie = abs(p - 0.5) <= self._tie_band
-        consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if numbers[0] and numbers[1] else None
+        consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if self._orders == 2 else None
         return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)
+
+
+def _unlabelled(answers: tuple[Said, ...], labels: int, *, asked: bool) -> Judgement:
+    """Judge a question that too few answers name a side of, or none; `labels` do, and all that was to ask was asked."""
+    if not asked:
+        return Judgement("unasked", None, 0, None, answers)
+    if labels:
+        return Judgement("incomplete", None, labels, None, answers)
+    verdicts = {one.verdict for one in answers}
+    if "abstain" in verdicts:
+        return Judgement("abstain", None, len(answers), None, answers)
+    return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
+
+
+def _drained(queue: deque[Item]) -> Iterator[Item]:
+    while queue:
+        yield queue.popleft()
 
 
 def _side(total: float, number: int) -> int:

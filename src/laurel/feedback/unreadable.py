@@ -1,4 +1,4 @@
-"""Why answers could not be read, as far as the way in which they ended tells.
+"""Why answers could not be read, as far as the way in which they ended tells, and when to stop asking for more.
 
 Knows nothing about what they say.
 """
@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from laurel.data.missing import UNREAD, Missing, gather
+from laurel.errors import AnnotationError
+from laurel.llm import replies
+from laurel.llm.chat import Reply
 from laurel.llm.responses import ResponseStore
 
 AT_ONCE = 4096
@@ -22,12 +25,92 @@ def why_unreadable(text: str, finish_reason: str) -> str:
     >>> why_unreadable('{"analysis": "I', "length")
     'it was cut off after as many tokens as it may have (max_tokens)'
     """
+    if len(text) >= replies.LONGEST_TEXT:
+        return f"it is longer than {replies.LONGEST_TEXT:,} characters"
     match finish_reason:
+        case replies.REASONING_CUT:
+            return "it was cut off while the model was still reasoning (max_tokens, or a lower reasoning_effort)"
+        case replies.REASONING:
+            return "it holds reasoning alone, and no answer after it"
         case "length":
             return "it was cut off after as many tokens as it may have (max_tokens)"
         case "content_filter":
             return "the server's filter held it back (content_filter)"
     return "it says nothing of which is better" if text.strip() else "it is empty"
+
+
+class UnreadableError(AnnotationError):
+    """None of a model's first answers can be read."""
+
+
+class Readable:
+    """Whether anything that a model answers can be read: to ask on where every answer is cut off is money lost.
+
+    Args:
+        who: the annotator's name.
+        max_tokens: that an answer may have.
+        gives_up: whether to raise at all.
+    """
+
+    FIRST = 24
+    """Questions, each with its follow-up, without one readable answer."""
+
+    def __init__(self, who: str, max_tokens: int, *, gives_up: bool = True) -> None:
+        self._who = who
+        self._max_tokens = max_tokens
+        self._gives_up = gives_up
+        self._read = {True: False, False: False}
+        self._unread: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        self._example = ""
+        self._hopeless = False
+
+    @property
+    def known(self) -> bool:
+        """Whether an answer could be read, now or before."""
+        return any(self._read.values())
+
+    def hopeless(self) -> bool:
+        """Say whether asking makes no sense: none of many questions, or of as many in this run, was answered."""
+        return self._hopeless
+
+    def succeeded(self, *, fresh: bool) -> None:
+        """Note a readable answer; `fresh`: the model gave it in this run."""
+        self._read[fresh] = True
+        self._hopeless = self._hopeless and not fresh
+
+    def failed(self, key: str, answer: Reply, *, fresh: bool) -> None:
+        """Note an unreadable answer to a follow-up."""
+        if self._read[True] or not self._gives_up or self._hopeless:
+            return
+        self._unread[fresh][key] = why_unreadable(answer.text, answer.finish_reason)
+        self._example = self._example or " ".join(answer.text.split())[:200]
+        of_all = {} if self._read[False] else self._unread[False]
+        self._hopeless = len({**of_all, **self._unread[True]}) >= self.FIRST
+
+    def check(self) -> None:
+        """Raise what is to be known once all is there that was on its way.
+
+        Raises:
+            UnreadableError: asking makes no sense.
+        """
+        if self._hopeless:
+            of_all = {} if self._read[False] else self._unread[False]
+            raise UnreadableError(self._sentence([*of_all.values(), *self._unread[True].values()]))
+
+    def _sentence(self, reasons: list[str]) -> str:
+        why = "; ".join(f"{reason}, {times} times" for reason, times in Counter(reasons).most_common(3))
+        example = f" The first begins with {self._example!a}." if self._example else ""
+        cut = any("cut off" in reason for reason in reasons)
+        mend = (
+            f"raise max_tokens ({self._max_tokens:,} now), or set a lower annotate.openai.reasoning_effort"
+            if cut
+            else "try another model or prompt, and look at the answers with `laurel export responses`"
+        )
+        return (
+            f"{self._who}: none of the first {len(reasons)} questions got an answer that can be read, follow-up "
+            f"included, so the rest was not asked. Reasons: {why}.{example} To mend it, {mend}. "
+            "The answers are kept; annotate.max_failure_rate: 1 goes on in spite of them."
+        )
 
 
 def unreadable(keys: Iterable[tuple[str, str]], store: ResponseStore) -> list[Missing]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from laurel.llm.chat import ChatRequest, Reply
-from laurel.llm.chat_wire import BrokenAnswerError, read_completion
+from laurel.llm.chat_wire import read_completion
 from laurel.llm.retries import Refusal, one_line
 
 PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
@@ -70,7 +70,7 @@ def read_line(line: str, requests: Mapping[str, ChatRequest], secrets: Iterable[
     """
     try:
         said = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     key = said.get("custom_id") if isinstance(said, dict) else None
     if not isinstance(key, str) or key not in requests:
@@ -83,10 +83,8 @@ def _outcome(said: Mapping[str, Any], request: ChatRequest, secrets: Iterable[st
     body = response.get("body") if isinstance(response, Mapping) else None
     status = response.get("status_code") if isinstance(response, Mapping) else None
     if status == 200:
-        try:
-            return read_completion(body, request, 0.0)
-        except BrokenAnswerError as broken:
-            return Unread(one_line(broken, secrets))
+        reply = read_completion(body, request, 0.0)
+        return reply if isinstance(reply, Reply) else Unread(one_line(reply.reason, secrets))
     if isinstance(status, int) and isinstance(body, Mapping):
         error = body.get("error", body)
     message = error.get("message") or error.get("code") if isinstance(error, Mapping) else error

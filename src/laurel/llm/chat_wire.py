@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from laurel.llm.chat import ChatRequest, Reply
+from laurel.llm import replies
+from laurel.llm.chat import ChatRequest, Failure, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,10 @@ _OPTIONAL = frozenset({"response_format", "logprobs", "top_logprobs"})
 _REFUSAL = re.compile(r"support|recogni[sz]ed|unknown|unexpected|permitted|allowed|extra", re.IGNORECASE)
 
 
-class BrokenAnswerError(Exception):
-    """What a server sent is no chat completion."""
+NO_COMPLETION = Failure("the answer is no chat completion")
+LEAST_MASS = 0.01
+"""Probability that the choices must have together: with less, the model is about to write something else, and what it
+would choose cannot be told from rounding."""
 
 
 class Dialect:
@@ -54,12 +57,15 @@ class Dialect:
             body["top_p"] = sampling.top_p
         if sampling.seed is not None:
             body["seed"] = sampling.seed
+        if sampling.reasoning_effort is not None:
+            body["reasoning_effort"] = sampling.reasoning_effort
         if request.choices:
             body |= {"logprobs": True, "top_logprobs": 20}
         elif request.schema is not None:
             schema = {"name": "answer", "schema": json.loads(request.schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return {field: value for field, value in body.items() if field not in self._left_out}
+        body = {field: value for field, value in body.items() if field not in self._left_out}
+        return {**json.loads(sampling.extra_body), **body} if sampling.extra_body else body
 
     def adapt(self, body: Mapping[str, Any], error: Any, message: str) -> bool:
         """Learn from a refusal (400 or 422) of `body`; return whether the request is worth another try.
@@ -113,72 +119,88 @@ def input_tokens_of(request: ChatRequest) -> float:
 def longest_answer(request: ChatRequest) -> int:
     """Return how many tokens an answer may have."""
     most = request.sampling.max_tokens
-    return min(most, CHOICE_TOKENS) if request.choices else most
+    reasons = request.sampling.reasoning_effort not in (None, "none")  # which takes tokens before the choice
+    return min(most, CHOICE_TOKENS) if request.choices and not reasons else most
 
 
-def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply:
-    """Read an answer.
-
-    Raises:
-        BrokenAnswerError: it is no chat completion.
-    """
+def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | Failure:
+    """Read an answer; a Failure where it is not a chat completion. Raises nothing, whatever it holds."""
     try:
         answer = json.loads(content)
-    except ValueError:
-        raise BrokenAnswerError("the answer is not JSON, or not whole") from None
+    except (ValueError, RecursionError):
+        return Failure("the answer is not JSON, or not whole")
     return read_completion(answer, request, seconds)
 
 
-def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply:
-    """Read an answer that was JSON.
+def read_completion(answer: Any, request: ChatRequest, seconds: float) -> Reply | Failure:
+    """Read an answer that was JSON: the one place where what a server says becomes a Reply.
 
-    Raises:
-        BrokenAnswerError: it is no chat completion.
+    The text must be there. What else is wrong (numbers of tokens, log-probabilities, a finish reason) counts as
+    unknown, so that the answer is kept and read by its words. Raises nothing, whatever the answer holds.
     """
-    if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and not answer.get("choices"):
-        raise BrokenAnswerError(f"the answer holds an error: {answer['error'].get('message')}")
-    try:
-        choice = answer["choices"][0]
-        message = choice["message"]
-        text = message["content"] or message.get("refusal") or ""
-        if not isinstance(text, str):
-            raise BrokenAnswerError("the answer's text is no text")
-        usage = answer.get("usage") or {}
-        details = usage.get("prompt_tokens_details") or {}
-        return Reply(
-            text=text,
-            logprobs=_logprobs(choice.get("logprobs"), request.choices) if request.choices else None,
-            input_tokens=usage.get("prompt_tokens"),
-            output_tokens=usage.get("completion_tokens"),
-            finish_reason=choice.get("finish_reason") or "stop",
-            seconds=seconds,
-            cached_tokens=details.get("cached_tokens"),
-        )
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise BrokenAnswerError("the answer is no chat completion") from None
+    if not isinstance(answer, Mapping):
+        return NO_COMPLETION
+    choices = answer.get("choices")
+    error = answer.get("error")
+    if error and not choices:
+        says = error.get("message") if isinstance(error, Mapping) else error
+        return Failure(f"the answer holds an error: {says}")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    message = choice.get("message") if isinstance(choice, Mapping) else None
+    if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
+        return NO_COMPLETION
+    said = replies.said_in(message, replies.finish_reason(choice.get("finish_reason")))
+    if said is None:
+        return Failure("the answer's content is neither text nor a list of parts")
+    text, ended = said
+    usage = _mapping(answer.get("usage"))
+    return Reply(
+        text=text,
+        logprobs=_logprobs(choice.get("logprobs"), request.choices) if request.choices else None,
+        input_tokens=replies.token_count(usage.get("prompt_tokens")),
+        output_tokens=replies.token_count(usage.get("completion_tokens")),
+        finish_reason=ended,
+        seconds=replies.seconds(seconds),
+        cached_tokens=replies.token_count(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens")),
+    )
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _logprobs(told: Any, choices: tuple[str, ...]) -> dict[str, float] | None:
     """Return the normalised log-probability of each choice, from the first token that says anything.
 
-    A choice that is not among the likeliest tokens is given the least of theirs, which it cannot exceed.
+    A choice that is not among the likeliest tokens is given the least of theirs, which it cannot exceed. None where
+    one of the numbers is not a log-probability, or where the answer most likely begins with something else.
     """
-    if not told or not told.get("content"):
+    tokens = _mapping(told).get("content")
+    first = next((token for token in tokens if _plain(_token(token))), None) if isinstance(tokens, list) else None
+    top = _mapping(first).get("top_logprobs")
+    if not isinstance(top, list) or not top:
         return None
-    first = next((token for token in told["content"] if _plain(token["token"])), None)
-    if first is None or not first.get("top_logprobs"):
-        return None
+    known = [(_plain(_token(token)), replies.log_probability(_mapping(token).get("logprob"))) for token in top]
     mass: dict[str, float] = {}
-    for token in first["top_logprobs"]:
-        choice = _choice_of(_plain(token["token"]), choices)
+    least = 0.0
+    for token, logprob in known:
+        if logprob is None:
+            return None
+        least = min(least, logprob)
+        choice = _choice_of(token, choices)
         if choice is not None:
-            mass[choice] = mass.get(choice, 0.0) + math.exp(token["logprob"])
-    if not any(mass.values()):
+            mass[choice] = mass.get(choice, 0.0) + math.exp(logprob)
+    if sum(mass.values()) < LEAST_MASS:
         return None
-    floor = math.exp(min(token["logprob"] for token in first["top_logprobs"])) or 1e-12
+    floor = math.exp(least) or 1e-12
     masses = {choice: mass.get(choice) or floor for choice in choices}
-    total = sum(masses.values())
-    return {choice: math.log(value / total) for choice, value in masses.items()}
+    total = math.log(sum(masses.values()))
+    return {choice: math.log(value) - total for choice, value in masses.items()}
+
+
+def _token(token: Any) -> str:
+    text = _mapping(token).get("token")
+    return text if isinstance(text, str) else ""
 
 
 def _plain(token: str) -> str:

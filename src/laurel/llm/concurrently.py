@@ -7,15 +7,40 @@ Items are drawn and results handed over in the caller's thread. Knows nothing of
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from laurel.console import tell
+from laurel.interrupt import ctrl_c_noted
+
+GRACE = 3.0
+"""Seconds that are waited after Ctrl-C for what is on its way, and will be paid for."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Idle:
+    """Items that only wait for now: each makes place for another one, as long as they are no more than the window."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.wake: Callable[[], None] = lambda: None
+        """Is called when there is one more."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, and hold no place the while."""
+        self.now += 1
+        self.wake()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.now -= 1
 
 
 def concurrently(
@@ -23,34 +48,51 @@ def concurrently(
     work: Callable[[Item], Coroutine[Any, Any, Result]],
     window: int,
     close: Callable[[], Awaitable[None]],
+    idle: Idle | None = None,
 ) -> Iterator[tuple[int, Result]]:
     """Yield (number of the item, result) as results come in.
 
-    Of the items at most `window` are drawn beyond those whose results were yielded. An error in `work` is raised
-    here; then, and when the generator is closed or interrupted, the others are cancelled. `close` runs last.
+    Of the items at most `window` are drawn beyond those whose results were yielded, and those that are idle. An error
+    in `work` is raised here; then, and when the generator is closed, the others are cancelled. `close` runs last.
+
+    Ctrl-C draws no more items; what ends within a moment is yielded, and then KeyboardInterrupt is raised. Pressed
+    again, it is raised at once.
     """
+    idle = idle or Idle()
     crew = _Crew(work)
+    idle.wake = crew.wake
+    with ctrl_c_noted(crew.wake) as pressed:
+        try:
+            yield from _results(items, crew, window, idle, pressed)
+        finally:
+            crew.stop(close)
+
+
+def _results(
+    items: Iterable[Item], crew: _Crew[Item, Result], window: int, idle: Idle, pressed: Callable[[], bool]
+) -> Iterator[tuple[int, Result]]:
     numbered = enumerate(items)
     ready: deque[tuple[int, asyncio.Task[Result]]] = deque()
-    running, exhausted = 0, False
-    try:
-        while True:
-            if running < window and not exhausted:
-                drawn = next(numbered, None)
-                if drawn is None:
-                    exhausted = True
-                else:
-                    running += 1
-                    crew.start(*drawn)
-            if exhausted and not running:
-                return
-            ready.extend(crew.finished(wait=not ready and (exhausted or running == window)))
-            if ready:  # one, and then the next item: a slow caller keeps no place empty
-                number, task = ready.popleft()
-                running -= 1
-                yield number, task.result()
-    finally:
-        crew.stop(close)
+    running, exhausted, until = 0, False, math.inf
+    while True:
+        if pressed() and until == math.inf:
+            exhausted, until = True, time.monotonic() + GRACE
+            tell(f"Stopping: waiting up to {GRACE:g} s for answers on their way. Press Ctrl-C again to stop at once.")
+        full = running >= window + min(idle.now, window)
+        if not full and not exhausted:
+            drawn = next(numbered, None)
+            if drawn is None:
+                exhausted = True
+            else:
+                running += 1
+                crew.start(*drawn)
+        if (exhausted and not running) or time.monotonic() >= until:
+            return
+        ready.extend(crew.finished(until if not ready and (exhausted or full) else None))
+        if ready:  # one, and then the next item: a slow caller keeps no place empty
+            number, task = ready.popleft()
+            running -= 1
+            yield number, task.result()
 
 
 class _Crew(Generic[Item, Result]):
@@ -91,12 +133,19 @@ class _Crew(Generic[Item, Result]):
         self._finished.put(self._batch)
         self._batch = []
 
-    def finished(self, wait: bool) -> list[tuple[int, asyncio.Task[Result]]]:
-        """Return tasks that ended, waiting for one if need be."""
+    def finished(self, until: float | None) -> list[tuple[int, asyncio.Task[Result]]]:
+        """Return tasks that ended, waiting until then (monotonic) for one, or for `wake`; None does not wait."""
         try:
-            return self._finished.get(block=wait)
+            if until is None:
+                return self._finished.get_nowait()
+            left = None if until == math.inf else max(until - time.monotonic(), 0.0)
+            return self._finished.get(timeout=left)
         except Empty:
             return []
+
+    def wake(self) -> None:
+        """End the wait for tasks, from any thread or a signal's handler."""
+        self._finished.put([])
 
     def stop(self, close: Callable[[], Awaitable[None]]) -> None:
         asyncio.run_coroutine_threadsafe(self._finish(close), self._loop).result()

@@ -3,6 +3,10 @@
 Loads with transformers directly: pooling over tokens as the model's folder says for sentence-transformers (the mean
 where it says nothing), L2 norm. Knows nothing about captions or goals. The default model comes inside a package, so
 that nothing is downloaded; other names are looked up on disk, then on the Hugging Face hub.
+
+The same text has the same vector on every CPU. In single precision it would not: libraries add up in another order
+with each instruction set and batch, which changes a vector by about 2e-7, and training multiplies such differences. In
+double precision they are about 5e-16, and rounding to multiples of 2**-20 removes them but for one element in 10**9.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ BATCH = 256
 POOLING = "1_Pooling/config.json"
 """Where sentence-transformers keeps how a model's tokens become one vector."""
 Pooling = Literal["mean", "cls", "lasttoken"]
+GRID = 2.0**20
+"""Elements are multiples of 1 / GRID: exact in single precision, and their dot products in double precision, too."""
+LARGEST_PRECISE = 500_000_000
+"""Parameters of the largest model that computes in double precision, which takes twice the memory."""
 
 
 class SentenceEncoder:
@@ -36,7 +44,8 @@ class SentenceEncoder:
         self._pooling = pooling
         self._device = device
         self._tokenizer = tokenizer
-        self._model = model
+        precise = (device is None or device.type == "cpu") and model.num_parameters() <= LARGEST_PRECISE
+        self._model = model.double() if precise else model
         # a tokenizer that was saved without its length lets through more than the model has positions for
         limit = tokenizer.model_max_length
         self._max_length = min(limit, getattr(model.config, "max_position_embeddings", limit))
@@ -44,7 +53,8 @@ class SentenceEncoder:
     def encode(self, texts: list[str]) -> FloatArray:
         """Return unit vectors (N, E). Batches hold texts of like length, so that little is padding.
 
-        Of a text with more tokens than the model takes, the beginning is encoded.
+        Of a text with more tokens than the model takes, the beginning is encoded. On a GPU, and with a model of more
+        than LARGEST_PRECISE parameters, the model computes in its own precision: vectors may differ between machines.
         """
         import torch
 
@@ -63,7 +73,9 @@ class SentenceEncoder:
             with torch.inference_mode():
                 hidden = self._model(**tokens).last_hidden_state
             pooled = self._pool(hidden, tokens["attention_mask"])
-            vectors[rows] = torch.nn.functional.normalize(pooled, dim=-1).cpu().numpy()
+            # adding zero makes -0.0, which rounding may leave of a tiny number, 0.0
+            unit = torch.nn.functional.normalize(pooled.double(), dim=-1)
+            vectors[rows] = ((torch.round(unit * GRID) + 0.0) / GRID).cpu().numpy()
         return vectors
 
     def _pool(self, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -107,8 +119,9 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
     check_directory(name)
     source = str(_packaged_path()) if name == PACKAGED else name
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModel.from_pretrained(source).eval().to(device or "cpu")
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        model = AutoModel.from_pretrained(source, trust_remote_code=False, use_safetensors=True)
+        model = model.eval().to(device or "cpu")
         pooling = _pooling(name, source)
     except (OSError, ValueError, RuntimeError, SafetensorError, AttributeError, KeyError, TypeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]  # a damaged file may raise any of these

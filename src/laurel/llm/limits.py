@@ -6,8 +6,10 @@ Knows headers and clocks; knows nothing of what is asked.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -19,6 +21,14 @@ FIRST_WINDOW = 8
 """Requests at once before the first answer."""
 OPENING = 3.0
 """More of them with every answer, until the server refuses one."""
+REOPENING = 16
+"""A window that was shut opens by this part with every round of answers, and by two places at least."""
+SLOW, SLOW_AT_LEAST = 3.0, 0.5
+"""A request is slow after so many times what nine of ten take, and so many seconds."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks for slow ones."""
+MANY = 0.5
+"""Share of refusals from which a server that asks one request to wait means all of them."""
 LONGEST_RESET = 7 * 24 * 3600.0
 """Seconds; a header that says more than this says something else."""
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -46,7 +56,7 @@ def seconds_of(text: str | None) -> float | None:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a server asks to be left alone, if it does."""
     milliseconds = headers.get("retry-after-ms", "")
-    if re.fullmatch(r"\d+(\.\d+)?", milliseconds):
+    if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", milliseconds):
         return float(milliseconds) / 1000
     return seconds_of(headers.get("retry-after"))
 
@@ -122,44 +132,105 @@ class LearnedRate:
 
 class Window:
     """How many requests may be on their way: four times as many with every round of answers at first, for a refusal
-    costs little; after the first one more a round. Halved when the server refuses or does not answer in time.
+    costs little; after the first one slowly more.
+
+    A refusal halves it the first time. Later it shrinks by half the share of late that was refused, once a round, as
+    DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, one that has too much to do
+    closes it. A request that takes much longer than the others leaves the window, so that it does not fill with slow
+    ones; all together are never more than `most`.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.size = float(min(FIRST_WINDOW, most))
-        self._busy = self._waiting = 0
+        self.refused = 1.0
+        """Share of the latest requests that were refused or not answered in time; of none, all."""
+        self._quick = self._slow = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._sent: dict[object, float] = {}
+        """When those of the quick ones were sent that were, the oldest first."""
+        self._took: deque[float] = deque(maxlen=128)
+        self._timer: asyncio.TimerHandle | None = None
         self._opening = True
         self._shrunk = 0.0
-        self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
-        """Hold one of the places, waiting for it."""
-        if self._waiting or self._busy >= int(self.size):  # else there is nobody to wait for
-            self._waiting += 1
-            try:
-                async with self._changed:
-                    await self._changed.wait_for(lambda: self._busy < int(self.size))
-            finally:
-                self._waiting -= 1
-        self._busy += 1
+    async def place(self) -> AsyncIterator[object]:
+        """Hold one of the places, waiting for it; yield what `sent` is to be told."""
+        await self._take()
+        place = object()
+        self._sent[place] = math.inf
         try:
-            yield
+            yield place
         finally:
-            self._busy -= 1
-            if self._waiting:
-                async with self._changed:
-                    self._changed.notify(max(int(self.size) - self._busy, 0))
+            if self._sent.pop(place, None) is None:
+                self._slow -= 1
+            else:
+                self._quick -= 1
+            self._wake()
 
-    def grow(self) -> None:
-        """Note an answer."""
-        self.size = min(self.size + (OPENING if self._opening else 1.0 / self.size), float(self.most))
+    def sent(self, place: object) -> None:
+        """Note that the request that holds a place is on its way now."""
+        self._sent.pop(place, None)
+        self._sent[place] = time.monotonic()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        """Let those out of the window that take longer than usual."""
+        now, limit = time.monotonic(), self._slow_after()
+        late = [place for place, sent in self._sent.items() if now - sent > limit]
+        for place in late:
+            del self._sent[place]
+        self._quick -= len(late)
+        self._slow += len(late)
+        self._wake()
+        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look) if self._sent else None
+
+    def _slow_after(self) -> float:
+        if len(self._took) < FIRST_WINDOW:
+            return math.inf
+        return max(SLOW * sorted(self._took)[int(0.9 * len(self._took))], SLOW_AT_LEAST)
+
+    def _has_place(self) -> bool:
+        return self._quick < int(self.size) and self._quick + self._slow < self.most
+
+    async def _take(self) -> None:
+        if not self._waiters and self._has_place():  # else there is nobody to wait for
+            self._quick += 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled():
+                self._waiters.remove(waiter)
+            else:  # its place is free again
+                self._quick -= 1
+                self._wake()
+            raise
+
+    def _wake(self) -> None:
+        while self._waiters and self._has_place():
+            waiter = self._waiters.popleft()
+            self._quick += 1
+            waiter.set_result(None)
+
+    def grow(self, seconds: float | None = None) -> None:
+        """Note an answer, and how long it took."""
+        if seconds is not None:
+            self._took.append(seconds)
+        self.refused -= self.refused / max(self.size, FIRST_WINDOW)
+        slowly = max(2.0 / self.size, 1 / REOPENING)
+        self.size = min(self.size + (OPENING if self._opening else slowly), float(self.most))
 
     def shrink(self, sent: float) -> None:
-        """Note a refusal of a request sent at `sent` (monotonic); those sent before the last one tell nothing new."""
+        """Note a refusal of a request sent at `sent` (monotonic); of those sent before the last one, only the share."""
+        self.refused += (1 - self.refused) / max(self.size, FIRST_WINDOW)
         if sent >= self._shrunk:
-            self.size = max(self.size / 2, 1.0)
+            share = 1.0 if self._opening else self.refused
+            self.size = max(self.size * (1 - share / 2), 1.0)
             self._opening = False
             self._shrunk = time.monotonic()
 
@@ -187,8 +258,9 @@ class Limits:
                 )
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so long."""
-        self._resume = max(self._resume, time.monotonic() + seconds)
+        """Send nothing for so long, if most requests are refused; otherwise it is the refused one's to wait."""
+        if self.window.refused >= MANY:
+            self._resume = max(self._resume, time.monotonic() + seconds)
 
     async def turn(self, tokens: float) -> None:
         """Wait until a request of about so many tokens may be sent. First come, first served."""
@@ -203,4 +275,4 @@ class Limits:
 
 
 def _number(text: str | None) -> float | None:
-    return float(text) if text is not None and re.fullmatch(r"\d+(\.\d+)?", text.strip()) else None
+    return float(text) if text is not None and re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text.strip()) else None

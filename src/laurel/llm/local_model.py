@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KEY = "annotate.huggingface"
 DIGESTED = {".json", ".jinja", ".txt", ".model", ".safetensors", ".bin"}
+ADAPTER = "adapter_model.safetensors"
 WHOLE = 2**20
 """Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
 BLOCK = 2**12
@@ -138,9 +139,10 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.utils.hub import cached_file
 
     source: dict[str, Any] = {"revision": params.revision, "trust_remote_code": False}
-    kwargs: dict[str, Any] = {"dtype": params.dtype}
+    kwargs: dict[str, Any] = {"dtype": params.dtype, "use_safetensors": True}  # other formats can run code
     if params.quantization != "none":
         bits = {f"load_in_{params.quantization}": True, "bnb_4bit_compute_dtype": torch.bfloat16}
         kwargs["quantization_config"] = BitsAndBytesConfig(**bits)  # type: ignore[no-untyped-call]
@@ -161,6 +163,8 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         if report["missing_keys"]:  # transformers would fill them with random numbers
             raise _not_loaded(params.model, f"its weights lack {min(report['missing_keys'])}")
         if params.adapter is not None:
+            if cached_file(params.adapter, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
+                raise _not_loaded(params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code")
             model.load_adapter(params.adapter)
         if params.quantization == "none":
             model = model.to(device)

@@ -14,6 +14,7 @@ from transformers import DynamicCache
 from laurel.llm.chat import Reply
 from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Prompt
+from laurel.llm.replies import CHANNEL, said_in
 from laurel.seeding import generator
 
 
@@ -37,16 +38,17 @@ class Writer:
         replies = []
         for prompt, tokens in zip(prompts, written, strict=True):
             stopped = bool(tokens) and tokens[-1] in self._local.stops
-            text = self._local.tokenizer.decode(tokens[:-1] if stopped else tokens, skip_special_tokens=True)
-            replies.append(
-                Reply(
-                    text,
-                    input_tokens=len(prompt.tokens),
-                    output_tokens=len(tokens),
-                    finish_reason="stop" if stopped else "length",
-                )
-            )
+            text, ended = self._text(tokens[:-1] if stopped else tokens, "stop" if stopped else "length")
+            replies.append(Reply(text, input_tokens=len(prompt.tokens), output_tokens=len(tokens), finish_reason=ended))
         return replies
+
+    def _text(self, tokens: list[int], ended: str) -> tuple[str, str]:
+        """Return what an answer says, and its finish reason; the marks of harmony's channels are special tokens."""
+        decode = self._local.tokenizer.decode
+        marked = CHANNEL in self._local.tokenizer.get_added_vocab()
+        said = said_in({"content": decode(tokens, skip_special_tokens=not marked)}, ended)
+        assert said is not None  # a text is a content
+        return said
 
     def _limit(self, prompt: Prompt) -> int:
         return min(prompt.request.sampling.max_tokens, self._local.context - len(prompt.tokens))

@@ -24,9 +24,9 @@ from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
 from laurel.llm.batch_wire import MOST_LINES, in_files, request_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
 from laurel.llm.chat_wire import Dialect
-from laurel.llm.openai_chat import OPENAI, read_key
+from laurel.llm.openai_chat import read_key
 from laurel.llm.responses import ResponseStore
-from laurel.params.judges import OpenAIParams
+from laurel.params.judges import OPENAI, OpenAIParams
 
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2

@@ -21,15 +21,18 @@ import openai
 
 from laurel.llm import retries
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply
-from laurel.llm.chat_wire import BrokenAnswerError, Dialect, read_reply, tokens_of
-from laurel.llm.concurrently import concurrently
+from laurel.llm.chat_wire import Dialect, read_reply, tokens_of
+from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
-from laurel.params.judges import OpenAIParams
+from laurel.params.judges import OPENAI, OpenAIParams
+from laurel.permissions import is_loopback, why_key_is_withheld
 
-OPENAI = "https://api.openai.com/v1"
+DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
 """A request is given up when its attempts and waits took so many times the timeout of an attempt."""
+MOST_BYTES = 16 * 2**20
+"""Of an answer; of a larger one no more is read."""
 LONGEST_PAUSE = 600.0
 """Seconds; a run whose server asks for a longer one stops."""
 
@@ -53,6 +56,7 @@ class OpenAIChat:
         self._breaker = Breaker(params.base_url or OPENAI, takes_them=takes_them)
         self.identity = Identity(model=params.model, endpoint=params.base_url or OPENAI)
         read_key(params)
+        read_headers(params)
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
         """Yield (number of the request, answer) as answers come in; see `ChatModel`.
@@ -61,16 +65,15 @@ class OpenAIChat:
             RefusedError: every further request would fail alike, or the server has gone.
         """
         run = _Run(self._params, self.identity, read_key(self._params), self._backoff, self._breaker)
-        return concurrently(requests, run.answer, self._params.max_in_flight, run.close)
+        return concurrently(requests, run.answer, self._params.max_in_flight, run.close, run.idle)
 
 
 def read_key(params: OpenAIParams) -> str:
     """Return the key from the environment; empty where none is set and none needed.
 
-    OpenAI's key is never sent unencrypted to another machine; one that params.yaml names for a server is.
-
     Raises:
-        RefusedError: there is none, but the server needs one; or what is set is none.
+        RefusedError: there is none, but the server needs one; what is set is none; or the user has not allowed that it
+            is sent to this server.
     """
     name, endpoint = params.api_key_env, params.base_url or OPENAI
     url = urlsplit(endpoint)
@@ -82,8 +85,29 @@ def read_key(params: OpenAIParams) -> str:
         )
     if not re.fullmatch(r"[!-~]*", key):
         raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
-    local = url.hostname in ("localhost", "::1") or (url.hostname or "").startswith("127.")
-    return "" if name == "OPENAI_API_KEY" and url.scheme == "http" and not local else key
+    if key and url.scheme == "http" and name == DEFAULT_KEY and not is_loopback(url.hostname):
+        return ""  # which nobody has named for this server: most on a network of one's own need none
+    if key and (withheld := why_key_is_withheld(name, endpoint)):
+        raise RefusedError(withheld)
+    return key
+
+
+def read_headers(params: OpenAIParams) -> dict[str, str]:
+    """Return the further headers with their values from the environment, under the rules of the key.
+
+    Raises:
+        RefusedError: a variable is not set, holds no header, or may not be sent there.
+    """
+    values = {}
+    for header, name in params.headers.items():
+        try:
+            value = read_key(params.model_copy(update={"api_key_env": name}))
+        except RefusedError as error:
+            raise RefusedError(f"annotate.openai.headers.{header}: {error}") from None
+        if not value:
+            raise RefusedError(f"annotate.openai.headers.{header}: the environment variable {name} is not set.")
+        values[header] = value
+    return values
 
 
 class _Run:
@@ -92,12 +116,15 @@ class _Run:
     def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float, breaker: Breaker) -> None:
         self._params = params
         self._identity = identity
-        self._secrets = (key,) if key else ()
+        headers = read_headers(params)
+        self._secrets = tuple(secret for secret in (key, *headers.values()) if secret)
         self._backoff = backoff
         own = identity.endpoint == OPENAI
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
         self._limits = Limits(params.max_in_flight, params.requests_per_minute, params.tokens_per_minute)
         self._breaker = breaker
+        self.idle = Idle()
+        """Requests that wait for another attempt."""
         self._http = openai.DefaultAioHttpClient(
             timeout=params.timeout_seconds,
             limits=httpx2.Limits(max_connections=params.max_in_flight),
@@ -106,13 +133,14 @@ class _Run:
             api_key=key or "none",  # the package asks for one
             base_url=identity.endpoint,
             http_client=self._http,
+            default_headers=headers,
         )
         self._url = httpx2.URL(f"{identity.endpoint}/chat/completions")
-        headers = {**self._client.default_headers, **self._client.auth_headers}
+        all_headers = {**self._client.default_headers, **self._client.auth_headers}
         self._headers = httpx2.Headers(
             {
                 name: value
-                for name, value in headers.items()
+                for name, value in all_headers.items()
                 if isinstance(value, str) and not name.lower().startswith("x-stainless")  # the package's telemetry
             }
         )
@@ -126,8 +154,9 @@ class _Run:
 
         async def attempt() -> Reply | Failure:
             nonlocal spent
-            async with self._limits.window.place():
+            async with self._limits.window.place() as place:
                 await self._limits.turn(tokens_of(request))
+                self._limits.window.sent(place)
                 began = time.monotonic()
                 try:
                     return await self._attempt(request, began)
@@ -142,7 +171,7 @@ class _Run:
         patience = PATIENCE * self._params.timeout_seconds
         try:
             outcome = await retries.persistently(
-                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff
+                attempt, self._params.retries + 1, lambda: spent, patience, self._backoff, self.idle.sleep
             )
         except TransientError as error:
             failure = Failure(error.reason)
@@ -160,39 +189,50 @@ class _Run:
             body = self._dialect.body(request)
             try:
                 async with asyncio.timeout(self._params.timeout_seconds):  # of all, however slowly it drips in
-                    response = await self._post(body)
+                    response, content = await self._post(body)
             except retries.NETWORK_ERRORS as error:
                 raise retries.of_network(error) from None
             self._limits.learn(response.headers)
+            if content is None:
+                return Failure(f"the answer has more than {MOST_BYTES // 2**20} MiB")
             if response.is_error:
-                failure = self._judge(response, body)
+                failure = self._judge(response, content, body)
                 if failure is not None:
                     return failure
                 continue
-            try:
-                reply = read_reply(response.content, request, time.monotonic() - began)
-            except BrokenAnswerError as error:
-                raise TransientError(retries.one_line(error, self._secrets)) from None
-            self._limits.window.grow()
+            reply = read_reply(content, request, time.monotonic() - began)
+            if isinstance(reply, Failure):
+                raise TransientError(retries.one_line(reply.reason, self._secrets))
+            self._limits.window.grow(reply.seconds)
             return reply
 
-    async def _post(self, body: dict[str, Any]) -> httpx2.Response:
-        """Send a request with the package's address, key and connections.
+    async def _post(self, body: dict[str, Any]) -> tuple[httpx2.Response, bytes | None]:
+        """Send a request with the package's address, key and connections; return what came, None where it is too much.
 
         Its own `chat.completions.create` makes the same request, at four times the processor time: for the models
         that it builds of question and answer.
         """
-        content = json.dumps(body).encode()
-        return await self._http.send(httpx2.Request("POST", self._url, headers=self._headers, content=content))
+        request = httpx2.Request("POST", self._url, headers=self._headers, content=json.dumps(body).encode())
+        response = await self._http.send(request, stream=True)
+        try:
+            parts, size = [], 0
+            async for part in response.aiter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > MOST_BYTES:
+                    return response, None
+            return response, b"".join(parts)
+        finally:
+            await response.aclose()
 
-    def _judge(self, response: httpx2.Response, body: dict[str, Any]) -> Failure | None:
+    def _judge(self, response: httpx2.Response, content: bytes, body: dict[str, Any]) -> Failure | None:
         """Return the failure of a request that the server refused; None if it can be put another way.
 
         Raises:
             RefusedError: every request would be.
             TransientError: the same request may be taken later.
         """
-        refusal = retries.Refusal.read(response, self._secrets)
+        refusal = retries.Refusal.read(response.status_code, content, self._secrets)
         status, message = refusal.status, refusal.message
         hopeless = retries.hopeless(
             refusal, model=self._params.model, endpoint=self._identity.endpoint, key=self._params.api_key_env
@@ -200,15 +240,15 @@ class _Run:
         if hopeless is not None:
             raise hopeless
         if status in retries.AGAIN or status >= 500:
-            wait = retry_after(response.headers)
-            if wait is not None and status in (429, 503):
+            wait = retry_after(response.headers) or 0.0
+            if wait and status in (429, 503):
                 if wait > LONGEST_PAUSE:
                     raise RefusedError(
                         f"{self._identity.endpoint} asks to be left alone for {wait:.0f} s ({status}: {message}). "
                         "What is answered so far is kept; run the same command again then."
                     )
                 self._limits.pause(wait)
-            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503))
+            raise TransientError(f"status {status}: {message}", congested=status in (408, 429, 503), wait=wait)
         if status in (400, 422) and self._dialect.adapt(body, refusal.error, message):
             return None
         return Failure(f"refused with status {status}: {message}")

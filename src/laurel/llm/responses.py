@@ -15,11 +15,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from laurel.errors import DataError
+from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
 from laurel.llm.owners import has_died, this_owner
 from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address
@@ -94,21 +96,29 @@ class ResponseStore:
             self._version = make_ready(self._connection, path)
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
-        """Return the answers that are there, by key."""
+        """Return the usable answers that are there, by key; what is damaged of one counts as unknown."""
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
-        found = {}
-        for key, *row in self._rows_of(keys, columns):
-            reply = Reply._make(row)
-            found[key] = reply if reply.logprobs is None else reply._replace(logprobs=json.loads(row[1]))
-        return found
+        return {key: _reply(*row) for key, *row in self._rows_of(keys, columns) if not replies.is_damaged(*row[:2])}
 
-    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str | None, str]]:
-        """Yield what the answers that are there say: key, text, log-probabilities as JSON (or None), finish reason."""
-        return self._rows_of(keys, "text, logprobs, finish_reason")
+    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float] | None, str]]:
+        """Yield what the usable answers that are there say: key, text, log-probabilities, if any, finish reason."""
+        columns = f"substr(text, 1, {replies.LONGEST_TEXT}), logprobs, finish_reason"
+        for key, text, logprobs, ended in self._rows_of(keys, columns):
+            if logprobs is None:
+                yield key, str(text), None, replies.finish_reason(ended)
+            elif not replies.is_damaged(text, logprobs):
+                yield key, str(text), replies.stored_scores(logprobs), replies.finish_reason(ended)
+
+    def damaged(self, keys: Sequence[str]) -> set[str]:
+        """Return the keys of stored answers that hold nothing that can be used; asking again replaces them."""
+        rows = self._rows_of(keys, "text, logprobs")
+        return {key for key, text, logprobs in rows if replies.is_damaged(text, logprobs)}
 
     def ended(self, keys: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         """Yield how the answers that are there end: key, text, and finish reason."""
-        return self._rows_of(keys, "text, finish_reason")
+        columns = f"substr(text, 1, {replies.LONGEST_TEXT}), finish_reason"
+        for key, text, reason in self._rows_of(keys, columns):
+            yield key, str(text), replies.finish_reason(reason)
 
     def _rows_of(self, keys: Sequence[str], columns: str) -> Iterator[tuple[Any, ...]]:
         """Yield the key and these columns of the answers that are there."""
@@ -152,7 +162,7 @@ class ResponseStore:
         return None if row is None else str(row[0])
 
     def put(self, exchange: Exchange) -> None:
-        """Keep an answer; the first to a question stays. It is on disk when this returns."""
+        """Keep an answer; the first to a question that is usable stays. It is on disk when this returns."""
         reply = exchange.reply
         messages = _json([asdict(message) for message in exchange.request.messages])
         with self._explained():
@@ -172,8 +182,9 @@ class ResponseStore:
                 exchange.cost_usd,
             )
             with transaction(self._connection):
+                verb = "REPLACE" if self.damaged([exchange.key]) else "INSERT OR IGNORE"
                 marks = ",".join("?" * len(row))
-                self._connection.execute(f"INSERT OR IGNORE INTO responses VALUES ({marks})", row)  # noqa: S608
+                self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row)
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
@@ -182,7 +193,7 @@ class ResponseStore:
             **asdict(exchange.identity),
             "prompt": exchange.prompt,
             "prompt_digest": exchange.prompt_digest,
-            "sampling": asdict(exchange.request.sampling),
+            "sampling": exchange.request.sampling.told(),
         }
         content = _json(shared)
         if content not in self._contexts:
@@ -203,34 +214,41 @@ class ResponseStore:
             contexts = self._connection.execute("SELECT id, content FROM contexts").fetchall()
             ids = [number for number, content in contexts if wanted.items() <= json.loads(content).items()]
             marks = ",".join("?" * len(ids))
-            query = f"SELECT avg(output_tokens), avg(nullif(seconds, 0)) FROM responses WHERE context IN ({marks})"  # noqa: S608
+            query = (
+                "SELECT avg(iif(typeof(output_tokens) = 'integer', output_tokens, NULL)), avg(nullif(seconds, 0)) "  # noqa: S608
+                f"FROM responses WHERE context IN ({marks})"
+            )
             return Usual(*self._connection.execute(query, ids).fetchone())
 
     def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
         """Say whether a model ever answered a question in a prompt that was asked in this way, by whichever vote."""
-        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**asdict(sampling), "seed": None}}
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**sampling.told(), "seed": None}}
         with self._explained():
             contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]
         return any(wanted == {key: _unvoted(kept[key]) for key in wanted} for kept in contexts)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield all that is kept of each answer, in the order of the keys."""
-        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens, asked_at"
+        columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         query = (
-            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, {columns} "  # noqa: S608  names alone
+            f"SELECT key, content, example, messages, {COST_COLUMN[self._version]}, asked_at, {columns} "  # noqa: S608  names alone
             "FROM responses "
             "JOIN contexts ON contexts.id = responses.context ORDER BY key"
         )
         with self._explained():
-            for key, content, example, messages, cost, *rest in self._connection.execute(query):
+            for key, content, example, messages, cost, asked_at, *rest in self._connection.execute(query):
                 shared = json.loads(content)
+                reply = _reply(*rest, whole=True)
                 yield {
                     "key": key,
                     **shared,
                     "sampling": json.dumps(shared["sampling"], sort_keys=True),
                     "messages": _unpacked(messages, example.encode()),
-                    "cost_usd": cost,
-                    **dict(zip(columns.split(", "), rest, strict=True)),
+                    "cost_usd": cost if isinstance(cost, float) and isfinite(cost) else None,
+                    "asked_at": replies.seconds(asked_at),
+                    **reply._asdict(),
+                    "logprobs": None if reply.logprobs is None else rest[1],
+                    "damaged": replies.is_damaged(*rest[:2]),
                 }
 
     def release(self, keys: Iterable[str]) -> None:
@@ -262,6 +280,21 @@ class ResponseStore:
                 f"{self.path}: cannot be used as the store of answers ({error}). Choose another "
                 "annotate.language_model.responses, or mend the file; the answers in it are not lost by running again."
             ) from None
+
+
+def _reply(
+    text: Any, logprobs: Any, read: Any, written: Any, ended: Any, seconds: Any, cached: Any, *, whole: bool = False
+) -> Reply:
+    """Return a stored answer. Older versions kept whatever a server sent, so each field is checked again."""
+    return Reply(
+        text=str(text) if whole else str(text)[: replies.LONGEST_TEXT],
+        logprobs=replies.stored_scores(logprobs),
+        input_tokens=replies.token_count(read),
+        output_tokens=replies.token_count(written),
+        finish_reason=replies.finish_reason(ended),
+        seconds=replies.seconds(seconds),
+        cached_tokens=replies.token_count(cached),
+    )
 
 
 def _unvoted(shared: Any) -> Any:

@@ -5,11 +5,13 @@ Knows statuses, and the errors of what the `openai` package sends with; knows no
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http.client import responses
 from typing import Any, TypeVar
 
 import aiohttp
@@ -31,13 +33,15 @@ Result = TypeVar("Result")
 class TransientError(Exception):
     """A failure that may pass."""
 
-    def __init__(self, reason: str, *, congested: bool = False, unreachable: bool = False) -> None:
+    def __init__(self, reason: str, *, congested: bool = False, unreachable: bool = False, wait: float = 0.0) -> None:
         super().__init__(reason)
         self.reason = reason
         self.congested = congested
         """The server has too much to do: ask it for less at once."""
         self.unreachable = unreachable
         """There was not even a connection."""
+        self.wait = wait
+        """Seconds that the server asks for before the same request is sent again."""
 
 
 async def persistently(
@@ -46,6 +50,7 @@ async def persistently(
     seconds: Callable[[], float],
     deadline: float,
     backoff: float,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Result:
     """Await `attempt` until it succeeds; waits grow twofold from `backoff` seconds and are random below that.
 
@@ -53,8 +58,10 @@ async def persistently(
         attempt: raises TransientError where another makes sense.
         attempts: in all, at most.
         seconds: says how long the attempts themselves took so far, waiting for a turn not counted.
-        deadline: seconds of attempts and waits after which no further attempt begins.
+        deadline: seconds of attempts and waits after which no further attempt begins; waits that the server asked for
+            are not counted.
         backoff: seconds of the first wait at most.
+        sleep: waits.
 
     Raises:
         TransientError: the last attempt's, with the number of attempts in its reason.
@@ -71,13 +78,24 @@ async def persistently(
             raise error
         return await attempt()
 
+    asked_for = 0.0
+    at_random = wait_random_exponential(multiplier=backoff, max=LONGEST_WAIT)
+
     def enough(state: RetryCallState) -> bool:
-        return state.attempt_number >= attempts or state.idle_for + seconds() >= deadline
+        return state.attempt_number >= attempts or state.idle_for - asked_for + seconds() >= deadline
+
+    def wait(state: RetryCallState) -> float:
+        nonlocal asked_for
+        error = state.outcome.exception() if state.outcome else None
+        asked = error.wait if isinstance(error, TransientError) else 0.0
+        asked_for += asked
+        return asked + at_random(state)
 
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(TransientError),
         stop=enough,
-        wait=wait_random_exponential(multiplier=backoff, max=LONGEST_WAIT),
+        wait=wait,
+        sleep=sleep,
         reraise=True,
     )
     try:
@@ -106,17 +124,17 @@ class Refusal:
     """What it says, or the name of the status."""
 
     @classmethod
-    def read(cls, response: httpx2.Response, secrets: Iterable[str]) -> Refusal:
+    def read(cls, status: int, content: bytes, secrets: Iterable[str]) -> Refusal:
         """Read an error, in whatever form it comes."""
         try:
-            body = json.loads(response.content)
-        except ValueError:
-            body = response.text
+            body = json.loads(content)
+        except (ValueError, RecursionError):
+            body = content.decode("utf-8", "replace")
         error = body.get("error", body) if isinstance(body, Mapping) else body
         says = error.get("message") or error.get("detail") or error if isinstance(error, Mapping) else error
         if not says or str(says).lstrip().startswith("<"):  # a web page
-            says = response.reason_phrase
-        return cls(response.status_code, error, one_line(says, secrets))
+            says = responses.get(status, "no reason")
+        return cls(status, error, one_line(says, secrets))
 
     @property
     def kinds(self) -> set[str]:

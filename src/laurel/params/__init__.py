@@ -13,9 +13,10 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
-from laurel.params.file import read_mapping, sentence
+from laurel.params.file import read_mapping, sentences
 from laurel.params.pipeline import PipelineParams
 from laurel.params.training import ALGORITHMS, AgentParams, RewardParams, ShapingParams
+from laurel.permissions import why_responses_are_refused
 
 
 class EnvParams(Section):
@@ -78,9 +79,9 @@ class EvaluateParams(Section):
     greedy: bool = False
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9
-    """Success rate over the last finished episodes that counts as solved."""
-    bootstrap: Count = 2000
-    """Resamples for the 95% intervals."""
+    """Success rate over the last 100 episodes that counts as solved."""
+    bootstrap: Count = 10_000
+    """Draws of the 95% intervals of means."""
     animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
     """Frames at most of the episode shown before and after; 0 leaves the animation out."""
 
@@ -143,9 +144,14 @@ def load_params(path: Path) -> Params:
     """Read and check a params file.
 
     Raises:
-        ParamsError: the file is missing or not YAML, or a key or value is not allowed.
+        ParamsError: the file is missing or not YAML, a key or value is not allowed, or answers are to be kept where the
+            user has not allowed it.
     """
-    return parse_params(read_mapping(path), str(path))
+    params = parse_params(read_mapping(path), str(path))
+    refused = why_responses_are_refused(params.annotate.language_model.responses)
+    if params.annotate.keeps_responses and refused:
+        raise ParamsError(f"{path}: {refused}")
+    return params
 
 
 def parse_params(content: dict[str, Any], source: str) -> Params:
@@ -157,4 +163,4 @@ def parse_params(content: dict[str, Any], source: str) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise ParamsError("\n".join(sentence(source, Params, item) for item in error.errors())) from None
+        raise ParamsError(sentences(source, Params, error)) from None

@@ -102,12 +102,13 @@ def shuffled_labels(
     shuffled = Comparisons(
         comparisons.members, comparisons.group, comparisons.first, comparisons.second, comparisons.p_first[order]
     )
-    ensemble = fit(model.embeddings, shuffled, params, model.epochs, derive_seed(seed, "shuffled_labels"))
-    raw = raw_rewards(ensemble, model.embeddings).mean(axis=0)
+    features = model.embeddings.astype(np.float64)
+    ensemble = fit(features, shuffled, params, model.epochs, derive_seed(seed, "shuffled_labels"))
+    raw = raw_rewards(ensemble, features).mean(axis=0)
     normalizer = Normalizer.of(raw)
     control = RewardModel(
         ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
-        normalizer(raw), np.zeros_like(raw), model.counts, model.embeddings,
+        normalizer(raw), np.zeros(len(raw), dtype=np.float32), model.counts, model.embeddings,
     )  # fmt: skip
     return learned(control, room, quantile)
 
@@ -128,7 +129,7 @@ def utilities(texts: tuple[str, ...], params: EmbeddingParams, room: Room) -> Fl
     """Return the sentence encoder's utility of each text (N,): what `similarity` pays."""
     from laurel.feedback.embedding import EmbeddingAnnotator
 
-    return EmbeddingAnnotator.load(params, room).utility(list(texts))
+    return EmbeddingAnnotator.load(params, room).utility(list(texts)).astype(np.float32)
 
 
 def similarity(
@@ -153,6 +154,6 @@ def _scorer(model: RewardModel) -> Scorer:
     def score(texts: list[str]) -> FloatArray:
         from laurel.llm.encoder import load_encoder
 
-        return model.score(load_encoder(model.encoder).encode(texts))
+        return model.score(load_encoder(model.encoder).encode(texts).astype(np.float64))
 
     return score

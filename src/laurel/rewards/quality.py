@@ -14,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.data.captions import Segments
-from laurel.envs.base import BoolArray, FloatArray, IntArray
-from laurel.rewards.bradley_terry import Comparisons, CrossValidation
+from laurel.envs.base import BoolArray, IntArray
+from laurel.rewards.bradley_terry import Comparisons, CrossValidation, Floats
+from laurel.rewards.model import rounded
 
 BINS = 10
 RIDGE = 1.0
 """Penalty of the bag-of-words regression."""
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 def quality(
@@ -37,8 +36,9 @@ def quality(
 
     Returns:
         pairs, distinct ones by what they say; heldout_pairs, judgements of pairs that are no ties, one for each
-        member that had not seen it; heldout_accuracy on those, the same where both captions are new,
-        heldout_loss, brier, calibration bins and expected error, and the accuracy of three baselines on the same.
+        member that had not seen it; heldout_agreement, how often the prediction agrees with the label on those (which
+        says how well the annotator is copied, not whether it is right), the same where both captions are new,
+        heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.
     """
     first = comparisons.group[comparisons.first]
     second = comparisons.group[comparisons.second]
@@ -54,11 +54,11 @@ def quality(
     return {
         "pairs": len(np.unique(first * len(segments) + second)),
         "heldout_pairs": int(decided.sum()),
-        "heldout_accuracy": _mean(correct[decided]),
-        "heldout_accuracy_both_new": _mean(correct[decided & held_out.both_new]),
-        "heldout_loss": held_out.loss,
-        "brier": float(np.square(held_out.predicted - target).mean()),
-        "calibration_error": float(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(target)),
+        "heldout_agreement": _mean(correct[decided]),
+        "heldout_agreement_both_new": _mean(correct[decided & held_out.both_new]),
+        "heldout_loss": rounded(held_out.loss),
+        "brier": rounded(np.square(held_out.predicted - target).mean()),
+        "calibration_error": rounded(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(target)),
         "calibration": bins,
         "baselines": {
             "majority": max(firsts, 1 - firsts),
@@ -104,11 +104,11 @@ def _bag_of_words(
     return guess
 
 
-def _calibration(predicted: FloatArray, target: npt.NDArray[np.float64]) -> list[dict[str, float]]:
+def _calibration(predicted: Floats, target: npt.NDArray[np.float64]) -> list[dict[str, float]]:
     """Return for each tenth of predicted probability its mean, the mean label and how many pairs there are."""
     place = np.minimum((predicted * BINS).astype(int), BINS - 1)
     return [
-        {"p": float(predicted[rows].mean()), "observed": float(target[rows].mean()), "pairs": int(rows.sum())}
+        {"p": rounded(predicted[rows].mean()), "observed": rounded(target[rows].mean()), "pairs": int(rows.sum())}
         for rows in (place == i for i in range(BINS))
         if rows.any()
     ]

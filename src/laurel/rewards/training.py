@@ -21,9 +21,9 @@ from laurel.envs.base import FloatArray, IntArray, Room
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 from laurel.progress import progress
-from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
+from laurel.rewards.bradley_terry import Comparisons, Floats, cross_validate, fit
 from laurel.rewards.functions import transition_features
-from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
+from laurel.rewards.model import Normalizer, RewardModel, on_grid, raw_rewards
 from laurel.rewards.quality import quality
 from laurel.seeding import derive_seed, generator
 
@@ -82,13 +82,15 @@ def train_reward_model(
             f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs), "
             'collect more steps (collect.steps), or set reward.input to "caption".'
         )
+    # on a CPU in double precision, so that the same labels make the same rewards on all of them; GPUs are slow at it
+    features = items.features.astype(np.float64) if device.type == "cpu" else items.features
     folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
     with progress(params.reward.max_epochs, "train-reward: held out", "epochs at most") as advance:
-        held_out = cross_validate(items.features, compared, params.reward, folds, device, advance)
+        held_out = cross_validate(features, compared, params.reward, folds, device, advance)
     epochs = max(held_out.epochs, 1)
     with progress(epochs, "train-reward", "epochs") as advance:
-        ensemble = fit(items.features, compared, params.reward, epochs, fitting, device, advance)
-    raw = raw_rewards(ensemble, items.features)
+        ensemble = fit(features, compared, params.reward, epochs, fitting, device, advance)
+    raw = raw_rewards(ensemble, features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
     normalizer = Normalizer.of(by_caption.mean(axis=0))
     model = RewardModel(
@@ -99,7 +101,7 @@ def train_reward_model(
         epochs=epochs,
         texts=tuple(vocabulary.texts),
         rewards=normalizer(by_caption.mean(axis=0)),
-        spreads=(by_caption.std(axis=0) / (normalizer.sd or 1)).astype(np.float32),
+        spreads=on_grid(by_caption.std(axis=0) / (normalizer.sd or 1)),
         counts=vocabulary.counts,
         embeddings=embeddings,
     )
@@ -143,12 +145,12 @@ def _on_observations(comparisons: Comparisons, items: _Items, rng: np.random.Gen
     return Comparisons(members, items.caption, first, second, comparisons.p_first[pairs])
 
 
-def _caption_means(raw: FloatArray, caption: IntArray, size: int) -> FloatArray:
+def _caption_means(raw: Floats, caption: IntArray, size: int) -> npt.NDArray[np.float64]:
     """Average rewards of items (K, M) into rewards of captions (K, V); captions without items get the mean."""
     count = np.bincount(caption, minlength=size)
     sums = np.stack([np.bincount(caption, weights=member, minlength=size) for member in raw])
     means = sums / np.maximum(count, 1)
-    return np.where(count > 0, means, raw.mean(axis=1, keepdims=True)).astype(np.float32)
+    return np.where(count > 0, means, raw.mean(axis=1, keepdims=True)).astype(np.float64)
 
 
 def _mean_environment_reward(trajectories: Path, captions: Path, size: int) -> npt.NDArray[np.float64]:

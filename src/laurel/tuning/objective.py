@@ -1,9 +1,9 @@
 """The score of a candidate: the area under its learning curve, as a mean return.
 
-At each update of a training run stands the mean return (the environment's own, not the shaped one) of the last 100
-finished episodes; the score is its mean over the updates so far. So it says how good agents are and how early, has a
-meaning at any point of the training, and hangs on the last episodes less than a final return does. Until 50 episodes
-have finished an update counts for nothing: the first to finish are the short ones.
+A learning curve has the mean return (the environment's own, not the shaped one) of the last 100 episodes at each
+update; the score is its mean over the updates so far. So it says how good agents are and how early, has a meaning at
+any point of the training, and hangs on the last episodes less than a final return does. `laurel.agents.episodes` says
+which episodes those are; updates before there are enough of them count for nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pydantic import JsonValue
 
 from laurel.agents.training import CURVE, CURVE_SCHEMA
 from laurel.data.directory import read_json
-from laurel.evaluation.statistics import WINDOW, trailing_mean
 from laurel.tuning.trials import Trial
 
 NAME = "area under the learning curve"
@@ -27,28 +26,21 @@ REPORTS = 10
 """Points of a training run at which candidates are compared."""
 
 
-def area(curve: pd.DataFrame, *, finished: bool) -> float | None:
-    """Return the mean over updates of the trailing mean return; None where too few episodes have finished.
-
-    Args:
-        curve: rows of one training run so far.
-        finished: whether that is all of it; then fewer episodes do, but not none.
-    """
-    known = _trailing(curve, finished=finished)
-    known = known[np.isfinite(known)]
+def area(curve: pd.DataFrame) -> float | None:
+    """Return the mean return over a training run's updates so far; None where too few episodes have ended."""
+    known = _known(curve)
     return float(known.mean()) if len(known) else None
 
 
 def last_return(curve: pd.DataFrame) -> float | None:
-    """Return the mean return of the last episodes of a whole run; None where none finished."""
-    known = _trailing(curve, finished=True)
-    return float(known[-1]) if len(known) and np.isfinite(known[-1]) else None
+    """Return the mean return of the last episodes so far; None where too few have ended."""
+    known = _known(curve)
+    return float(known[-1]) if len(known) else None
 
 
-def _trailing(curve: pd.DataFrame, *, finished: bool) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    episodes = int(curve["episodes"].sum())
-    at_least = min(WINDOW // 2, episodes) if finished else WINDOW // 2
-    return trailing_mean(curve, "return_mean", at_least=at_least)
+def _known(curve: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    returns = curve["return_mean"].to_numpy(dtype=np.float64)
+    return returns[np.isfinite(returns)]
 
 
 def reports(curves: Sequence[pd.DataFrame], total_steps: int) -> list[tuple[int, float]]:
@@ -63,7 +55,7 @@ def reports(curves: Sequence[pd.DataFrame], total_steps: int) -> list[tuple[int,
         step = total_steps * part / REPORTS
         if not all(len(curve) and curve["env_steps"].iloc[-1] >= step for curve in curves):
             break
-        areas = [area(curve[curve["env_steps"] <= step], finished=False) for curve in curves]
+        areas = [area(curve[curve["env_steps"] <= step]) for curve in curves]
         known = [value for value in areas if value is not None]
         if len(known) == len(areas):
             found.append((part, float(np.mean(known))))
@@ -91,7 +83,7 @@ def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Pat
     if note := diverged(agents):
         return Trial(number, values, "failed", None, note=note)
     curves = [read_curve(agent) for agent in agents]
-    areas = [area(curve, finished=True) for curve in curves]
+    areas = [area(curve) for curve in curves]
     last = [value for value in map(last_return, curves) if value is not None]
     known = [value for value in areas if value is not None]
     if len(known) < len(areas):

@@ -1,0 +1,172 @@
+"""The fields of an answer, checked one by one: what a server sent and what a store holds pass the same checks.
+
+A field that is not what it should be counts as unknown; it never reaches a label, a sum or a table. Knows nothing
+about networks, stores or what an answer means.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST_TEXT = 100_000
+"""Characters that are kept of an answer: about the reasoning and answer of 25,000 tokens. One that reaches it was cut,
+and is not read: its end, where the answer stands, may be missing."""
+MOST_TOKENS = 10**9
+"""A server that counts more tokens in one request is wrong."""
+ABOVE_ZERO = 1e-3
+"""By so much servers round a log-probability up."""
+REASONING, REASONING_CUT = "reasoning", "reasoning_length"
+"""Finish reasons of an answer in which there was nothing but reasoning: ended by itself, or cut off (max_tokens)."""
+CHANNEL = "<|channel|>"
+"""Begins a channel in the harmony format."""
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
+_CHANNEL = re.compile(r"<\|channel\|>(?P<header>[^<]*(?:<\|constrain\|>[^<]*)?)<\|message\|>")
+_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
+_BARE = re.compile(r"\Aanalysis.*?assistantfinal(?:json)?(?P<final>.*)\Z", re.DOTALL)
+
+
+def token_count(value: Any) -> int | None:
+    """Return a number of tokens; None where it is not one.
+
+    >>> token_count(12), token_count("12"), token_count(-1), token_count("a dozen"), token_count(True)
+    (12, 12, None, None, None)
+    """
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,12}", value):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
+        return None
+    return value
+
+
+def log_probability(value: Any) -> float | None:
+    """Return a log-probability, -inf included; None where it is NaN, above 0 or not a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not value <= ABOVE_ZERO:  # NaN is not, either
+        return None
+    try:
+        return min(float(value), 0.0)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+
+
+def scores(value: Any) -> dict[str, float] | None:
+    """Return choice -> log-probability as a store keeps it; None where one of them is not finite or not a number."""
+    if not isinstance(value, Mapping):
+        return None
+    found: dict[str, float] = {}
+    for choice, logprob in value.items():
+        number = log_probability(logprob)
+        if not isinstance(choice, str) or number is None or not math.isfinite(number):
+            return None
+        found[choice] = number
+    return found
+
+
+def stored_scores(text: Any) -> dict[str, float] | None:
+    """Return choice -> log-probability from a store's JSON; None where there is none, or it is damaged."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return scores(json.loads(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_damaged(text: Any, logprobs: Any) -> bool:
+    """Say whether a stored answer holds nothing that can be used: no text, and no valid log-probabilities."""
+    return logprobs is not None and not str(text or "").strip() and stored_scores(logprobs) is None
+
+
+def finish_reason(value: Any) -> str:
+    """Return why an answer ended: the server's word for it, "stop" where it says nothing.
+
+    >>> finish_reason("length"), finish_reason(None), finish_reason({"a": 1})
+    ('length', 'stop', 'unknown')
+    """
+    if value is None or value == "":
+        return "stop"
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else "unknown"
+
+
+def seconds(value: Any) -> float:
+    """Return seconds, of an answer or since 1970; 0 where they are not known."""
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e11
+    return float(value) if valid else 0.0
+
+
+def said_in(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
+    """Return what a message says, without its reasoning, and its finish reason; None where it is no message.
+
+    The content may be text, null or a list of parts. A refusal stands for a missing content.
+
+    Args:
+        message: as `choices[0].message` of a chat completion.
+        ended: its finish reason.
+    """
+    content = message.get("content")
+    thoughts = any(message.get(field) for field in ("reasoning_content", "reasoning", "thinking"))
+    if content is None or content == []:
+        text = ""
+    elif isinstance(content, str):
+        text = content
+    elif isinstance(content, list):
+        parts = [_part(part) for part in content]
+        if None in parts:
+            return None
+        text = "".join(part for part in parts if part)
+        thoughts |= any(isinstance(part, Mapping) and part.get("type") in _THOUGHTS for part in content)
+    else:
+        return None
+    if not text and isinstance(message.get("refusal"), str):
+        text = message["refusal"]
+    final = final_channel(text)
+    thoughts |= final != text
+    if not final.strip() and thoughts:
+        return "", REASONING_CUT if ended == "length" else REASONING
+    return final[:LONGEST_TEXT], ended
+
+
+def _part(part: Any) -> str | None:
+    """Return the text of a part of a content, empty for reasoning; None where it is no part."""
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        return None
+    if part.get("type") in _THOUGHTS:
+        return ""
+    text = part.get("text", part.get("refusal", ""))
+    return text if isinstance(text, str) else None
+
+
+def final_channel(text: str) -> str:
+    """Return what a text in the harmony format says in its final channel; any other text as it is.
+
+    gpt-oss models write their reasoning into the channel `analysis` and the answer into `final`; servers without a
+    parser for them hand over all of it, some without the marks. A text of other channels alone says nothing.
+    Source: https://github.com/openai/harmony, docs/format.md.
+
+    >>> final_channel("<|channel|>analysis<|message|>2 or 1?<|end|><|start|>assistant<|channel|>final<|message|>1")
+    '1'
+    >>> final_channel("<|channel|>analysis<|message|>It may be 2")
+    ''
+    """
+    marks = list(_CHANNEL.finditer(text))
+    if not marks:
+        if text.lstrip().startswith(CHANNEL):
+            return ""  # cut off within its first mark
+        bare = _BARE.match(text)
+        return bare["final"] if bare else text
+    finals = [mark for mark in marks if mark["header"].split()[:1] == ["final"]]
+    if not finals:
+        return ""
+    said = text[finals[-1].end() :]
+    end = _END.search(said)
+    return said[: end.start()] if end else said

@@ -1,0 +1,83 @@
+"""The machine that something was computed on, and processes whose sums do not depend on which it is.
+
+Knows nothing about what is computed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+KERNELS = "OPENBLAS_CORETYPE"
+"""Environment variable by which OpenBLAS, NumPy's BLAS, takes the kernels of a CPU; read when NumPy is imported."""
+COMMON = "Haswell"
+"""Kernels for AVX2, which almost all x86-64 CPUs since 2013 have. AMD's are given them anyway."""
+
+
+def machine() -> dict[str, Any]:
+    """Describe what numbers may depend on: CPU, instruction sets, BLAS, threads, versions.
+
+    Of libraries that are not imported nothing is said, for nothing was computed with them.
+    """
+    found: dict[str, Any] = {
+        "cpu": _cpu(),
+        "architecture": platform.machine(),
+        "platform": sys.platform,
+        "python": platform.python_version(),
+    }
+    if "numpy" in sys.modules:
+        from threadpoolctl import threadpool_info
+
+        found["numpy"] = importlib.metadata.version("numpy")
+        found["blas"] = [
+            " ".join(str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key))
+            for pool in threadpool_info()
+            if pool["user_api"] == "blas"
+        ]
+        found["workers_blas"] = os.environ.get(KERNELS) or (COMMON if has_avx2() else "the CPU's own")
+    if torch := sys.modules.get("torch"):
+        found["torch"] = importlib.metadata.version("torch")
+        found["torch_isa"] = torch.backends.cpu.get_cpu_capability()
+        found["torch_threads"] = torch.get_num_threads()
+    return found
+
+
+@contextmanager
+def common_kernels() -> Iterator[None]:
+    """Let processes that are started in the block multiply matrices alike on every x86-64 CPU with AVX2.
+
+    OpenBLAS has kernels of its own for AVX-512, which add up in another order: PPO turns that into another agent. What
+    the user has set stays.
+    """
+    if KERNELS in os.environ or not has_avx2():
+        yield
+        return
+    os.environ[KERNELS] = COMMON
+    try:
+        yield
+    finally:
+        del os.environ[KERNELS]
+
+
+def has_avx2() -> bool:
+    """Whether this is an x86-64 CPU with AVX2 and FMA, as far as it says; others would stop at such kernels."""
+    return platform.machine() in ("x86_64", "AMD64") and {"avx2", "fma"} <= set(_of_cpu("flags").split())
+
+
+def _cpu() -> str:
+    return _of_cpu("model name") or platform.processor() or "unknown"
+
+
+def _of_cpu(name: str) -> str:
+    """Return what Linux tells of the first CPU; empty where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((value.strip() for key, _, value in (line.partition(":") for line in lines) if key.strip() == name), "")
