@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from laurel import __version__
+from laurel.components.checkpoints import FOLDER as CHECKPOINTS
 from laurel.components.step import RESPONSES
 from laurel.envs import room_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
@@ -151,6 +152,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         if not options.vertex:
             found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         _check_fit(params, found)
+        if options.vertex:  # where a bucket is mounted as a folder
+            variables[CHECKPOINTS] = f"/gcs/{(options.bucket or '').removeprefix('gs://')}/checkpoints"
         variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, params, options, found)
@@ -342,9 +345,11 @@ def _chat_model(
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        (voter.openai.api_key_env, voter.openai.base_url or OPENAI)
+        (name, voter.openai.base_url or OPENAI)
         for voter in asked.voters
-        if voter.annotator == "openai" and voter.openai and not (voter.openai.base_url or "").startswith("http://")
+        if voter.annotator == "openai" and voter.openai
+        for name in voter.openai.variables
+        if name != voter.openai.api_key_env or not (voter.openai.base_url or "").startswith("http://")
     }
     for name, endpoint in sorted(needing):
         found.check(why_key_is_withheld(name, endpoint, environment))
