@@ -112,7 +112,7 @@ def content(tables, vocabulary, tmp_path_factory):
         },
         sample=SAMPLE,
         reward={
-            "heldout_accuracy": 0.75,
+            "heldout_agreement": 0.75,
             "baselines": {"similarity": 0.8125, "unknown": None},
             "heldout_loss": 0.5,
             "calibration": bins,

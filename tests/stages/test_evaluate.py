@@ -86,7 +86,7 @@ def test_metrics(finished: Project) -> None:
     reward = metrics["reward"]
     quality = read_json(finished.path / "data/reward/quality.json")
     assert {key: value for key, value in reward.items() if key != "kendall_tau_vs_return"} == quality
-    assert 0 <= reward["heldout_accuracy"] <= 1
+    assert 0 <= reward["heldout_agreement"] <= 1
     assert -1 <= reward["kendall_tau_vs_return"] <= 1
     stages = ["collect", "caption", "annotate", "train-reward", "train-agents", "evaluate"]
     assert sorted(metrics["seconds"]) == sorted(stages)

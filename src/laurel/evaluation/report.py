@@ -87,7 +87,7 @@ class ReportContent:
     sample: Sequence[Mapping[str, Any]] = ()
     """Labelled pairs with their raw answers, as `laurel.data.sample.read_sample` gives them."""
     reward: Mapping[str, Any] | None = None
-    """Quality of the reward model: heldout_accuracy, heldout_loss, baselines; any other keys are shown too."""
+    """Quality of the reward model: heldout_agreement, heldout_loss, baselines; any other keys are shown too."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds it took, in the order of the stages."""
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -135,8 +135,8 @@ def render(content: ReportContent) -> str:
         members=members(content.annotation or {}),
         missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda one: -one.answers),
         examples=examples(content.sample),
-        reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
-        accuracy=_accuracy(content.reward),
+        reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_agreement")),
+        agreement=_heldout_agreement(content.reward),
         longest=max(content.stage_seconds.values(), default=0.0) or 1.0,
         total=sum(content.stage_seconds.values()),
         params=yaml.safe_dump(dict(content.params), sort_keys=False, allow_unicode=True) if content.params else "",
@@ -233,14 +233,14 @@ def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]
     return [(name, count, count / total) for name, count in counts.items()]
 
 
-def _accuracy(reward: Mapping[str, Any] | None) -> list[tuple[str, float, bool]]:
-    """Return the held-out accuracy of the model and of each baseline, the best first."""
+def _heldout_agreement(reward: Mapping[str, Any] | None) -> list[tuple[str, float, bool]]:
+    """Return how often the model and each baseline agree with held-out labels, the best first."""
     if not reward:
         return []
     baselines: Mapping[str, float | None] = reward.get("baselines") or {}
     rows = [(_words(name), float(value), False) for name, value in baselines.items() if value is not None]
-    if reward.get("heldout_accuracy") is not None:
-        rows.append(("reward model", float(reward["heldout_accuracy"]), True))
+    if reward.get("heldout_agreement") is not None:
+        rows.append(("reward model", float(reward["heldout_agreement"]), True))
     return sorted(rows, key=lambda row: (-row[1], not row[2]))
 
 
