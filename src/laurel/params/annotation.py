@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 
 from laurel.errors import ParamsError
 from laurel.params.fields import Count, Positive, Probability, Section
-from laurel.params.file import sentence
+from laurel.params.file import sentences
 from laurel.params.judges import EmbeddingParams, HuggingFaceParams, LanguageModelParams, OpenAIParams, ScriptedParams
 
 Overrides = dict[str, JsonValue]
@@ -236,7 +236,7 @@ class AnnotateParams(Section):
         try:
             return AnnotateParams.model_validate(_changed(self.model_dump(mode="json"), changes))
         except ValidationError as error:
-            raise ParamsError("\n".join(sentence(source, AnnotateParams, e) for e in error.errors())) from None
+            raise ParamsError(sentences(source, AnnotateParams, error)) from None
 
 
 def _changed(values: dict[str, Any], changes: Mapping[str, JsonValue]) -> dict[str, Any]:
