@@ -53,10 +53,8 @@ _SCHEMA = {
 }
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a template can do wrong while it is rendered."""
-<<<<<<< HEAD
 _CONTROL = re.compile(r"<(?=[|/<]?[A-Za-z_|\uff5c])|\[(?=/?[A-Z_]{3,}\])")
 """The first character of marks such as <|im_end|>, </s>, <start_of_turn>, <<SYS>> and [INST]."""
-=======
 _FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
 _NODES = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),
@@ -71,7 +69,6 @@ _NAMES: dict[type[nodes.Node], str] = {
     nodes.Assign: "a variable of its own",
     nodes.AssignBlock: "a variable of its own",
 }
->>>>>>> main
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
