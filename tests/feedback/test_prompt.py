@@ -74,9 +74,9 @@ def own(folder: Path, text: str) -> Path:
 def decode(prompt: Prompt, first: str, second: str) -> tuple[str, str]:
     """Read two captions back out of a rendered prompt, given only how the prompt renders other ones."""
     *system, asked = prompt.messages(first, second, Grid())
-    *other_system, other = prompt.messages("<first>", "<second>", Grid())
+    *other_system, other = prompt.messages("#first#", "#second#", Grid())
     assert system == other_system
-    before, middle, after = re.split('"<first>"|"<second>"', other.content)
+    before, middle, after = re.split('"#first#"|"#second#"', other.content)
     assert asked.content.startswith(before)
     found, at = json.JSONDecoder().raw_decode(asked.content, len(before))
     assert asked.content.startswith(middle, at)
