@@ -63,7 +63,7 @@ class Logged:
                     )
                     source = child.log_directory(place, "agent")
                     child.register(f"agent.{ENV_ID}", source, {"arm": "preference"}, alias=BEST if seed else None)
-                    tracker.finish(child)
+                    child.end()
                 run.log_file(self.captions / "vocabulary.parquet")
 
     def run(self, directory: Path) -> MlflowRun:
