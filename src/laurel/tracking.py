@@ -13,7 +13,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +152,19 @@ class Tracker:
             run.client.set_terminated(run.id)
         except fails_with as error:
             self._note(error)
+        except BaseException as error:
+            self._abandon(run, "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            raise
+
+    @staticmethod
+    def _abandon(run: Run, status: str) -> None:
+        """End a run of a stage that dies, and those below it, which would be shown as running for ever."""
+        with suppress(*failures()):
+            experiment = run.client.get_run(run.id).info.experiment_id
+            below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
+            for child in run.client.search_runs([experiment], below):
+                run.client.set_terminated(child.info.run_id, status)
+            run.client.set_terminated(run.id, status)
 
     def _note(self, error: Exception) -> None:
         """Say in the manifest and on standard error that MLflow does not know it all."""
