@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs classics image image-gpu image-name clean
+.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,10 +58,11 @@ format: $(READY)  ## mend style and format
 ui: $(READY)  ## open MLflow on the runs, at http://127.0.0.1:5000
 	@laurel ui
 
-docs: $(READY)  ## copy what the README shows of the last run to docs/
-	@mkdir -p docs
-	@cp reports/metrics.json reports/figures/success_curve.png docs/
-	@laurel table reports --markdown
+docs: $(READY)  ## write the results of the last run into README.md and docs/
+	@python docs/remake.py
+
+docs-all: run  ## the same with the other environments, which it runs (some minutes each)
+	@python docs/remake.py --all
 
 classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
 	@laurel classics bandits --output docs
@@ -77,18 +78,19 @@ TAG      ?= $(or $(shell git rev-parse --short HEAD 2>/dev/null),unknown)$(DIRTY
 REVISION  = $(or $(shell git rev-parse HEAD 2>/dev/null),unknown)$(DIRTY)
 VERSION   = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/laurel/__init__.py)
 BUILD_ARGS ?=
+EXTRAS   ?=
 
 # $(call build,target,names...): build a target of the Dockerfile and say its size
 define build
 docker build $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
-	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) .
+	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(EXTRAS),--build-arg EXTRAS="$(EXTRAS)") .
 @docker image inspect --format '{{.Size}}' $(firstword $(2)) | awk '{printf "$(firstword $(2)): %.0f MB\n", $$1 / 1e6}'
 endef
 
 image:  ## build the image of the pipeline's steps, for the CPU
 	$(call build,cpu,$(IMAGE):$(TAG) $(IMAGE):$(VERSION))
 
-image-gpu:  ## the same with CUDA
+image-gpu:  ## the same with CUDA; EXTRAS="bitsandbytes accelerate" adds packages
 	$(call build,gpu,$(IMAGE):$(TAG)-gpu $(IMAGE):$(VERSION)-gpu)
 
 image-name:

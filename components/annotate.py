@@ -33,7 +33,7 @@ def annotate(
         shard: Which share of the pairs to judge, from 0 on; -1 stands for all of them.
         shards: How many shares there are.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
-            there is no answer). Metadata: pairs and how many are ok, tie, abstain, parse_failed, api_failed.
+            there is no answer). Metadata: pairs, and how many have each status.
     """
     import os
     from pathlib import Path

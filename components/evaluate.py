@@ -53,7 +53,7 @@ def evaluate(
         agents: Output of merge-agents.
         reports: The stage's whole output: metrics.json, results.parquet, report.html, figures and more. Metadata:
             arms, agents and episodes (counts).
-        metrics: For each arm the interquartile mean over seeds of the return (the environment's own reward, summed
+        metrics: For each arm the mean over seeds of the return (the environment's own reward, summed
             over an episode) and of the success rate (0 to 1) where success is defined. The file is metrics.json.
         report: The report, one file.
         table: The table of arms.
@@ -81,7 +81,7 @@ def evaluate(
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):
                 if results[measure]:
-                    metrics.log_metric(f"{arm}.{measure}_iqm", results[measure]["iqm"])
+                    metrics.log_metric(f"{arm}.{measure}", results[measure]["mean"])
         shutil.copyfile(made / stage.METRICS, metrics.path)
         shutil.copyfile(made / stage.REPORT, report.path)
         Path(table.path).write_text(markdown_table(content) + "\n", encoding="utf-8")

@@ -31,7 +31,7 @@ def merge_preferences(
         captions: Output of caption; the shares must come from it.
         shards: Outputs of annotate, one for each share.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
-            there is no answer). Metadata: pairs and how many are ok, tie, abstain, parse_failed, api_failed.
+            there is no answer). Metadata: pairs, and how many have each status.
     """
     from pathlib import Path
 

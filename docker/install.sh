@@ -1,8 +1,10 @@
 #!/bin/sh
 # Fills the virtual environment /opt/venv with what Laurel's steps need, in the locked versions; not with Laurel itself.
-# Argument: the package index that torch comes from; "" for where pip looks by itself, which is the CUDA build on PyPI.
+# Arguments: the package index that torch comes from; "" for where pip looks by itself, which is the CUDA build on PyPI.
+# Then further packages, such as bitsandbytes for weights in few bits.
 set -eu
 torch_index=$1
+shift
 
 install() {
     python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --constraint requirements.lock "$@"
@@ -12,7 +14,7 @@ python3 -m venv --without-pip /opt/venv
 if [ -n "$torch_index" ]; then
     install --no-deps --index-url "$torch_index" torch
 fi
-install --requirement requirements.txt
+install --requirement requirements.txt "$@"
 install --no-deps kfp # a component imports nothing of what kfp itself depends on
 
 # What other packages bring for their own developers: tests, and torch's headers and test programs.

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,12 +23,13 @@ import yaml
 from kfp import client
 
 from laurel.errors import LaurelError
-from laurel.params.pipeline import STEPS
-from laurel.pipelines.follow import Progress, Step, UnreachableError
+from laurel.pipelines.follow import ENDED, SAME_AGAIN, Progress, Step, UnreachableError, step_of
 
 TOKEN = "KFP_TOKEN"  # noqa: S105  the name of a variable
 """Where a bearer token for the cluster's API is taken from, if it wants one."""
 TIMEOUT = 10
+OLDEST = (2, 14)
+"""Version of Kubeflow Pipelines that collects the outputs of a loop, as the pipeline needs."""
 
 
 class ClusterError(LaurelError):
@@ -59,31 +62,92 @@ class Cluster:
             )
         with self._explained():
             self._client = client.Client(host=self.host, namespace=namespace or "kubeflow", existing_token=token)
+        self._version = str(_field(answer, "tag_name") or "")
+
+    def check_version(self) -> str | None:
+        """Look at the version of Kubeflow Pipelines; return a remark if it is not told.
+
+        Raises:
+            ClusterError: it is too old.
+        """
+        needed = ".".join(map(str, OLDEST))
+        if not (found := re.match(r"\D*(\d+)\.(\d+)", self._version)):
+            return f"{self.host} does not tell its version; Kubeflow Pipelines {needed} or later is needed."
+        if (int(found[1]), int(found[2])) < OLDEST:
+            raise ClusterError(
+                f"{self.host} is Kubeflow Pipelines {self._version}, which cannot collect the outputs of a loop. "
+                f"Version {needed} or later is needed."
+            )
+        return None
+
+    def running(self, request: Mapping[str, Any]) -> str | None:
+        """Return the ID of a run that the same request has started and that has not ended.
+
+        Raises:
+            ClusterError, UnreachableError: runs cannot be listed.
+        """
+        with self._explained():
+            listed = self._client.list_runs(
+                namespace=self.namespace, filter=_named(request["display_name"]), sort_by="created_at desc"
+            )
+        return next((str(run.run_id) for run in listed.runs or [] if _state(run.state) not in ENDED), None)
 
     def submit(self, request: Mapping[str, Any], experiment: str) -> str:
-        """Start a run; return its ID.
+        """Start a run; return its ID. Where the answer is lost, the run is looked up by its name.
 
         Raises:
             ClusterError: it was refused.
             UnreachableError: no answer.
         """
-        with self._explained(), _package(request) as file:
-            made = self._client.create_run_from_pipeline_package(
-                str(file),
-                arguments=request["runtime_config"]["parameters"],
-                run_name=request["display_name"],
-                experiment_name=experiment,
-                namespace=self.namespace,
-                service_account=request.get("service_account"),
-            )
+        try:
+            with self._explained(), _package(request) as file:
+                made = self._client.create_run_from_pipeline_package(
+                    str(file),
+                    arguments=request["runtime_config"]["parameters"],
+                    run_name=request["display_name"],
+                    experiment_name=experiment,
+                    namespace=self.namespace,
+                    service_account=request.get("service_account"),
+                )
+        except UnreachableError as error:
+            try:
+                found = self.running(request)
+            except LaurelError:
+                raise UnreachableError(f"{error} Whether the run began is not known. {SAME_AGAIN}") from None
+            if found is None:
+                raise UnreachableError(f"{error} No such run is there yet. {SAME_AGAIN}") from None
+            return found
         return str(made.run_id)
 
     def schedule(self, request: Mapping[str, Any], experiment: str) -> str:
-        """Start runs at set times; return the recurring run's ID.
+        """Start runs at set times; return the recurring run's ID, also where the same request has made one.
 
         Raises:
             ClusterError, UnreachableError: as `submit`.
         """
+        if made := self._scheduled(request):
+            return made
+        try:
+            return self._schedule(request, experiment)
+        except UnreachableError:
+            if made := self._scheduled(request):
+                return made
+            raise
+
+    def _scheduled(self, request: Mapping[str, Any]) -> str | None:
+        """Return the ID of a recurring run that the same request has made."""
+        with self._explained():
+            listed = self._client.list_recurring_runs(
+                namespace=self.namespace, filter=_named(request["display_name"], key="name")
+            )
+        wanted = request["trigger"]["cron_schedule"]["cron"]
+        for found in listed.recurring_runs or []:
+            cron = found.trigger.cron_schedule if found.trigger else None
+            if cron and cron.cron == wanted and (found.status or "ENABLED") == "ENABLED":
+                return str(found.recurring_run_id)
+        return None
+
+    def _schedule(self, request: Mapping[str, Any], experiment: str) -> str:
         with self._explained(), _package(request) as file:
             parent = self._client.create_experiment(experiment, namespace=self.namespace)
             made = self._client.create_recurring_run(
@@ -104,13 +168,12 @@ class Cluster:
             UnreachableError: no answer this time.
             ClusterError: there is no such run, or it may not be looked at.
         """
-        with self._explained():
+        with self._explained(looking=True):
             found = self._client.get_run(run)
         tasks = (found.run_details.task_details if found.run_details else None) or []
         steps: dict[str, Step] = {}
         for task in tasks:
-            kind = next((step for step in STEPS if (task.display_name or "").startswith(step)), None)
-            if kind is None:  # a loop, a part of the graph, or a driver
+            if (kind := step_of(task.display_name or "")) is None:
                 continue
             count = sum(step.kind == kind for step in steps.values())
             reason = task.error.message if task.error else ""
@@ -137,8 +200,12 @@ class Cluster:
         )
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what the client raises into a sentence, and keep what it prints and warns of from the user."""
+    def _explained(self, *, looking: bool = False) -> Iterator[None]:
+        """Turn what the client raises into a sentence, and keep what it prints and warns of from the user.
+
+        Args:
+            looking: at a run that goes on, where a refusal for now is no answer.
+        """
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")
@@ -150,8 +217,8 @@ class Cluster:
                     raise ClusterError(f"{self.host} refuses you: {said} Set {TOKEN}, or check --namespace.") from None
                 case 404:
                     raise ClusterError(f"{self.host} finds no such run: {said}") from None
-                case int(status) if status >= 500:
-                    raise UnreachableError(f"{self.host} answers {status}: {said} Try again later.") from None
+                case int(status) if status >= 500 or (looking and status in (408, 429)):
+                    raise UnreachableError(f"{self.host} answers {status}: {said}") from None
                 case status:
                     raise ClusterError(f"{self.host} answers {status}: {said}") from None
         except (urllib3.exceptions.HTTPError, TimeoutError) as error:
@@ -179,6 +246,19 @@ def _said(error: kfp_server_api.ApiException) -> str:
     text = content.get("message") or content.get("error") if isinstance(content, dict) else body
     line = " ".join(str(text or error.reason or "no reason given").split())[:400]
     return line if line.endswith(".") else f"{line}."
+
+
+def _named(name: str, key: str = "display_name") -> str:
+    """Return KFP's filter by a name."""
+    return json.dumps({"predicates": [{"operation": "EQUALS", "key": key, "stringValue": name}]})
+
+
+def _field(answer: requests.Response, name: str) -> Any:
+    try:
+        content = answer.json()
+    except ValueError:
+        return None
+    return content.get(name) if isinstance(content, dict) else None
 
 
 def _state(name: str | None) -> str:

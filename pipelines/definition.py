@@ -41,6 +41,8 @@ from laurel.pipelines.machines import check_accelerators, resources
 from laurel.pipelines.sweep import SweepPlan
 
 NAME = "laurel"
+GPU = "-gpu"
+"""What the tag of an image with CUDA ends with."""
 BACKOFF = {"backoff_duration": "30s", "backoff_factor": 2.0, "backoff_max_duration": "300s"}
 """When a step that failed is tried again: after half a minute, after a minute, and so on."""
 
@@ -86,10 +88,18 @@ def digest_of_sources() -> str:
     return digest.hexdigest()
 
 
+def gpu_variant(image: str) -> str:
+    """Return what `make image-gpu` calls the image with CUDA that goes with an image; a digest has none but itself."""
+    _, colon, tag = image.rpartition(":")
+    plain = not colon or "/" in tag or "@" in image or tag.endswith(GPU)
+    return image if plain else f"{image}{GPU}"
+
+
 def make_pipeline(
     params: Params,
     *,
     image: str = IMAGE,
+    gpu_image: str | None = None,
     code_version: str = __version__,
     environment: Mapping[str, str] | None = None,
     cluster: bool = False,
@@ -103,6 +113,7 @@ def make_pipeline(
         params: defaults of the pipeline's parameters. Section `pipeline`, and the number of parts and shards, are its
             form.
         image: what the steps run in; its reference is part of what KFP caches by.
+        gpu_image: what those with an accelerator run in; None takes `gpu_variant` of the image.
         code_version: default of the parameter of that name; part of what KFP caches by.
         environment: variables that every step finds in its environment. They are stored in clear: no secrets.
         cluster: for Kubernetes, where any GPU is `nvidia.com/gpu`; Vertex AI wants its type.
@@ -128,6 +139,8 @@ def make_pipeline(
         if on_this_machine:
             return task
         machine = machines[step]
+        if machine.accelerator:
+            task.set_container_image(gpu_image or gpu_variant(image))
         task.set_cpu_limit(f"{machine.cpu:g}").set_memory_limit(machine.memory)
         if machine.accelerator:
             kind = CLUSTER if cluster else ACCELERATORS[machine.accelerator].vertex

@@ -10,11 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from laurel.errors import LaurelError
+from laurel.params.pipeline import STEPS, SWEEP_STEPS
 
 SUCCEEDED = "succeeded"
 ENDED = (SUCCEEDED, "failed", "cancelled", "canceled", "skipped", "paused")
+SAME_AGAIN = "Try again later: the same command finds the run if it has begun, and does not start it twice."
+"""What to do where it is not known whether a run has begun."""
 PATIENCE = 900.0
 """Seconds without an answer after which following is given up; the run goes on."""
+LONGEST_PAUSE = 120.0
+"""Seconds between two looks at most, while there is no answer."""
 
 
 class UnreachableError(LaurelError):
@@ -73,29 +78,35 @@ def follow(
     Args:
         look: asks how far the run is; may raise UnreachableError, which is borne for a while.
         say: takes a line.
-        seconds: between two looks.
+        seconds: between two looks; more and more while there is no answer.
         patience: seconds without an answer after which to give up.
 
     Raises:
         UnreachableError: no answer for longer than that.
     """
     seen: dict[str, str] = {}
-    answered = time.monotonic()
+    answered, missed = time.monotonic(), 0
     while True:
         try:
             progress = look()
         except UnreachableError as error:
             if time.monotonic() - answered > patience:
                 raise
-            _note(seen, say, {"": "no answer; asking again"}, str(error))
+            missed += 1
+            _note(seen, say, {"": "no answer; the run goes on, and is asked about again"}, str(error))
         else:
-            answered = time.monotonic()
+            answered, missed = time.monotonic(), 0
             seen.pop("", None)
             states = {name: step.state for name, step in progress.steps.items()}
             _note(seen, say, {**states, "run": progress.state})
             if progress.ended:
                 return progress
-        time.sleep(seconds)
+        time.sleep(max(seconds, min(seconds * 2**missed, LONGEST_PAUSE)))
+
+
+def step_of(task: str) -> str | None:
+    """Return which step a backend's task is by its name; None for a loop, a part of the graph, or the graph."""
+    return next((step for step in (*STEPS, *SWEEP_STEPS) if task.startswith(step)), None)
 
 
 def _note(seen: dict[str, str], say: Callable[[str], None], states: Mapping[str, str], detail: str = "") -> None:

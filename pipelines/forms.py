@@ -12,8 +12,8 @@ from laurel.params.file import shown
 
 REGISTRY = "REGION-docker.pkg.dev/PROJECT/REPOSITORY/laurel-python:TAG"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-LABELS = 64
-"""Labels that a job can have."""
+LABELS = 61
+"""Labels that a user can give a job; it can have 64, of which three are Laurel's."""
 
 
 def project(value: str | None) -> str | None:

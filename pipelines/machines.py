@@ -69,6 +69,19 @@ def device_key(params: Params, step: str) -> str | None:
     return None
 
 
+def idle(params: Params, step: str) -> str | None:
+    """Return why an accelerator of a step would stand idle; None where it is used."""
+    if step not in GPU_USERS:
+        return f"which this step cannot use; those that can are {', '.join(GPU_USERS)}."
+    key = device_key(params, step)
+    if key is None:
+        return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."
+    device: object = reduce(getattr, key.split("."), params)
+    if device == "cpu":
+        return f"but {key} is cpu, so it would stand idle. Set that to auto or cuda."
+    return None
+
+
 def check_accelerators(params: Params) -> None:
     """Refuse an accelerator that would be paid for and stand idle.
 
@@ -76,22 +89,5 @@ def check_accelerators(params: Params) -> None:
         ParamsError: a step has one and cannot use it, or is told not to.
     """
     for step, machine in resources(params).items():
-        if machine.accelerator is None:
-            continue
-        if step not in GPU_USERS:
-            raise ParamsError(
-                f"pipeline.resources.{step} asks for an accelerator, which this step cannot use; those that can are "
-                f"{', '.join(GPU_USERS)}."
-            )
-        key = device_key(params, step)
-        if key is None:
-            raise ParamsError(
-                f"pipeline.resources.{step} asks for an accelerator, but annotate.annotator is "
-                f"{params.annotate.annotator}, which would let it stand idle."
-            )
-        device: object = reduce(getattr, key.split("."), params)
-        if device == "cpu":
-            raise ParamsError(
-                f"pipeline.resources.{step} asks for an accelerator, but {key} is cpu, so it would stand idle. "
-                "Set that to auto or cuda."
-            )
+        if machine.accelerator and (why := idle(params, step)):
+            raise ParamsError(f"pipeline.resources.{step} asks for an accelerator, {why}")

@@ -13,10 +13,16 @@ from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import AuthorizedSession
 from requests import RequestException
 
+from laurel.pipelines.images import NOTHING, Needs
+
 ARCHITECTURE = "amd64"
 """Of the machines that Vertex AI has."""
 REVISION = "LAUREL_REVISION"
 """Variable by which an image says that it holds Laurel; docker/Dockerfile sets it, images made from that inherit it."""
+CUDA = ("NVIDIA_VISIBLE_DEVICES=", "CUDA_VERSION=")
+"""Variables by which an image says that it holds CUDA: docker/Dockerfile sets the first, NVIDIA's own images both."""
+PACKAGES = "laurel.packages"
+"""Label by which an image says what further packages it holds; docker/Dockerfile sets it from EXTRAS."""
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 _MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _TIMEOUT = 15.0
@@ -30,16 +36,17 @@ class Finding:
     remark: str | None = None
 
 
-def look_into(image: str, credentials: Any) -> Finding:
+def look_into(image: str, credentials: Any, needs: Needs = NOTHING) -> Finding:
     """Look at an image's configuration.
 
     Args:
         image: its reference, with host, and digest or tag.
         credentials: of Google Cloud, whose registry it lies in.
+        needs: what it must have.
     """
     try:
         with AuthorizedSession(credentials) as session:
-            return _look_into(image, session)
+            return _look_into(image, session, needs)
     # the last four where the answer is no JSON, or not the specification's: the image may be fine all the same
     except (GoogleAuthError, RequestException, ValueError, KeyError, TypeError, AttributeError) as error:
         return Finding(remark=f"{image} was not looked into: its registry gives no answer ({type(error).__name__}).")
@@ -50,7 +57,7 @@ def address(host: str) -> str:
     return f"https://{host}"
 
 
-def _look_into(image: str, session: AuthorizedSession) -> Finding:
+def _look_into(image: str, session: AuthorizedSession, needs: Needs) -> Finding:
     host, _, rest = image.partition("/")
     name, _, digest = rest.partition("@")
     name, _, tag = name.partition(":")
@@ -81,7 +88,24 @@ def _look_into(image: str, session: AuthorizedSession) -> Finding:
             problem=f"--image {image} does not say that it holds Laurel (no variable {REVISION}). Build it with "
             "make image, or begin its Dockerfile with FROM such an image."
         )
-    return Finding()
+    return Finding(problem=_lacking(image, config["config"], needs))
+
+
+def _lacking(image: str, config: Any, needs: Needs) -> str | None:
+    """Say what an image lacks of what its steps need."""
+    if needs.cuda and not any(variable.startswith(CUDA) for variable in config.get("Env") or ()):
+        return (
+            f"--image {image} is without CUDA, so the accelerators of its steps would stand idle. Build one with "
+            "make image-gpu, push it, and name it with --gpu-image."
+        )
+    held = (config.get("Labels") or {}).get(PACKAGES, "").split()
+    if missing := [package for package in needs.packages if package not in held]:
+        names = " ".join(missing)
+        return (
+            f"--image {image} does not say that it holds {' and '.join(missing)} (label {PACKAGES}), which the "
+            f'parameters need. Build it with make image-gpu EXTRAS="{names}", or image in place of image-gpu.'
+        )
+    return None
 
 
 def _foreign(image: str, architectures: set[str]) -> str:

@@ -5,6 +5,8 @@ Knows no client library, and contacts nothing.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 import time
 from collections.abc import Mapping
@@ -14,6 +16,8 @@ from typing import Any
 from laurel.pipelines.template import Spec
 
 CONSOLE = "https://console.cloud.google.com"
+REQUEST = "laurel_request"
+"""Label of a run by which another attempt at the same request finds it."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,13 @@ def job_request(
         "serviceAccount": service_account,
         "network": network,
     }
-    return {key: value for key, value in job.items() if value is not None}
+    request = {key: value for key, value in job.items() if value is not None}
+    return {**request, "labels": {**labels, REQUEST: digest_of(request)}}
+
+
+def digest_of(request: Any) -> str:
+    """Return what tells a request from others, wherever and whenever it is made."""
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def schedule_request(place: Place, job: Mapping[str, Any], cron: str) -> dict[str, Any]:
@@ -112,9 +122,9 @@ def platform_spec(spec: Spec, secrets: Mapping[str, tuple[str, str]]) -> dict[st
 def run_request(
     spec: Spec, platform: Mapping[str, Any], arguments: Mapping[str, Any], *, title: str, service_account: str | None
 ) -> dict[str, Any]:
-    """Return a Run as JSON values, as KFP's API names them."""
+    """Return a Run as JSON values, as KFP's API names them; its name tells it from runs of other requests."""
     run = {
-        "display_name": title,
+        "display_name": f"{title} {digest_of([spec, platform, arguments])[:8]}",
         "pipeline_spec": {"pipeline_spec": spec, "platform_spec": platform} if platform else spec,
         "runtime_config": {"parameters": dict(arguments)},
         "service_account": service_account,

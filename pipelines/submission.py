@@ -6,7 +6,7 @@ All that is wrong is said at once, before anything is sent. Contacts nothing, an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import getitem
@@ -16,17 +16,30 @@ from typing import Any, TypeVar
 from laurel import __version__
 from laurel.components.step import RESPONSES
 from laurel.envs import room_for
-from laurel.errors import LaurelError, MissingHereError, ParamsError
+from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
 from laurel.params.judges import OPENAI
 from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
-from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count
+from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
-from laurel.pipelines.machines import GPU_USERS, device_key
+from laurel.pipelines.estimate import cores, gigabytes
+from laurel.pipelines.files import local_files
+from laurel.pipelines.images import Needs, check_quantization, needed
+from laurel.pipelines.machines import GPU_USERS, device_key, idle
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
-from laurel.pipelines.template import Spec, check_arguments, compiled, completed, constant, images, read_template, tasks
+from laurel.pipelines.template import (
+    Spec,
+    Task,
+    check_arguments,
+    compiled,
+    completed,
+    constant,
+    images,
+    read_template,
+    tasks,
+)
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches
 from laurel.stages.preflight import check_fit, check_parts
@@ -47,7 +60,10 @@ class Options:
     params: Path = Path("params.yaml")
     template: Path | None = None
     image: str | None = None
+    gpu_image: str | None = None
     gpu: str | None = None
+    in_image: Sequence[str] = ()
+    """Keys of parameters whose files the image holds."""
     code_version: str | None = None
     cache: bool = True
     secrets: Sequence[str] = ()
@@ -85,6 +101,8 @@ class Submission:
     labels: Mapping[str, str]
     cluster_secrets: Mapping[str, tuple[str, str]]
     """Variable -> name of a Kubernetes secret and key in it."""
+    images: Mapping[str, Needs]
+    """What the steps run in -> what they need of it."""
     remarks: Sequence[str]
     """What the user should know, though it is not wrong."""
 
@@ -129,13 +147,14 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     spec = found.attempt(lambda: _pipeline(options, params, sweep)) if params else None
     planned = None
     if params and spec:
-        found.remarks += _not_in_the_cloud(params)
+        _check_files(params, options, found)
         if not options.vertex:
             found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         _check_fit(params, found)
         variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
-        _check_machines(spec, options, found)
+        _check_machines(spec, params, options, found)
+        found.check(check_quantization(spec, params))
     if found.problems or params is None or spec is None or planned is None:
         raise SubmissionError("\n".join(found.problems))
     code_version = options.code_version or _code_of(options.image or "")
@@ -148,6 +167,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         title=f"{NAME} {params.env.id}"[:128],
         labels={"laurel-version": _label(__version__), "env": _label(params.env.id), **labels},
         cluster_secrets=cluster_secrets,
+        images=needed(spec, params),
         remarks=found.remarks,
     )
 
@@ -175,8 +195,10 @@ def _check_names(options: Options, found: _Findings) -> None:
         found.check(forms.cron(options.schedule, vertex=options.vertex))
     if options.template is None:
         found.check(forms.image(options.image, vertex=options.vertex))
+        found.check(options.gpu_image and forms.image(options.gpu_image, vertex=options.vertex))
     else:
-        for option, given in (("image", options.image), ("gpu", options.gpu), ("sweep", options.search)):
+        compiled_in = {"image": options.image, "gpu-image": options.gpu_image, "gpu": options.gpu}
+        for option, given in {**compiled_in, "sweep": options.search}.items():
             if given:
                 found.check(
                     f"--{option} does not go with --template, into which it is compiled: leave out one of them."
@@ -212,7 +234,8 @@ def _sweep(options: Options, params: Params) -> SweepPlan | None:
 
 def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec:
     if options.template is None:
-        return compiled(params, options.image or "", cluster=not options.vertex, sweep=sweep)
+        form = {"gpu_image": options.gpu_image, "cluster": not options.vertex, "sweep": sweep}
+        return compiled(params, options.image or "", **form)
     spec = read_template(options.template)
     check_arguments(spec, arguments(params), str(options.template))
     for image in images(spec):
@@ -221,18 +244,21 @@ def _pipeline(options: Options, params: Params, sweep: SweepPlan | None) -> Spec
     return spec
 
 
-def _not_in_the_cloud(params: Params) -> Iterator[str]:
-    """Say which parameters name files of this machine, which the steps find in their image or nowhere."""
-    if ":" in params.env.id:
-        yield f"env.id is {params.env.id}: the image must hold the module {params.env.id.partition(':')[0]}."
-    places = {f"collect.policies[{i}].path": policy.path for i, policy in enumerate(params.collect.policies)}
-    places |= {
-        "annotate.embedding.model": Path(params.annotate.embedding.model),
-        "reward.encoder": Path(params.reward.encoder),
-    }
-    for key, place in places.items():
-        if place is not None and place.is_dir():
-            yield f"{key} is {place}, a folder of this machine: the image must hold it at the same place."
+def _check_files(params: Params, options: Options, found: _Findings) -> None:
+    """Refuse files of this machine, unless the user says that the image has them: the steps would find them nowhere."""
+    local = local_files(params, vertex=options.vertex)
+    for key, what in local.items():
+        if key not in options.in_image:
+            bucket = " or, on Vertex AI, in a bucket below /gcs/" if options.vertex and key != "env.id" else ""
+            found.check(
+                f"{key} is {what}, which is of this machine: the steps have what is in their image{bucket}. If the "
+                f"image holds it at the same place, add --in-image {key}"
+            )
+    for key in options.in_image:
+        if key not in local:
+            found.check(
+                f"--in-image {shown(key)} names no parameter that is a file or folder here.{closest(key, local)}"
+            )
 
 
 def _check_fit(params: Params, found: _Findings) -> None:
@@ -254,23 +280,34 @@ def _branches(spec: Spec, params: Params) -> int:
     return len(branches(params, constant(spec, "plan", "seeds_per_step") or None))
 
 
-def _check_machines(spec: Spec, options: Options, found: _Findings) -> None:
-    """Refuse accelerators that no machine there has."""
+def _check_machines(spec: Spec, params: Params, options: Options, found: _Findings) -> None:
+    """Refuse machines that there are not, and accelerators that would stand idle."""
     by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     for task in tasks(spec):
         kind, count = task.machine.accelerator, task.machine.accelerators
-        if not count:
-            continue
-        if not options.vertex and kind != CLUSTER:
-            found.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
-        elif options.vertex and kind not in by_name:
-            found.check(
-                f"step {task.name} asks for {kind}, which Vertex AI does not have. It has: {', '.join(ACCELERATORS)}."
-            )
-        elif options.vertex:
-            found.attempt(partial(check_count, task.name, by_name[kind], count))
-        if count > 1:
-            found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
+        known = by_name.get(kind) if options.vertex else None
+        if count:
+            _check_accelerators(task, params, options, found)
+        if options.vertex and (known or not count):
+            size = cores(task.machine.cpu), gigabytes(task.machine.memory)
+            found.attempt(partial(check_size, task.name, *size, known, count))
+
+
+def _check_accelerators(task: Task, params: Params, options: Options, found: _Findings) -> None:
+    kind, count = task.machine.accelerator, task.machine.accelerators
+    by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
+    if not options.vertex and kind != CLUSTER:
+        found.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
+    elif options.vertex and kind not in by_name:
+        found.check(
+            f"step {task.name} asks for {kind}, which Vertex AI does not have. It has: {', '.join(ACCELERATORS)}."
+        )
+    elif options.vertex:
+        found.attempt(partial(check_count, task.name, by_name[kind], count))
+    if options.template and (why := idle(params, {"try-candidate": "train-agents"}.get(task.name, task.name))):
+        found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
+    if count > 1:
+        found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
 
 
 # -- the environment of the steps -----------------------------------------------------------------
@@ -305,9 +342,11 @@ def _chat_model(
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        (voter.openai.api_key_env, voter.openai.base_url or OPENAI)
+        (name, voter.openai.base_url or OPENAI)
         for voter in asked.voters
-        if voter.annotator == "openai" and voter.openai and not (voter.openai.base_url or "").startswith("http://")
+        if voter.annotator == "openai" and voter.openai
+        for name in voter.openai.variables
+        if name != voter.openai.api_key_env or not (voter.openai.base_url or "").startswith("http://")
     }
     for name, endpoint in sorted(needing):
         found.check(why_key_is_withheld(name, endpoint, environment))

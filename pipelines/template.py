@@ -19,10 +19,13 @@ import yaml
 from laurel import __version__
 from laurel.errors import DataError
 from laurel.params import Params
+from laurel.params.file import parse_documents
 from laurel.pipelines.definition import NAME, compile_pipeline
+from laurel.textfile import UnfitFileError, read_text
 
 Spec = dict[str, Any]
 """KFP's PipelineSpec, as JSON values."""
+MOST_BYTES = 5_000_000
 COMPILE = "Make one: laurel pipeline compile -o pipeline.yaml --image IMAGE"
 
 
@@ -46,6 +49,7 @@ class Task:
     cached: bool
     attempts: int
     machine: Machine
+    image: str
 
 
 def compiled(params: Params, image: str, **form: Any) -> Spec:
@@ -86,12 +90,14 @@ def read_template(path: Path) -> Spec:
 
 def _documents(path: Path) -> list[Any]:
     try:
-        return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document is not None]
+        return [document for document in parse_documents(read_text(path, MOST_BYTES)) if document is not None]
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. {COMPILE}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}). {COMPILE}") from None
-    except (UnicodeDecodeError, yaml.YAMLError):
+    except UnfitFileError as error:
+        raise DataError(f"{path}: {error} {COMPILE}") from None
+    except (yaml.YAMLError, RecursionError):
         raise DataError(f"{path}: is not YAML. {COMPILE}") from None
 
 
@@ -160,6 +166,7 @@ def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...]) ->
                 cached=bool(task.get("cachingOptions", {}).get("enableCache")),
                 attempts=1 + task.get("retryPolicy", {}).get("maxRetryCount", 0),
                 machine=_machine(container.get("resources", {})),
+                image=container.get("image", ""),
             )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
@@ -27,10 +27,10 @@ from google.protobuf import json_format
 from requests import RequestException
 
 from laurel.errors import LaurelError
-from laurel.params.pipeline import STEPS
-from laurel.pipelines.follow import Progress, Step, UnreachableError
+from laurel.pipelines.follow import ENDED, SAME_AGAIN, Progress, Step, UnreachableError, step_of
+from laurel.pipelines.images import Needs
 from laurel.pipelines.registry import look_into
-from laurel.pipelines.request import CONSOLE, Place
+from laurel.pipelines.request import CONSOLE, REQUEST, Place
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 LOGIN = "gcloud auth application-default login"
@@ -39,6 +39,11 @@ TIMEOUT = 60.0
 PATIENCE = 30.0
 """Seconds for which a request that gets no answer is sent again."""
 _TRANSIENT = (api.ServerError, auth.TransportError, RequestException)
+
+
+def _retry() -> Retry:
+    """Return how often what gets no answer is asked again."""
+    return Retry(if_exception_type(*_TRANSIENT), initial=1.0, maximum=8.0, timeout=PATIENCE)
 
 
 class VertexError(LaurelError):
@@ -73,52 +78,90 @@ class Vertex:
         return aiplatform_v1.PipelineServiceClient(**self._options)
 
     def check_bucket(self, bucket: str) -> str | None:
-        """Look at the bucket; return a remark on where it lies, if there is one to make.
+        """Look at the bucket; return a remark on where it lies, or on why that is not known, if there is one to make.
 
         Raises:
-            VertexError: there is no such bucket, or it may not be looked at.
+            VertexError: there is no such bucket.
         """
         name = bucket.removeprefix("gs://").partition("/")[0]
         with _explained(self.place, bucket=name):
             client = storage.Client(project=self.place.project, credentials=self._credentials)
-            found = client.get_bucket(name, timeout=10, retry=Retry(if_exception_type(*_TRANSIENT), timeout=PATIENCE))
+            try:
+                found = client.get_bucket(name, timeout=10, retry=_retry())
+            except api.Forbidden:  # the steps read and write as their service account, who may all the same
+                return (
+                    f"you may not look at the bucket gs://{name} (storage.buckets.get), so whether it is there, and in "
+                    "which region, was not checked."
+                )
         location = (found.location or "").lower()
         pair_of_regions = re.fullmatch(r"[a-z]+\d", location)
         if location and not pair_of_regions and not self.place.region.startswith(location):
             return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
         return None
 
-    def check_image(self, image: str) -> str | None:
+    def check_image(self, image: str, needs: Needs) -> str | None:
         """Look at what an image holds; return a remark if that cannot be seen.
 
         Raises:
-            VertexError: it is not there, holds no Laurel, or is for other machines.
+            VertexError: it is not there, holds no Laurel, lacks what it needs, or is for other machines.
         """
-        found = look_into(image, self._credentials)
+        found = look_into(image, self._credentials, needs)
         if found.problem:
             raise VertexError(found.problem)
         return found.remark
 
     def submit(self, job: dict[str, Any], job_id: str) -> str:
-        """Start a run; return its full name.
+        """Start a run; return its full name. Where the answer is lost, the run is looked up by its ID.
 
         Raises:
-            VertexError: it was refused, or Vertex AI cannot be reached.
+            VertexError: it was refused.
+            UnreachableError: no answer; the sentence says what is known of the run.
         """
         message = aiplatform_v1.PipelineJob()
         json_format.ParseDict(job, message._pb)
-        with _explained(self.place):
-            try:
-                made = self._jobs.create_pipeline_job(
-                    parent=self.place.parent,
-                    pipeline_job=message,
-                    pipeline_job_id=job_id,
-                    timeout=TIMEOUT,
-                    retry=Retry(if_exception_type(*_TRANSIENT), initial=1.0, maximum=8.0, timeout=PATIENCE),
-                )
-            except api.Conflict:  # an attempt whose answer was lost had arrived; nobody else has this ID
-                return self.place.name(job_id)
+        try:
+            with _explained(self.place):
+                try:
+                    made = self._jobs.create_pipeline_job(
+                        parent=self.place.parent,
+                        pipeline_job=message,
+                        pipeline_job_id=job_id,
+                        timeout=TIMEOUT,
+                        retry=_retry(),
+                    )
+                except api.Conflict:  # an attempt whose answer was lost had arrived; nobody else has this ID
+                    return self.place.name(job_id)
+        except UnreachableError as error:
+            return self._found_after(job_id, error)
         return str(made.name)
+
+    def _found_after(self, job_id: str, error: UnreachableError) -> str:
+        """Return the name of a run whose creation got no answer, if it was created all the same."""
+        try:
+            with _explained(self.place):
+                found = self._jobs.get_pipeline_job(name=self.place.name(job_id), timeout=TIMEOUT, retry=_retry())
+        except UnreachableError:
+            raise UnreachableError(f"{error} Whether the run {job_id} began is not known: {SAME_AGAIN}") from None
+        except VertexError:
+            raise UnreachableError(f"{error} There is no run {job_id} yet. {SAME_AGAIN}") from None
+        return str(found.name)
+
+    def running(self, job: Mapping[str, Any]) -> str | None:
+        """Return the ID of a run that the same request has started and that has not ended.
+
+        Raises:
+            VertexError, UnreachableError: runs cannot be listed.
+        """
+        with _explained(self.place):
+            listed = self._jobs.list_pipeline_jobs(
+                aiplatform_v1.ListPipelineJobsRequest(
+                    parent=self.place.parent, filter=f'labels.{REQUEST}="{job["labels"][REQUEST]}"'
+                ),
+                timeout=TIMEOUT,
+                retry=_retry(),
+            )
+            going = [str(found.name) for found in listed if _state(found.state.name) not in ENDED]
+        return going[0].rpartition("/")[2] if going else None
 
     def add_to_experiment(self, job: str, experiment: str, *, seconds: float = 120.0) -> None:
         """Put a run into an experiment of Vertex AI, which is made if there is none; its console compares runs by it.
@@ -163,17 +206,34 @@ class Vertex:
             time.sleep(min(2.0, seconds / 10))
 
     def schedule(self, schedule: dict[str, Any]) -> str:
-        """Start runs at set times; return the schedule's full name.
+        """Start runs at set times; return the schedule's full name, also where the same request has made one.
 
         Raises:
-            VertexError: as `submit`.
+            VertexError, UnreachableError: as `submit`.
         """
         message = aiplatform_v1.Schedule()
         json_format.ParseDict(schedule, message._pb)
+        client = aiplatform_v1.ScheduleServiceClient(**self._options)
+        if made := self._scheduled(client, message):
+            return made
+        try:
+            with _explained(self.place):
+                return str(client.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT).name)
+        except UnreachableError:
+            if made := self._scheduled(client, message):
+                return made
+            raise
+
+    def _scheduled(self, client: aiplatform_v1.ScheduleServiceClient, wanted: aiplatform_v1.Schedule) -> str | None:
+        """Return the name of an active schedule that the same request has made."""
+
+        def known_by(schedule: aiplatform_v1.Schedule) -> tuple[str, str]:
+            return schedule.cron, schedule.create_pipeline_job_request.pipeline_job.labels.get(REQUEST, "")
+
         with _explained(self.place):
-            client = aiplatform_v1.ScheduleServiceClient(**self._options)
-            made = client.create_schedule(parent=self.place.parent, schedule=message, timeout=TIMEOUT)
-        return str(made.name)
+            request = aiplatform_v1.ListSchedulesRequest(parent=self.place.parent, filter='state="ACTIVE"')
+            listed = client.list_schedules(request, timeout=TIMEOUT, retry=_retry())
+            return next((str(found.name) for found in listed if known_by(found) == known_by(wanted)), None)
 
     def look(self, job: str) -> Progress:
         """Say how far a run is.
@@ -187,8 +247,7 @@ class Vertex:
         details = sorted(found.job_detail.task_details, key=lambda task: task.task_id)
         steps: dict[str, Step] = {}
         for task in details:
-            kind = next((step for step in STEPS if task.task_name.startswith(step)), None)
-            if kind is None:  # a loop, a part of the graph, or the graph
+            if (kind := step_of(task.task_name)) is None:
                 continue
             count = sum(step.kind == kind for step in steps.values())
             name = f"{kind} #{count + 1}" if count else kind
@@ -225,7 +284,7 @@ def _explained(place: Place, *, bucket: str | None = None, job: str | None = Non
     except api.RetryError as error:
         raise UnreachableError(_unreachable(place, bucket, error.cause or error)) from None
     except api.GoogleAPICallError as error:
-        if isinstance(error, api.ServerError):
+        if isinstance(error, api.ServerError) or (job and error.code in (408, 429)):  # too many looks, not the quota
             raise UnreachableError(_unreachable(place, bucket, error)) from None
         raise VertexError(_refusal(place, error, bucket, job)) from None
     except auth.RefreshError as error:
@@ -243,11 +302,6 @@ def _refusal(place: Place, error: api.GoogleAPICallError, bucket: str | None, jo
             return (
                 f"there is no bucket gs://{bucket}. "
                 f"Make it: gcloud storage buckets create gs://{bucket} --project={project} --location={place.region}"
-            )
-        case 403 if bucket:
-            return (
-                f"you may not look at the bucket gs://{bucket}. Ask its owner for: gcloud storage buckets "
-                f"add-iam-policy-binding gs://{bucket} --member=user:YOU --role=roles/storage.admin"
             )
         case 404 if job:
             return f"there is no job {job} in {place.parent}. List: {place.page('').rpartition('/runs')[0]}/runs"

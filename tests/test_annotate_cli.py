@@ -198,13 +198,23 @@ def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatSe
     server.behave = lambda *_: web.json_response(completion("Hm."))
     members = [{"annotator": "scripted"}, {"annotator": "openai", "openai": {"model": "m", "base_url": server.url}}]
     project.change({**ENSEMBLE, "annotate.ensemble": {"members": members}})
-    project.run("collect", "caption", "annotate")
+    project.run("collect", "caption")
+    with pytest.raises(AnnotationError, match=r"min_parse_rate.*\n100% of 20 pairs have no label .* 20 too few"):
+        project.run("annotate")  # one of two is not an ensemble
+    asked = len(server.bodies)
+    project.change(
+        {
+            "annotate.ensemble": {"members": [*members, {"annotator": "embedding"}]},
+            "annotate.gates": {"min_parse_rate": None},
+            "annotate.max_failure_rate": 1.0,
+        }
+    )
+    project.run("annotate")
     manifest = read_manifest(project.output("annotate"))
-    assert manifest["counts"]["parse_failed"] == 0
-    (note,) = [note for note in manifest["notes"] if "no vote of" in note]
-    assert note.startswith("100% of the pairs have no vote of members[1]: m (prompt motif ")
-    assert any("kappa: undefined (0 pairs)" in note for note in manifest["notes"])
-    assert manifest["usage"]["calls"] == manifest["usage"]["members.1.calls"] == len(server.bodies) > 0
+    assert manifest["counts"]["parse_failed"] == manifest["counts"]["incomplete"] == 0
+    unread = [note for note in manifest["notes"] if "0.0% of answers could be read" in note]
+    assert any(note.startswith("members[1]: m (prompt motif ") for note in unread)
+    assert len(server.bodies) == asked > 0
 
 
 def test_a_dry_run_says_what_each_member_would_take(

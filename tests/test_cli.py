@@ -309,7 +309,9 @@ def test_table(finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert main(["table", "reports", "--markdown"]) == 0
     markdown = capsys.readouterr().out.splitlines()
     assert markdown[0].startswith("| arm | return |")
-    assert [line.split("|")[1].strip(" *") for line in markdown[2:]] == ["extrinsic", "preference", "random_policy"]
+    assert [line.split("|")[1].strip(" *") for line in markdown[2:5]] == ["extrinsic", "preference", "random_policy"]
+    assert "| preference > extrinsic |" in "\n".join(markdown)
+    assert "There are too few seeds to tell" in plain
     for number in json.loads((finished.path / "reports/metrics.json").read_text())["arms"]["preference"]["return"][
         "ci95"
     ]:
@@ -317,7 +319,7 @@ def test_table(finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytes
         assert f"{number:.2f}" in markdown[3]
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", '{"arms": 3}', '{"env": "x"}'])
+@pytest.mark.parametrize("content", [None, "", "[]", '{"arms": 3}', '{"env": "x"}', '{"arms": {}}'])
 def test_table_of_something_else(refused: Refused, project: Project, content: str | None) -> None:
     if content is not None:
         (project.path / "metrics.json").write_text(content)

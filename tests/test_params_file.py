@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from laurel.errors import ParamsError
+from laurel.data.gold import GoldFile, Task
+from laurel.errors import LaurelError, ParamsError
+from laurel.feedback.prompt import load_prompt
+from laurel.llm.prices import read_prices
 from laurel.params import load_params, parse_params
+from laurel.pipelines.template import read_template
 from minimal_params import MINIMAL, keys_of
 from tiny_project import REPOSITORY
 
@@ -153,3 +158,69 @@ def test_the_params_of_the_repository_are_right_and_hide_nothing() -> None:
         return True
 
     assert [key for key in keys_of(params) if not present(key)] == []
+
+
+# -- files that are not meant well -----------------------------------------------------------------
+def bomb(levels: int) -> str:
+    lines = ["a0: &a0 [xxxxxxxxxx]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels))]
+    return "\n".join(lines) + f"\nenv: {{id: CartPole-v1, kwargs: {{x: *a{levels - 1}}}}}\n"
+
+
+def many_keys() -> str:
+    return MINIMAL_TEXT + "".join(f"k{n}: 1\n" for n in range(10_000))
+
+
+MERGES = "m0: &m0 {x: 1}\n" + "".join(f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (bomb(9), "its aliases repeat more than 4,000,000 characters"),
+        (MERGES, "its aliases repeat more than 4,000,000 characters"),
+        (f"{MINIMAL_TEXT}# {'x' * 20_000_000}\n", "it is larger than 200 kB"),
+        (f"{MINIMAL_TEXT}\0", "unacceptable character #x0000"),
+        ('env: {id: "a\\0b"}\n', "a text holds a NUL"),
+        (f"{MINIMAL_TEXT}shaping: {'[' * 50_000}\n", "nested too deeply"),
+    ],
+    ids=["aliases", "merges", "comments", "NUL", "escaped NUL", "depth"],
+)
+def test_a_file_that_would_fill_the_memory_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    said = file_refusal(file)
+    assert sentence in said
+    assert "\n" not in said
+    with pytest.raises(ParamsError) as caught:
+        read_prices(file)
+    assert sentence in str(caught.value)
+
+
+def test_aliases_are_fine_where_they_repeat_little(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(f"{MINIMAL_TEXT}annotate:\n  embedding: &e {{tie_band: 0.1}}\nshaping: {{<<: {{beta: 2.0}}}}\n")
+    assert load_params(file).shaping.beta == 2.0
+
+
+def test_of_many_mistakes_the_first_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(many_keys())
+    lines = file_refusal(file).splitlines()
+    assert len(lines) == 11
+    assert "k0 is unknown" in lines[0]
+    assert lines[-1].endswith("and 9,990 more mistakes of this kind or another.")
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "params.yaml"
+    os.mkfifo(fifo)
+    task = Task("CartPole-v1", "Balance.")
+    readers = (load_params, read_prices, read_template, load_prompt, lambda path: GoldFile(path, task))
+    for read in readers:
+        path = tmp_path / "mine.jinja" if read is load_prompt else fifo
+        if not path.exists():
+            os.mkfifo(path)
+        with pytest.raises(LaurelError, match="not a regular file"):
+            read(path)
+    with pytest.raises(ParamsError, match="not a regular file"):
+        load_params(Path("/dev/zero"))

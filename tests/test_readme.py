@@ -17,6 +17,9 @@ from laurel.data.captions import read_vocabulary
 from laurel.evaluation.summary import markdown_table
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 
+sys.path.insert(0, str(REPOSITORY / "docs"))
+import remake
+
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 
@@ -28,6 +31,18 @@ def test_a_table_holds_the_metrics(file: Path) -> None:
     assert found
     assert metrics["env"] in before.rpartition("| arm |")[2], "the environment is named after the table before it"
     assert f"docs/{file.name}" in README
+
+
+@pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
+def test_the_readme_says_what_the_metrics_do(file: Path) -> None:
+    assert remake.replaced(README, file.name, remake.block(read_json(file))) == README
+
+
+def test_results_replace_those_of_before() -> None:
+    page = "a\n<!-- results: m.json -->\nold\n\nold\n<!-- end of results -->\nb\n"
+    assert remake.replaced(page, "m.json", r"new \1") == page.replace("old\n\nold", r"new \1")
+    with pytest.raises(SystemExit, match=r"0 parts"):
+        remake.replaced(page, "other.json", "new")
 
 
 def test_every_table_of_arms_has_its_metrics() -> None:

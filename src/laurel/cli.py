@@ -16,7 +16,7 @@ from laurel.annotate_cli import add_actions
 from laurel.arguments import whole
 from laurel.classics_cli import add_classics
 from laurel.console import USAGE_ERROR, say
-from laurel.errors import DataError, LaurelError
+from laurel.errors import LaurelError
 from laurel.export_cli import add_export
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.kfp_cli import add_pipeline
@@ -216,12 +216,10 @@ def _show(options: argparse.Namespace) -> int:
 
 def _table(options: argparse.Namespace) -> int:
     from laurel.data.directory import read_json
-    from laurel.evaluation.summary import markdown_table, table
+    from laurel.evaluation.summary import checked, markdown_table, table
 
     file = options.directory / "metrics.json"
-    metrics = read_json(file)
-    if not isinstance(metrics, dict) or not isinstance(metrics.get("arms"), dict):
-        raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
+    metrics = checked(read_json(file), file)
     return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
 
 

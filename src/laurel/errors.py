@@ -41,6 +41,10 @@ class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 
 
+class RefusedLabelsError(AnnotationError):
+    """Labels that nothing is to be trained on; they and their quality are kept beside where they were to go."""
+
+
 class PromptError(LaurelError):
     """A prompt that cannot be found, read or rendered, or a goal that it cannot be steered by."""
 

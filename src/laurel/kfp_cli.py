@@ -41,6 +41,7 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     )
     compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
     compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
+    compiling.add_argument("--gpu-image", metavar="IMAGE", help="what steps with a GPU run in; default: TAG-gpu")
     compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
     add_sweep(compiling)
     compiling.set_defaults(run=_compile_pipeline)
@@ -72,8 +73,8 @@ def _compile_pipeline(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     definition = pipelines_module("definition")
     image = options.image or definition.IMAGE
-    form = {"image": image, "cluster": options.cluster, "sweep": sweep_plan(options, params)}
-    definition.compile_pipeline(options.output, params, **form)
+    form = {"image": image, "gpu_image": options.gpu_image, "cluster": options.cluster}
+    definition.compile_pipeline(options.output, params, sweep=sweep_plan(options, params), **form)
     return say(f"{options.output}\n")
 
 

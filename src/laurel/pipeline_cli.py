@@ -46,6 +46,11 @@ def add_commands(add: Add) -> None:
     submit.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
     add_permissions(submit)
     submit.add_argument("--image", metavar="IMAGE", help="what the steps run in: a digest, or a tag other than latest")
+    submit.add_argument(
+        "--gpu-image",
+        metavar="IMAGE",
+        help="what steps with a GPU run in; default: the tag of --image with -gpu",
+    )
     submit.add_argument("--template", type=Path, metavar="FILE", help="a pipeline that `laurel pipeline compile` wrote")
     submit.add_argument(
         "--gpu",
@@ -63,6 +68,14 @@ def add_commands(add: Add) -> None:
     )
     submit.add_argument("--schedule", metavar="CRON", help="run at set times, e.g. '0 3 * * 1', instead of now")
     submit.add_argument("--code-version", metavar="TEXT", help="steps are cached by it; default: Laurel's version")
+    submit.add_argument(
+        "--in-image",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a parameter that names a file or folder which the image holds, e.g. env.id",
+    )
+    submit.add_argument("--again", action="store_true", help="start another run although one of this request goes on")
     submit.add_argument("--no-cache", action="store_true", help="run every step, whatever was run before")
     submit.add_argument(
         "--dry-run",
@@ -112,8 +125,7 @@ class _Backend(Protocol):
 def _submit(options: argparse.Namespace) -> int:
     _check_exclusive(options)
     submission = pipelines_module("submission").make_submission(_options(options), os.environ)
-    for remark in submission.remarks:
-        tell(f"note: {remark}")
+    _tell_notes(*submission.remarks)
     return _submit_to_cluster(options, submission) if options.host else _submit_to_vertex(options, submission)
 
 
@@ -122,7 +134,9 @@ def _options(options: argparse.Namespace) -> Options:
         params=options.params,
         template=options.template,
         image=options.image,
+        gpu_image=options.gpu_image,
         gpu=options.gpu,
+        in_image=options.in_image,
         code_version=options.code_version,
         cache=not options.no_cache,
         secrets=options.secret,
@@ -176,16 +190,16 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
 
     backend = pipelines_module("vertex").Vertex(place)
-    images = pipelines_module("template").images(submission.spec)
-    for remark in (backend.check_bucket(options.bucket), *map(backend.check_image, images)):
-        if remark:
-            tell(f"note: {remark}")
+    _tell_notes(
+        backend.check_bucket(options.bucket),
+        *(backend.check_image(image, needs) for image, needs in submission.images.items()),
+    )
     if options.schedule:
         name = backend.schedule(body)
         page = f"{request.CONSOLE}/vertex-ai/pipelines/schedules?project={place.project}"
         say(f"schedule: {name}\npage:     {page}\n")
         return 0
-    backend.submit(body, job)
+    job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
     add = (lambda: backend.add_to_experiment(job, options.experiment)) if options.experiment else None
     return _submitted(options, backend, job, _named(job, place), place.page(job), afterwards=add)
 
@@ -207,13 +221,27 @@ def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> i
         return _dry_run(submission, url, body, region=None, full=options.dry_run == "full")
 
     backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
+    _tell_notes(backend.check_version())
     experiment = options.experiment or submission.params.tracking.experiment
     if options.schedule:
         say(f"recurring run: {backend.schedule(body, experiment)}\n")
         return 0
-    run = backend.submit(body, experiment)
+    run = _going_on(options, backend, body) or backend.submit(body, experiment)
     namespace = f" --namespace {options.namespace}" if options.namespace else ""
     return _submitted(options, backend, run, f"{run} --host {options.host}{namespace}", backend.page(run))
+
+
+def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -> str | None:
+    """Return the run that another attempt at the same request has started, if it goes on."""
+    if options.again or not (run := backend.running(body)):
+        return None
+    tell("note: this request was sent before, and its run goes on: nothing was sent. Another one: add --again")
+    return str(run)
+
+
+def _tell_notes(*remarks: str | None) -> None:
+    for remark in filter(None, remarks):
+        tell(f"note: {remark}")
 
 
 def _dry_run(submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool) -> int:
@@ -262,14 +290,13 @@ def _commands(where: str) -> tuple[str, str]:
 @contextmanager
 def _leaving_the_run_alone(where: str) -> Iterator[None]:
     """Say that the run goes on where Ctrl-C or silence ends the following."""
-    follow = pipelines_module("follow")
     again, stop = _commands(where)
     try:
         yield
     except KeyboardInterrupt:
         tell(f"laurel: the run goes on without you. Follow it: {again} --wait\n        Cancel it: {stop}")
         raise SystemExit(INTERRUPTED) from None
-    except follow.UnreachableError as error:
+    except LaurelError as error:  # following failed, the run did not
         raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
 
 

@@ -1,9 +1,16 @@
+"""Words and tables about arms whose seeds are planted."""
+
 import doctest
 
+import numpy as np
 import pytest
 
+from laurel.errors import DataError
 from laurel.evaluation import report, statistics, summary
-from laurel.evaluation.summary import headline, in_order, markdown_table, table
+from laurel.evaluation.comparison import compare_arms
+from laurel.evaluation.statistics import estimate, solved
+from laurel.evaluation.summary import SCHEMA, checked, in_order, markdown_table, table
+from laurel.evaluation.verdict import headline, outcome
 
 
 @pytest.mark.parametrize("module", [summary, statistics, report])
@@ -13,123 +20,205 @@ def test_examples_in_docstrings_hold(module):
     assert result.failed == 0
 
 
-def arm(iqm, low=None, high=None, *, steps=200_000, success=True, threshold=None, improvement=None):
-    interval = None if low is None else [low, high]
-    score = {"iqm": iqm, "ci95": interval}
-    return {
-        "return": score,
-        "success": score if success else None,
+def arm(returns, areas=None, *, steps=200_000, success=True, reached=None):
+    """Seeds with these returns; they solve the task where they return 0.9 or more."""
+    returns, areas = np.asarray(returns, dtype=float), np.asarray(returns if areas is None else areas, dtype=float)
+    threshold = None
+    if reached is not None:
+        threshold = {"median": reached, "ci95": None, "reached": len(returns) if reached else 0, "of": len(returns)}
+    entry = {
+        "return": estimate(returns, -1.0, 1.0, draws=200, seed=0),
+        "success": estimate(returns, -1.0, 1.0, draws=200, seed=0) if success else None,
+        "area": estimate(areas, -1.0, 1.0, draws=200, seed=0),
+        "solved": solved(returns, 0.9) if success else None,
         "steps_to_threshold": threshold,
-        "probability_of_improvement": improvement,
         "env_steps": steps,
         "episodes": 160,
-        "seeds": [0] if low is None else [0, 1, 2, 3, 4],
+        "seeds": list(range(len(returns))),
     }
+    return entry, returns, areas
+
+
+def metrics_of(**arms):
+    scores = {"return": {name: made[1] for name, made in arms.items()}}
+    scores["area"] = {name: made[2] for name, made in arms.items() if made[0]["env_steps"]}
+    return {"arms": {name: made[0] for name, made in arms.items()}, "comparisons": compare_arms(scores)}
 
 
 def said(**arms):
-    found = headline({"arms": arms})
+    found = headline(metrics_of(**arms))
     return found.verdict, " ".join(found.sentences)
 
 
-def test_better_names_both_numbers_and_the_budget():
-    verdict, text = said(preference=arm(0.99, 0.98, 1.0), extrinsic=arm(0.01, 0.0, 0.02))
+def around(value, n=10):
+    return value + np.linspace(-0.02, 0.02, n)
+
+
+def test_better_names_numbers_solved_seeds_and_the_budget():
+    verdict, text = said(preference=arm(around(0.95)), extrinsic=arm(around(0.1)))
     assert verdict == "better"
-    assert "preference reached a success rate of 0.99 [0.98, 1.00]" in text
-    assert "extrinsic alone 0.01 [0.00, 0.02] after the same 200k steps" in text
-    assert "did better than extrinsic alone" in text
+    assert text.startswith("preference returned 0.95 [")
+    assert "and solved the task with 10 of 10 seeds; extrinsic alone returned 0.10 [" in text
+    assert "with 0 of 10 seeds, after the same 200k steps." in text
+    assert "In the end it returned more than extrinsic." in text
+    assert "While training (area under the learning curve) it returned more than extrinsic." in text
+
+
+def test_speed_counts_where_all_are_as_good_in_the_end():
+    """A verdict of the saturated end alone sees no difference."""
+    slow, quick = arm(around(0.95), around(0.3)), arm(around(0.95), around(0.8))
+    verdict, text = said(preference=quick, extrinsic=slow, random_reward=slow)
+    assert verdict == "better"
+    assert "In the end no difference from extrinsic and random_reward was shown." in text
+    assert "While training (area under the learning curve) it returned more than extrinsic and random_reward." in text
+    assert said(preference=slow, extrinsic=quick)[0] == "worse"
+
+
+def test_ahead_by_one_measure_and_behind_by_another_is_no_verdict():
+    verdict, _ = said(preference=arm(around(0.95), around(0.3)), extrinsic=arm(around(0.8), around(0.5)))
+    assert verdict == "unclear"
 
 
 def test_overlap_is_not_a_win():
-    verdict, text = said(preference=arm(0.9, 0.5, 1.0), extrinsic=arm(0.4, 0.2, 0.6))
+    verdict, text = said(preference=arm(np.linspace(0, 1, 10)), extrinsic=arm(np.linspace(-0.1, 0.9, 10)))
     assert verdict == "unclear"
-    assert "did not clearly beat extrinsic" in text
+    assert "no difference from extrinsic was shown" in text
+    assert "more than" not in text
 
 
 def test_worse_is_said_plainly():
-    verdict, text = said(preference=arm(0.1, 0.0, 0.2), extrinsic=arm(0.9, 0.8, 1.0))
+    verdict, text = said(preference=arm(around(0.1)), extrinsic=arm(around(0.9)))
     assert verdict == "worse"
-    assert "did worse than extrinsic alone" in text
+    assert "it returned less than extrinsic" in text
 
 
 @pytest.mark.parametrize("control", ["random_reward", "shuffled_labels", "random_policy"])
-def test_an_unbeaten_uninformed_control_spoils_the_win(control):
-    verdict, text = said(preference=arm(0.9, 0.8, 1.0), extrinsic=arm(0.1, 0.0, 0.2), **{control: arm(0.9, 0.75, 1.0)})
+def test_each_control_is_compared_and_an_unbeaten_one_spoils_the_win(control):
+    verdict, text = said(preference=arm(around(0.9)), extrinsic=arm(around(0.1)), **{control: arm(around(0.9))})
     assert verdict == "mixed"
-    assert f"did not clearly beat {control} 0.90 [0.75, 1.00]" in text
+    assert f"it returned more than extrinsic; no difference from {control} was shown" in text
     assert "cannot be credited to the feedback" in text
 
 
-def test_a_control_that_did_better_is_said():
-    verdict, text = said(preference=arm(0.5, 0.4, 0.6), extrinsic=arm(0.1, 0.0, 0.2), similarity=arm(0.9, 0.8, 1.0))
+def test_a_contender_that_did_better_is_said_and_spoils_nothing():
+    verdict, text = said(preference=arm(around(0.5)), extrinsic=arm(around(0.1)), similarity=arm(around(0.9)))
     assert verdict == "better"  # of extrinsic, and of all that know nothing of the task
-    assert "A control did better: similarity 0.90 [0.80, 1.00]." in text
+    assert "it returned less than similarity" in text
     assert "cannot be credited" not in text
 
 
-def test_beaten_controls_and_the_oracle_are_listed():
-    verdict, text = said(
-        preference=arm(0.9, 0.8, 1.0),
-        extrinsic=arm(0.1, 0.0, 0.2),
-        random_reward=arm(0.0, 0.0, 0.1),
-        oracle=arm(1.0, 1.0, 1.0),
-    )
+def test_hand_written_progress_is_a_reference_and_no_bound():
+    verdict, text = said(preference=arm(around(0.9)), extrinsic=arm(around(0.1)), oracle=arm(around(0.5)))
     assert verdict == "better"
-    assert "It beat every control: random_reward 0.00 [0.00, 0.10]." in text
-    assert "upper bound, reached a success rate of 1.00" in text
+    assert "For reference, hand-written progress as reward (oracle) returned 0.50 [" in text
+    assert "bound" not in text
 
 
-def test_one_seed_gives_no_verdict():
-    verdict, text = said(preference=arm(1.0), extrinsic=arm(0.0), random_reward=arm(0.0))
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_too_few_seeds_tell_nothing(n):
+    verdict, text = said(preference=arm(around(0.95, n)), extrinsic=arm(around(0.1, n)))
     assert verdict == "unknown"
-    assert "single seed" in text
-    assert "beat" not in text
+    assert f"There are too few seeds to tell whether preferences helped: preference has {n}" in text
+    assert ("at least 6 of each arm" in text) == (n > 1)
+    assert "more than" not in text
+
+
+def test_six_seeds_can_tell():
+    assert said(preference=arm(around(0.95, 6)), extrinsic=arm(around(0.1, 6)))[0] == "better"
+
+
+@pytest.mark.parametrize(
+    ("p_holm", "ci95", "said"),
+    [
+        (0.01, [0.6, 1.0], "higher"),
+        (0.01, [0.0, 0.4], "lower"),
+        (0.06, [0.6, 1.0], "unclear"),
+        (0.01, [0.49, 1.0], "unclear"),
+    ],
+)
+def test_a_difference_is_claimed_where_test_and_interval_both_show_it(p_holm, ci95, said):
+    entry = {"probability": 0.9, "p": 0.001, "p_holm": p_holm, "ci95": ci95, "seeds": [10, 10]}
+    metrics = {"comparisons": {"preference": {"extrinsic": {"return": entry}}}}
+    assert outcome(metrics, entry) == said
+
+
+def test_p_values_are_adjusted_for_all_comparisons():
+    close = {"preference": arm(np.linspace(0, 1, 10) + 0.6), "extrinsic": arm(np.linspace(0, 1, 10))}
+    others = {name: arm(around(0.9)) for name in ("random_reward", "shuffled_labels", "similarity", "random_policy")}
+    alone, among = metrics_of(**close), metrics_of(**close, intrinsic_only=close["preference"], **others)
+    p = [found["comparisons"]["preference"]["extrinsic"]["return"]["p_holm"] for found in (alone, among)]
+    assert p[1] > 5 * p[0]
+    assert "adjusted for 20 comparisons (Holm)" in table(among)
+
+
+def test_unknown_returns_are_no_verdict():
+    verdict, text = said(preference=arm([np.nan] * 6), extrinsic=arm(around(0.1, 6)))
+    assert verdict == "unknown"
+    assert "nan" not in text.lower()
 
 
 def test_missing_arms_are_said():
-    assert "No agent was trained on preferences" in said(extrinsic=arm(0.2, 0.1, 0.3))[1]
-    verdict, text = said(preference=arm(0.2, 0.1, 0.3))
+    assert "No agent was trained on preferences" in said(extrinsic=arm(around(0.2)))[1]
+    verdict, text = said(preference=arm(around(0.2)))
     assert verdict == "unknown"
-    assert "no extrinsic arm to compare" in text
+    assert "No other arm was trained that it could be compared with." in text
+    verdict, text = said(preference=arm(around(0.9)), random_reward=arm(around(0.2)))
+    assert verdict == "unknown"
+    assert "There is no extrinsic arm to compare it with." in text
+
+
+def test_the_learned_reward_alone_stands_for_preferences():
+    assert said(intrinsic_only=arm(around(0.9)), extrinsic=arm(around(0.2)))[0] == "better"
 
 
 def test_unequal_budgets_are_said():
-    text = said(preference=arm(0.9, 0.8, 1.0, steps=100_000), extrinsic=arm(0.1, 0.0, 0.2))[1]
-    assert "after 100k steps; extrinsic alone 0.10 [0.00, 0.20] after 200k steps" in text
+    text = said(preference=arm(around(0.9), steps=100_000), extrinsic=arm(around(0.1)))[1]
+    assert ", after 100k steps; extrinsic alone returned 0.10 [" in text
+    assert ", after 200k steps." in text
 
 
-def test_return_is_the_measure_where_success_has_no_meaning():
-    text = said(preference=arm(-150.0, -160.0, -140.0, success=False), extrinsic=arm(-400.0, -410.0, -390.0))[1]
-    assert "preference reached a return of -150.0 [-160.0, -140.0]" in text
+def test_steps_to_the_threshold_are_told():
+    ours, never = arm(around(0.9), reached=45_000.0), arm(around(0.1), reached=0)
+    text = said(preference=ours, extrinsic=never)[1]
+    assert "(median, and seeds that got there): preference 45k (10 of 10), extrinsic never (0 of 10)." in text
+    assert "None of them reached the threshold" in said(preference=never, extrinsic=never)[1]
 
 
-def test_steps_to_the_threshold_are_compared():
-    ours = {"median": 45_000.0, "reached": 5, "of": 5, "per_seed": []}
-    never = {"median": None, "reached": 0, "of": 5, "per_seed": []}
-    text = said(preference=arm(0.9, 0.8, 1, threshold=ours), extrinsic=arm(0.1, 0, 0.2, threshold=never))[1]
-    assert "preference 45k (5 of 5 seeds), extrinsic never (0 of 5 seeds)" in text
+def test_tables_are_aligned_and_leave_out_empty_columns():
+    metrics = metrics_of(
+        oracle=arm(around(0.9), success=False),
+        extrinsic=arm(around(0.1), success=False),
+        preference=arm(around(0.5), success=False),
+    )
+    arms, compared, _ = table(metrics).split("\n\n")
+    lines = arms.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["extrinsic", "preference", "oracle"]
+    assert len({len(line) for line in lines}) == 1
+    assert not {"success", "solved", "threshold"} & set(lines[0].split())
+    assert compared.splitlines()[2].split() == [
+        "preference", ">", "extrinsic", "1.00", "[0.66,", "1.00]", "<0.001", "1.00", "[0.66,", "1.00]", "<0.001",
+    ]  # fmt: skip
+    arms, compared = markdown_table(metrics).split("\n\n")
+    assert arms.splitlines()[3].startswith("| **preference** | **0.50 [")
+    for part in (arms, compared):
+        assert len({line.count("|") for line in part.splitlines()}) == 1
 
 
-def test_table_is_aligned_and_leaves_out_empty_columns():
-    better = {"over": "extrinsic", "value": 1.0, "ci95": [0.9, 1.0]}
-    metrics = {
-        "arms": {
-            "oracle": arm(1.0, 1.0, 1.0, success=False),
-            "extrinsic": arm(123.456, 100.0, 130.0, success=False),
-            "preference": arm(400.0, 390.0, 410.0, success=False, improvement=better),
-        }
-    }
-    lines = table(metrics).splitlines()
-    assert [line.split()[0] for line in lines[2:5]] == ["extrinsic", "preference", "oracle"]
-    assert len({len(line) for line in lines[:5]}) == 1
-    assert "success" not in lines[0]
-    assert "threshold" not in lines[0]
-    assert "123.5 [100.0, 130.0]" in lines[2]
-    assert "1.00 [0.90, 1.00]" in lines[3]
-    markdown = markdown_table(metrics).splitlines()
-    assert len(markdown) == 5
-    assert markdown[3].startswith("| **preference** | **400.0 [390.0, 410.0]** |")
-    assert len({line.count("|") for line in markdown}) == 1
+def test_the_median_of_steps_says_who_never_got_there():
+    metrics = metrics_of(preference=arm(around(0.5)))
+    entry = {"median": None, "ci95": [279_000.0, None], "reached": 1, "of": 5, "per_seed": []}
+    metrics["arms"]["preference"]["steps_to_threshold"] = entry
+    assert "never [279k, never] (1 of 5)" in table(metrics)
+
+
+def test_metrics_of_another_version_are_refused():
+    assert checked({"schema": SCHEMA, "arms": {}}, "m.json") == {"schema": SCHEMA, "arms": {}}
+    with pytest.raises(
+        DataError, match=r"m\.json: was written by another version of Laurel.*Run laurel evaluate again\."
+    ):
+        checked({"arms": {}}, "m.json")
+    with pytest.raises(DataError, match="does not hold the metrics"):
+        checked([], "m.json")
 
 
 def test_arms_keep_their_order_and_strangers_come_last():

@@ -73,7 +73,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def content(tables, vocabulary, tmp_path_factory):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
-    metrics = {"arms": summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)}
+    metrics = summarise(results, curves, success_threshold=0.9, reward_threshold=None, draws=50, seed=0)
     bins = [{"p": 0.1, "observed": 0.2, "pairs": 10}]
     animation = tmp_path_factory.mktemp("report") / "episode.webp"
     Image.new("RGB", (8, 8)).save(animation)
@@ -81,7 +81,7 @@ def content(tables, vocabulary, tmp_path_factory):
         title="MiniGrid-DoorKey-8x8-v0",
         description="A door & a key.",
         metrics=metrics,
-        figures=plots.draw(results, curves, metrics, vocabulary=vocabulary, calibration=bins, resamples=50),
+        figures=plots.draw(results, curves, metrics, vocabulary=vocabulary, calibration=bins, draws=50),
         notes=["EnvPool <was> left out."],
         animation=animation,
         vocabulary=vocabulary,
@@ -112,7 +112,7 @@ def content(tables, vocabulary, tmp_path_factory):
         },
         sample=SAMPLE,
         reward={
-            "heldout_accuracy": 0.75,
+            "heldout_agreement": 0.75,
             "baselines": {"similarity": 0.8125, "unknown": None},
             "heldout_loss": 0.5,
             "calibration": bins,
@@ -153,10 +153,10 @@ def test_references_within_figures_lead_somewhere_unique(content):
 def test_every_section_is_there(words_only):
     text = Page(render(words_only)).text
     for part in (
-        "Preference reached a success rate of 0.9",
+        "Preference returned 0.8",
         "EnvPool <was> left out.",
         "A door & a key.",
-        "P(> extrinsic)",
+        "preference > extrinsic 1.00 [0.46, 1.00]",
         "24 captions in all, of which 1 was listed",
         "Kendall's tau",
         "annotator embedding:minilm",
@@ -234,8 +234,8 @@ def test_same_content_same_page(content):
 
 def test_bare_content_says_what_there_is_not(tables):
     results, curves = tables({"extrinsic": 0.5}, success=False)
-    arms = summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)
-    text = Page(render(ReportContent(title="X-v0", metrics={"arms": arms}))).text
+    summary = summarise(results, curves, success_threshold=0.9, reward_threshold=None, draws=50, seed=0)
+    text = Page(render(ReportContent(title="X-v0", metrics=summary))).text
     assert "No agent was trained on preferences" in text
     assert "There is no learned reward in this run." in text
     assert "there are no curves" in text
@@ -244,10 +244,10 @@ def test_bare_content_says_what_there_is_not(tables):
 
 def test_one_seed_is_noted(tables, words_only):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1)
-    arms = summarise(results, curves, success_threshold=0.9, reward_threshold=None, resamples=50, seed=0)
-    text = Page(render(dataclasses.replace(words_only, metrics={"arms": arms}))).text
+    summary = summarise(results, curves, success_threshold=0.9, reward_threshold=None, draws=50, seed=0)
+    text = Page(render(dataclasses.replace(words_only, metrics=summary))).text
     assert "Every arm has a single seed: no interval can be given" in text
-    assert "[" not in text[text.index("All arms") : text.index("Interquartile")]
+    assert "[" not in text[text.index("All arms") : text.index("Means over seeds")]
 
 
 def test_scripted_labels_are_called_simulated(words_only):

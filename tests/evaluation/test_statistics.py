@@ -10,13 +10,14 @@ from rliable import metrics as rliable_metrics
 
 from laurel.errors import DataError
 from laurel.evaluation import statistics
+from laurel.evaluation.comparison import probability_of_improvement
 from laurel.evaluation.statistics import (
+    areas,
     estimate,
-    improvement,
-    interquartile_mean,
-    probability_of_improvement,
     rank_agreement,
+    return_range,
     seed_scores,
+    solved,
     steps_to_threshold,
     summarise,
 )
@@ -25,23 +26,17 @@ scores = st.lists(st.floats(-100, 100) | st.integers(-2, 2).map(float), min_size
 
 
 def summarised(results, curves, **changes):
-    options = {"success_threshold": 0.9, "reward_threshold": None, "resamples": 300, "seed": 0, **changes}
-    return summarise(results, curves, **options)
+    options = {"success_threshold": 0.9, "reward_threshold": None, "draws": 300, "seed": 0, **changes}
+    return summarise(results, curves, **options)["arms"]
 
 
 # -- against slow references --------------------------------------------------------------------
 @given(scores)
 @settings(deadline=None, max_examples=50)
-def test_iqm_is_the_mean_without_the_outer_quarters(values):
-    expected = pytest.approx(scipy.stats.trim_mean(values, 0.25), abs=1e-9)
-    assert estimate(values[:1].repeat(1), resamples=10, seed=0)["iqm"] == values[0]
-    assert interquartile_mean(values, axis=0) == expected
-    assert interquartile_mean(np.stack([values, values]), axis=1) == pytest.approx([expected.expected] * 2, abs=1e-9)
-
-
-def test_iqm_is_nan_where_a_seed_has_no_value():
-    values = np.array([[1.0, np.nan], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
-    assert np.isnan(interquartile_mean(values, axis=0)).tolist() == [False, True]
+def test_mean_and_iqm_are_those_of_the_seeds(values):
+    found = estimate(values, -100.0, 100.0, draws=10, seed=0)
+    assert found["mean"] == pytest.approx(np.mean(values))
+    assert found["iqm"] == pytest.approx(scipy.stats.trim_mean(values, 0.25), abs=1e-9)
 
 
 @given(scores, scores)
@@ -67,28 +62,40 @@ def test_episodes_are_averaged_within_their_seed_first():
     assert seed_scores(results)["success"].tolist() == [0.0, 1.0]
 
 
-def test_intervals_cover_the_truth():
-    rng = np.random.default_rng(0)
-    covered = 0
-    for i in range(60):
-        low, high = estimate(rng.normal(3.0, 1.0, 12), resamples=200, seed=i)["ci95"]
-        covered += low <= 3.0 <= high
-    assert 48 <= covered < 60
-
-
 def test_intervals_narrow_with_more_seeds():
     values = np.arange(8.0)
-    few, many = (estimate(np.tile(values, n), resamples=300, seed=0)["ci95"] for n in (1, 10))
+    few, many = (estimate(np.tile(values, n), 0.0, 7.0, draws=300, seed=0)["ci95"] for n in (1, 10))
     assert many[1] - many[0] < 0.5 * (few[1] - few[0])
 
 
-def test_improvement_of_like_arms_is_a_half_and_of_a_better_one_is_one():
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(0, 1, 20), rng.normal(0, 1, 20)
-    alike = improvement(x, y, resamples=300, seed=0)
-    assert alike["ci95"][0] < 0.5 < alike["ci95"][1]
-    assert improvement(x + 10, y, resamples=50, seed=0) == {"value": 1.0, "ci95": [1.0, 1.0]}
-    assert improvement(x - 10, y, resamples=50, seed=0) == {"value": 0.0, "ci95": [0.0, 0.0]}
+def test_a_failing_seed_is_seen():
+    """In the mean, its interval and the seeds that solved the task, if not in the interquartile mean."""
+    seeds = np.array([0.97, 0.96, 0.0, 0.97, 0.96])
+    found = estimate(seeds, 0.0, 1.0, draws=2000, seed=0)
+    assert found["iqm"] > 0.9
+    assert found["mean"] < 0.8
+    assert found["ci95"][0] < 0.4
+    assert solved(seeds, 0.9)["seeds"] == 4
+    assert solved(seeds, 0.9)["ci95"] == pytest.approx([0.299, 0.989], abs=1e-3)
+    assert solved(seeds[:1], 0.9) == {"seeds": 1, "of": 1, "ci95": None}
+
+
+def test_the_range_of_returns_is_that_of_all_seeds_at_all_times(tables):
+    _, curves = tables({"extrinsic": 0.2, "preference": 0.9})
+    worse = curves.assign(return_mean=curves["return_mean"].where(curves["env_steps"] > 20_000, -3.0))
+    assert return_range(worse) == pytest.approx((-3.0, 0.9))
+    assert return_range(worse, np.array([2.0])) == pytest.approx((-3.0, 2.0))
+    assert return_range(curves.head(0)) == (0.0, 0.0)
+
+
+def test_the_area_is_the_mean_of_the_curve(tables):
+    _, curves = tables({"extrinsic": 0.2, "preference": 0.9})
+    found = areas(curves.sample(frac=1, random_state=0))
+    assert list(found["arm"].unique()) == ["extrinsic", "preference"]
+    run = curves[(curves["arm"] == "preference") & (curves["seed"] == 0)]
+    assert found.query("arm == 'preference'")["area"].iloc[0] == pytest.approx(run["return_mean"].mean())
+    later = curves.assign(return_mean=curves["return_mean"].where(curves["env_steps"] > 35_000, 0.0))
+    assert (areas(later)["area"] < found["area"]).all()
 
 
 def test_kendall_tau_finds_the_planted_ranking(tables):
@@ -119,23 +126,26 @@ def runs(*rates, episodes=20):
 
 def test_threshold_is_reached_when_the_last_hundred_episodes_hold_it():
     found = steps_to_threshold(runs([np.nan] * 2 + [0.0] * 5 + [0.8] * 2), "success_rate", 0.8)
-    assert found == {"median": 8000.0, "reached": 1, "of": 1, "per_seed": [8000]}
+    assert found == {"median": 8000.0, "ci95": None, "reached": 1, "of": 1, "per_seed": [8000]}
 
 
 def test_a_lucky_start_is_not_the_threshold():
     found = steps_to_threshold(runs([1.0, 1.0, 1.0, 1.0, 0.8, 0.8]), "success_rate", 0.9)
-    assert found == {"median": None, "reached": 0, "of": 1, "per_seed": [None]}
+    assert found == {"median": None, "ci95": None, "reached": 0, "of": 1, "per_seed": [None]}
 
 
 def test_median_counts_seeds_that_never_got_there_as_last():
     solved, never = [1.0] * 6, [0.0] * 6
     assert steps_to_threshold(runs(solved, never, solved), "success_rate", 0.9) == {
         "median": 5000.0,
+        "ci95": None,
         "reached": 2,
         "of": 3,
         "per_seed": [5000, None, 5000],
     }
     assert steps_to_threshold(runs(solved, never), "success_rate", 0.9)["median"] is None
+    found = steps_to_threshold(runs(solved, never, solved, solved, solved), "success_rate", 0.9)
+    assert (found["median"], found["ci95"]) == (5000.0, [5000.0, None])
 
 
 # -- the section as a whole -------------------------------------------------------------------------
@@ -144,16 +154,16 @@ def test_summary_has_the_promised_form(tables):
     assert list(summary) == ["extrinsic", "preference", "random_policy"]
     preference = summary["preference"]
     assert set(preference) == {
-        "return", "success", "steps_to_threshold", "probability_of_improvement", "env_steps", "episodes", "seeds",
+        "return", "success", "area", "solved", "steps_to_threshold", "env_steps", "episodes", "seeds",
     }  # fmt: skip
     low, high = preference["success"]["ci95"]
-    assert low <= preference["success"]["iqm"] <= high
+    assert low <= preference["success"]["mean"] <= high
+    assert preference["solved"]["of"] == 5
     assert preference["steps_to_threshold"]["per_seed"] == [34_000] * 5
-    assert preference["probability_of_improvement"] == {"over": "extrinsic", "value": 1.0, "ci95": [1.0, 1.0]}
     assert (preference["env_steps"], preference["episodes"], preference["seeds"]) == (50_000, 100, [0, 1, 2, 3, 4])
-    assert summary["extrinsic"]["probability_of_improvement"] is None
     assert summary["extrinsic"]["steps_to_threshold"]["reached"] == 0
     assert summary["random_policy"]["steps_to_threshold"] is None
+    assert summary["random_policy"]["area"] is None
     assert summary["random_policy"]["env_steps"] == 0
 
 
@@ -168,45 +178,56 @@ def test_one_seed_has_no_interval(tables):
     entry = summarised(*tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1))["preference"]
     assert entry["return"]["ci95"] is None
     assert entry["success"]["ci95"] is None
-    assert entry["probability_of_improvement"]["ci95"] is None
+    assert entry["area"]["ci95"] is None
+    assert entry["solved"]["ci95"] is None
 
 
 def test_summary_is_clean_json(tables):
     results, curves = tables({"extrinsic": 0.0, "preference": 0.5})
     results.loc[results["arm"] == "extrinsic", "return"] = np.nan
     text = json.dumps(summarised(results, curves), allow_nan=False)
-    assert json.loads(text)["extrinsic"]["return"] == {"iqm": None, "ci95": None}
+    assert json.loads(text)["extrinsic"]["return"] == {"mean": None, "ci95": None, "iqm": None}
 
 
-def test_same_seed_same_numbers_whatever_else_there_is(tables):
+def test_same_seed_same_numbers(tables):
     results, curves = tables({"extrinsic": 0.3, "preference": 0.6, "oracle": 0.9})
-    np.random.seed(1)
-    first = summarised(results, curves)
-    np.random.seed(2)
     state = np.random.get_state()[1].tolist()
-    shuffled = results[results["arm"] != "oracle"].sample(frac=1, random_state=0)
-    second = summarised(shuffled, curves)
+    first = summarised(results, curves)
+    assert summarised(results.sample(frac=1, random_state=0), curves) == first
     assert np.random.get_state()[1].tolist() == state
-    assert second == {arm: first[arm] for arm in ("extrinsic", "preference")}
     assert summarised(results, curves, seed=7) != first
+
+
+def test_learned_arms_are_compared_in_the_end_and_while_training(tables):
+    options = {"success_threshold": 0.9, "reward_threshold": None, "draws": 50, "seed": 0}
+    made = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0, "oracle": 1.0}, seeds=6)
+    found = summarise(*made, **options)["comparisons"]
+    assert {arm: {over: list(measures) for over, measures in overs.items()} for arm, overs in found.items()} == {
+        "preference": {"extrinsic": ["return", "area"], "random_policy": ["return"]}
+    }
+    entry = found["preference"]["extrinsic"]["return"]
+    assert entry["probability"] == 1.0
+    assert entry["p"] == pytest.approx(2 / 924)
+    assert entry["p_holm"] == pytest.approx(6 / 924)
+    assert 0.5 < entry["ci95"][0] < 0.7, "never a point"
 
 
 def test_curve_band_holds_the_planted_curve(tables):
     _, curves = tables({"preference": 0.8})
     noise = np.random.default_rng(0).normal(0, 0.05, len(curves))
-    band = statistics.curve_band(curves.assign(success_rate=0.5 + noise), "success_rate", resamples=200, seed=0)
-    shown = ~np.isnan(band["iqm"])
+    band = statistics.curve_band(curves.assign(success_rate=0.5 + noise), "success_rate", 0.0, 4.0, draws=200, seed=0)
+    shown = ~np.isnan(band["mean"])
     assert shown[-1]
-    assert (band["low"] <= band["iqm"])[shown].all()
-    assert (band["iqm"] <= band["high"])[shown].all()
-    assert band["iqm"][-1] == pytest.approx(0.5, abs=0.03)
+    assert (band["low"] <= band["mean"])[shown].all()
+    assert (band["mean"] <= band["high"])[shown].all()
+    assert band["mean"][-1] == pytest.approx(0.5, abs=0.03)
     assert band["env_steps"][-1] == 50_000
     constant = curves.assign(success_rate=curves["seed"].astype(float))
-    wide = statistics.curve_band(constant, "success_rate", resamples=2000, seed=0)
-    by_rliable = estimate(np.arange(5.0), resamples=2000, seed=0)
-    assert wide["iqm"][-1] == by_rliable["iqm"] == 2.0
-    assert [wide["low"][-1], wide["high"][-1]] == pytest.approx(by_rliable["ci95"], abs=0.35)
-    single = statistics.curve_band(curves[curves["seed"] == 0], "success_rate", resamples=200, seed=0)
+    wide = statistics.curve_band(constant, "success_rate", 0.0, 4.0, draws=1000, seed=0)
+    same = estimate(np.arange(5.0), 0.0, 4.0, draws=1000, seed=0)
+    assert wide["mean"][-1] == same["mean"] == 2.0
+    assert [wide["low"][-1], wide["high"][-1]] == same["ci95"]
+    single = statistics.curve_band(curves[curves["seed"] == 0], "success_rate", 0.0, 4.0, draws=200, seed=0)
     assert np.isnan(single["low"]).all()
 
 
@@ -216,13 +237,13 @@ def test_a_curve_begins_where_that_of_every_seed_does():
         [(seed, i + 1, rate) for seed, of_seed in rates.items() for i, rate in enumerate(of_seed)],
         columns=["seed", "env_steps", "success_rate"],
     )
-    band = statistics.curve_band(run, "success_rate", resamples=10, seed=0)["iqm"]
+    band = statistics.curve_band(run, "success_rate", 0.0, 1.0, draws=10, seed=0)["mean"]
     np.testing.assert_array_equal(band, [np.nan, np.nan, 0.5])
 
 
 def test_long_curves_are_thinned_to_their_ends():
     long = pd.DataFrame({"seed": 0, "env_steps": range(1, 5001), "episodes": 1, "success_rate": 0.5})
-    steps = statistics.curve_band(long, "success_rate", resamples=10, seed=0)["env_steps"]
+    steps = statistics.curve_band(long, "success_rate", 0.0, 1.0, draws=10, seed=0)["env_steps"]
     assert len(steps) == 200
     assert (steps[0], steps[-1]) == (1, 5000)
 

@@ -65,8 +65,14 @@ def vote(*says: Judgement, **more: object) -> Judgement:
         ((OK, NO), "tie", 0.5),
         ((OK, TIE), "ok", 0.75),
         ((TIE, TIE), "tie", 0.5),
-        ((OK, ABSTAIN, FAILED), "ok", 1.0),
-        ((TIE, UNREAD), "tie", 0.5),
+        ((OK, ABSTAIN), "ok", 1.0),
+        ((OK, OK, FAILED), "ok", 1.0),
+        ((OK, FAILED), "incomplete", None),
+        ((OK, ABSTAIN, FAILED), "incomplete", None),
+        ((OK, FAILED, UNREAD), "incomplete", None),
+        ((OK, Judgement("incomplete", None)), "incomplete", None),
+        ((ABSTAIN, Judgement("incomplete", None)), "incomplete", None),
+        ((TIE, UNREAD), "incomplete", None),
         ((ABSTAIN, UNREAD), "abstain", None),
         ((UNREAD, FAILED), "parse_failed", None),
         ((FAILED, FAILED), "api_failed", None),
@@ -86,6 +92,8 @@ def test_labels_are_means_and_what_is_no_label_counts_for_nothing(
 def test_weights_and_the_tie_band() -> None:
     assert vote(OK, NO, weights=(3.0, 1.0)).p_first == 0.75
     assert vote(OK, NO, ABSTAIN, weights=(3.0, 1.0, 100.0)).p_first == 0.75
+    assert vote(OK, FAILED, weights=(3.0, 1.0)).p_first == 1.0
+    assert vote(OK, NO, FAILED, weights=(3.0, 1.0, 4.0)).status == "incomplete"
     assert vote(OK, OK, NO, tie_band=0.2).status == "tie"
     assert vote(OK, OK, NO, tie_band=0.1).status == "ok"
     thirds = [Judgement("ok", 0.1), Judgement("ok", 0.5), Judgement("ok", 0.9)]
@@ -272,7 +280,7 @@ def test_why_members_gave_no_answer_is_told_by_member(local: bool) -> None:
     annotator = EnsembleAnnotator([silent, Member(lambda: Voter(OK, "v")), silent])
     questions = [Question("a", "b"), Question("c", "d")]
     for _ in range(2):  # two rounds
-        assert [judged.status for judged in annotator.annotate(questions)] == ["ok", "ok"]
+        assert [judged.status for judged in annotator.annotate(questions)] == ["incomplete", "incomplete"]
     assert annotator.failures == {
         "members[0]: s": {"status 500: busy": 4},
         "members[2]: s": {"status 500: busy": 4},

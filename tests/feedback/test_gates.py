@@ -1,11 +1,14 @@
+import re
 from typing import Any
 
 import pytest
 
-from laurel.errors import AnnotationError
-from laurel.feedback.gates import check_gates
+from laurel.feedback.advice import advice_for
+from laurel.feedback.gates import Checked, check_gates
 from laurel.feedback.rates import rate
-from laurel.params.annotation import GateParams
+from laurel.params.annotation import AnnotateParams, GateParams
+
+CHAT = AnnotateParams.model_validate({"annotator": "openai", "openai": {"model": "m"}})
 
 GOOD: dict[str, Any] = {
     "parse_rate": rate(99, 100),
@@ -19,9 +22,15 @@ STRICT = GateParams(
 )
 
 
+def checked(gates: GateParams, quality: dict[str, Any]) -> Checked:
+    return check_gates(gates, quality, advice_for(CHAT))
+
+
 def test_good_labels_pass() -> None:
-    assert check_gates(STRICT, GOOD) == []
-    assert check_gates(GateParams(), {}) == []
+    found = checked(STRICT, GOOD)
+    assert (found.refusals, found.warnings, found.notes) == ([], [], [])
+    assert found.limits["parse_rate"] == {"gate": "min_parse_rate", "low": 0.95, "high": 1.0, "passed": True}
+    assert checked(GateParams(), {}) == Checked()
 
 
 @pytest.mark.parametrize(
@@ -41,40 +50,98 @@ def test_good_labels_pass() -> None:
     ],
 )  # fmt: skip
 def test_bad_labels_are_stopped(figure: str, bad: Any, words: str) -> None:
-    with pytest.raises(AnnotationError, match=words):
-        check_gates(STRICT, {**GOOD, figure: bad})
+    found = checked(STRICT, {**GOOD, figure: bad})
+    (refusal,) = found.refusals
+    assert re.search(words, refusal)
+    assert [gate["passed"] for name, gate in found.limits.items() if name.startswith(figure)] == [False]
 
 
 def test_the_bound_is_what_counts() -> None:
     """A figure on the wrong side does not stop a run where chance may have put it there."""
     gates = GateParams(min_swap_consistency=0.8)
-    assert check_gates(gates, {"swap_consistency": rate(7, 10)}) == []
-    with pytest.raises(AnnotationError):
-        check_gates(gates, {"swap_consistency": rate(700, 1000)})
+    assert checked(gates, {"swap_consistency": rate(7, 10)}).refusals == []
+    assert checked(gates, {"swap_consistency": rate(700, 1000)}).refusals
 
 
 def test_all_that_is_wrong_is_said() -> None:
     bad = {**GOOD, "parse_rate": rate(10, 100), "intransitivity": rate(30, 100)}
-    with pytest.raises(AnnotationError, match=r"(?s)min_parse_rate.*\n.*max_intransitive"):
-        check_gates(STRICT, bad)
+    parsed, circles = checked(STRICT, bad).refusals
+    assert "min_parse_rate" in parsed
+    assert "max_intransitive" in circles
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "gate"),
+    [
+        ("position_bias", rate(1000, 1000), "max_position_bias"),
+        ("position_bias", rate(0, 1000), "max_position_bias"),
+        ("parse_rate", rate(700, 1000), "min_parse_rate"),
+        ("answer_abstain_rate", rate(950, 1000), "max_abstain_rate"),
+    ],
+)
+def test_the_worst_is_stopped_without_any_gate_set(figure: str, value: Any, gate: str) -> None:
+    found = checked(GateParams(), {**GOOD, figure: value})
+    (refusal,) = found.refusals
+    assert f"annotate.gates.{gate}" in refusal
+    assert "annotate.openai.model" in refusal, "of the annotator in use"
+    assert found.warnings == [], "once is enough"
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "words"),
+    [
+        ("position_bias", rate(800, 1000), r"80\.0% of answers with a side named the text shown first .*30\.0% and"),
+        ("parse_rate", rate(92, 100), None),
+        ("parse_rate", rate(920, 1000), r"92\.0% of answers could be read"),
+        ("answer_abstain_rate", rate(300, 1000), r"30\.0% of answers would not say"),
+    ],
+)
+def test_what_is_bad_is_warned_of_without_any_gate(figure: str, value: Any, words: str | None) -> None:
+    off = GateParams(min_parse_rate=None, max_position_bias=None, max_abstain_rate=None)
+    for gates in (GateParams(), off):
+        found = checked(gates, {**GOOD, figure: value})
+        assert found.refusals == []
+        assert len(found.warnings) == (words is not None)
+        assert words is None or re.search(words, found.warnings[0])
+
+
+def test_a_member_that_minds_the_order_is_named() -> None:
+    """In the mean over several annotators the bias of one of them is hidden."""
+    by = [{"annotator": "members[0]: a", "position_bias": rate(990, 1000)}, {"annotator": "members[1]: b"}]
+    (warning,) = checked(GateParams(), {**GOOD, "by": by}).warnings
+    assert warning.startswith("members[0]: a: 99.0% of answers with a side named the text shown first")
+
+
+@pytest.mark.parametrize("annotator", ["embedding", "scripted", "openai", "huggingface", "ensemble"])
+def test_advice_names_the_annotator_in_use(annotator: str) -> None:
+    members = {"members": [{"annotator": "embedding"}, {"annotator": "scripted"}]}
+    params = {"annotator": annotator, "openai": {"model": "m"}, "ensemble": members}
+    advice = advice_for(AnnotateParams.model_validate(params))
+    used = {"openai": ("openai", "language_model"), "huggingface": ("huggingface", "language_model")}
+    sections = {"embedding", "scripted", "openai", "huggingface", "language_model", "ensemble"}
+    for words in (advice.asking, advice.aim, advice.ties):
+        named = set(re.findall(r"annotate\.(\w+)", words)) & sections
+        assert named
+        assert named <= set(used.get(annotator, (annotator,)))
 
 
 def test_what_does_not_apply_is_noted() -> None:
     gates = GateParams(max_position_bias=0.1, min_swap_consistency=0.5)
-    notes = check_gates(gates, {"tie_rate": rate(1, 10)})
+    notes = checked(gates, {"tie_rate": rate(1, 10)}).notes
     assert [note.split(" was not checked")[0] for note in notes] == [
         "annotate.gates.max_position_bias", "annotate.gates.min_swap_consistency",
     ]  # fmt: skip
+    assert checked(GateParams(), {"tie_rate": rate(1, 10)}).notes == [], "nobody set these"
 
 
 def test_nothing_to_agree_with_is_no_agreement() -> None:
-    with pytest.raises(AnnotationError, match=r"nothing that labels could agree with, .*laurel annotate review"):
-        check_gates(GateParams(min_agreement=0.6), {})
+    (refusal,) = checked(GateParams(min_agreement=0.6), {}).refusals
+    assert re.search(r"nothing that labels could agree with, .*laurel annotate review", refusal)
 
 
 def test_too_little_gold() -> None:
     gates = GateParams(min_gold_pairs=30)
     for gold in ({}, {"gold": {"agreement": rate(20, 20)}}):
-        with pytest.raises(AnnotationError, match=r"(0|20) labels can be compared .* at least 30 are wanted"):
-            check_gates(gates, gold)
-    assert check_gates(gates, {"gold": {"agreement": rate(30, 30)}}) == []
+        (refusal,) = checked(gates, gold).refusals
+        assert re.search(r"(0|20) labels can be compared .* at least 30 are wanted", refusal)
+    assert checked(gates, {"gold": {"agreement": rate(30, 30)}}).refusals == []

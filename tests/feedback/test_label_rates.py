@@ -95,6 +95,7 @@ def test_what_came_of_asking() -> None:
         "tie_rate": (0, 6),
         "abstain_rate": (1, 6),
         "failure_rate": (pytest.approx(2 / 12), 12),
+        "unusable_rate": (pytest.approx(4 / 12), 12),
         "parse_rate": (pytest.approx(8 / 10), 10),
         "answer_tie_rate": (pytest.approx(3 / 8), 8),
         "answer_abstain_rate": (pytest.approx(1 / 8), 8),

@@ -180,10 +180,53 @@ def test_statuses_are_not_merged(room: Room, store: ResponseStore) -> None:
     assert all(judgement.p_first is None for judgement in judgements)
 
 
-def test_one_answer_is_enough(room: Room, store: ResponseStore) -> None:
-    model = PlayedModel(lambda first, second, _: Failure("busy") if first == "b" else Reply('{"best_description": 1}'))
+SHY = Reply('I cannot say. {"best_description": "abstain"}')
+
+
+@pytest.mark.parametrize("lost", [Failure("busy"), Reply("?!"), SHY])
+def test_one_order_is_not_both(room: Room, store: ResponseStore, lost: Reply | Failure) -> None:
+    """A model that names whatever is shown first must not become certain where its other answer is missing."""
+    model = PlayedModel(lambda first, second, _: lost if first == "b" else Reply('{"best_description": 1}'))
     (judgement,) = annotator(model, room, store).annotate([Question("a", "b")])
-    assert (judgement.status, judgement.p_first, judgement.votes, judgement.swap_consistent) == ("ok", 1.0, 1, None)
+    assert (judgement.status, judgement.p_first, judgement.votes) == ("incomplete", None, 1)
+    assert judgement.swap_consistent is None
+    assert judgement.answers[0].verdict == "first", "what was said is kept"
+    (alone,) = annotator(model, room, store, both_orders=False).annotate([Question("a", "b")])
+    assert (alone.status, alone.p_first) == ("ok", 1.0), "one order is all that was to be asked"
+
+
+def test_log_probabilities_in_one_order_are_no_label_either(room: Room, store: ResponseStore) -> None:
+    def sure(first: str, _: str, request: ChatRequest) -> Reply | Failure:
+        return Failure("busy") if first == "b" else Reply("", {"1": log(0.99), "2": log(0.01)})
+
+    (judgement,) = annotator(PlayedModel(sure), room, store, "answer_only").annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first) == ("incomplete", None)
+
+
+@pytest.mark.parametrize(
+    ("read", "status", "p"),
+    [({0, 1, 2}, "ok", 1.0), ({0, 1}, "ok", 1.0), ({0}, "incomplete", None), (set(), "parse_failed", None)],
+)
+@pytest.mark.parametrize("both_orders", [True, False])
+def test_most_votes_of_an_order_must_be_read(
+    room: Room, store: ResponseStore, both_orders: bool, read: set[int], status: str, p: float | None
+) -> None:
+    def some(first: str, second: str, request: ChatRequest) -> Reply:
+        return longer(first, second, request) if (request.sampling.seed or 0) in read else Reply("?!")
+
+    judge = annotator(PlayedModel(some), room, store, votes=3, both_orders=both_orders)
+    (judgement,) = judge.annotate([Question("longer", "short")])
+    assert (judgement.status, judgement.p_first) == (status, p)
+
+
+def test_orders_count_alike_however_many_of_their_votes_were_read(room: Room, store: ResponseStore) -> None:
+    """Two of three votes are left of one order, three of the other: a model that minds the order alone says 1/2."""
+
+    def first_shown(first: str, second: str, request: ChatRequest) -> Reply:
+        return Reply("?!") if first == "b" and request.sampling.seed == 2 else Reply('{"best_description": 1}')
+
+    (judgement,) = annotator(PlayedModel(first_shown), room, store, votes=3).annotate([Question("a", "b")])
+    assert (judgement.status, judgement.p_first, judgement.votes) == ("tie", 0.5, 5)
 
 
 def test_nothing_is_asked_twice(room: Room, store: ResponseStore) -> None:
@@ -298,7 +341,7 @@ def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(room: Room, sto
     assert (judge.usage["calls"], judge.usage["failures"]) == (4, 0)
     half = PlayedModel(lambda first, second, _: Withheld("spent") if first == "b" else Reply('{"best_description": 1}'))
     (judgement,) = annotator(half, room, store).annotate([Question("a", "b")])
-    assert (judgement.status, judgement.p_first, judgement.votes) == ("ok", 1.0, 1), "what was answered counts"
+    assert (judgement.status, judgement.p_first) == ("unasked", None), "half of it is kept for the next run"
     assert len(list(annotator(PlayedModel(longer), room, store).annotate(asked))) == 3, "it may be asked later"
 
 

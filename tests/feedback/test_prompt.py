@@ -328,3 +328,45 @@ def test_a_template_cannot_reach_out_of_its_sandbox(tmp_path: Path) -> None:
     for attack in ("{{ ''.__class__.__base__.__subclasses__() }}", "{{ lipsum.__globals__['os'].getcwd() }}"):
         with pytest.raises(PromptError):
             load_prompt(own(tmp_path, SMALL.replace("A:", attack)))
+
+
+@pytest.mark.parametrize(
+    ("attack", "sentence"),
+    [
+        ("{% for i in range(10**9) %}x{% endfor %}", "not allowed"),
+        ("{% for c in first %}{% endfor %}", "a loop is not allowed"),
+        ("{{ 'x' * 10**9 }}", "not allowed"),
+        ("{{ 9 ** 9 ** 9 }}", "not allowed"),
+        ("{{ '%999999999d' % 1 }}", "not allowed"),
+        ("{{ 'x' | center(10**9) }}", "the filter center is not allowed"),
+        ("{{ 'x'.ljust(999999999) }}", "a call is not allowed"),
+        ("{{ self.user() }}", "a call is not allowed"),
+        ("{% set x = first ~ first %}{% set x = x ~ x %}", "a variable of its own is not allowed"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}", "not allowed"),
+        ("{% filter upper %}x{% endfilter %}", "not allowed"),
+        ("{{ " + "(" * 20_000, "nested too deeply"),
+        ("\0", "holds a NUL"),
+        ("{{ " + "not " * 20_000 + "1 }}", "nested too deeply"),
+        ("{{ " + "9" * 20_000 + " }}", "cannot be read"),
+        ("x" * 150_000, "larger than 100 kB"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_template_cannot_take_time_or_memory(tmp_path: Path, attack: str, sentence: str) -> None:
+    with pytest.raises(PromptError) as refused:
+        load_prompt(own(tmp_path, SMALL.replace("A:", attack)))
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_prompt_that_grows_with_its_captions_has_an_end(tmp_path: Path) -> None:
+    prompt = load_prompt(own(tmp_path, SMALL.replace("A:", "{{ first }}" * 500)))
+    assert prompt.messages("x", "y", Grid())
+    with pytest.raises(PromptError, match="longer than 200,000 characters"):
+        prompt.messages("x" * 8000, "y", Grid())
+
+
+def test_conditions_and_plain_filters_stay(tmp_path: Path) -> None:
+    text = "{% if 'key' in first and second | length > 2 %}{{ description | upper }}{% else %}no{% endif %} A:"
+    prompt = load_prompt(own(tmp_path, SMALL.replace("A:", text)))
+    assert prompt.messages("a key", "yes", Grid())[0].content.startswith("A GRID.")

@@ -60,8 +60,10 @@ def test_rounds_hold_out_pairs_and_repeat_none(sampler: str) -> None:
     assert [len(first) for first, _ in parts] == [100] * 9 + [50]
     assert len(set(asked)) == 950 == rounds.at_most
     assert rounds.counts == {"rounds": 10}
-    said = r"Asking ended after 950 of at most 950 pairs, for no more were allowed \(annotate.n_pairs\); accuracy "
-    assert re.fullmatch(said + r"(0\.9\d|1\.00) on 1[78]\d held-out pairs\.", rounds.notes[-1]), rounds.notes
+    said = r"Asking ended after 950 of at most 950 pairs, for no more were allowed \(annotate.n_pairs\); agreement "
+    assert re.fullmatch(said + r"with the labels (0\.9\d|1\.00) on 1[78]\d held-out pairs\.", rounds.notes[-1]), (
+        rounds.notes
+    )
     again = make(sampler=sampler, n_pairs=950, stop={"rule": "accuracy", "patience": 99, "held_out": 0.2})
     assert pairs(judged(again)) == asked
 
@@ -106,13 +108,15 @@ def test_a_plateau_ends_the_asking(sampler: str, rule: str) -> None:
     said = (
         f"Asking ended after {asked:,} of at most 2,000 pairs, for more would buy nothing by annotate.stop.rule: {rule}"
     )
-    assert re.match(said + r"; (accuracy|rank correlation) (0\.9|1\.0)", rounds.notes[-1]), rounds.notes
+    assert re.match(said + r"; (agreement with the labels|rank correlation) (0\.9|1\.0)", rounds.notes[-1]), (
+        rounds.notes
+    )
 
 
 def test_a_teacher_who_only_guesses_teaches_nothing() -> None:
     rounds = make(stop={"rule": "accuracy", "tolerance": 0.05, "held_out": 0.3})
     assert len(pairs(judged(rounds, error_rate=0.5))) <= 1500
-    assert "accuracy 0.4" in rounds.notes[-1] or "accuracy 0.5" in rounds.notes[-1]
+    assert "labels 0.4" in rounds.notes[-1] or "labels 0.5" in rounds.notes[-1]
 
 
 def test_an_order_that_chance_makes_is_never_settled() -> None:

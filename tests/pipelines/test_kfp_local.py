@@ -141,7 +141,7 @@ def test_what_kfp_shows(ran: Project) -> None:
     assert (evaluation / "table").read_text().startswith("| arm |")
     shown = read_json(evaluation / "executor_output.json")["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     arms = read_json(reports / "metrics.json")["arms"]
-    assert shown["preference.return_iqm"] == arms["preference"]["return"]["iqm"]
+    assert shown["preference.return"] == arms["preference"]["return"]["mean"]
     assert {name.partition(".")[0] for name in shown} == set(arms)
 
 

@@ -9,6 +9,7 @@ from google.auth.credentials import AnonymousCredentials
 from vertex_server import Answer, VertexServer, error, image_config
 
 from laurel.cli import main
+from laurel.pipelines.images import Needs
 from laurel.pipelines.registry import look_into
 from tiny_project import Project
 
@@ -47,6 +48,25 @@ def test_what_keeps_an_image_from_running(google: VertexServer, route: str, answ
     assert found.remark is None
 
 
+@pytest.mark.parametrize(
+    ("variables", "labels", "needs", "said"),
+    [
+        ([], {}, Needs(cuda=True), "is without CUDA, so the accelerators of its steps would stand idle."),
+        (["CUDA_VERSION=13"], {}, Needs(cuda=True), None),
+        ([], {}, Needs(packages=("peft",)), "does not say that it holds peft (label laurel.packages)"),
+        ([], {"laurel.packages": "bitsandbytes peft"}, Needs(packages=("peft",)), None),
+    ],
+)
+def test_what_the_steps_need_of_an_image(
+    google: VertexServer, variables: list[str], labels: dict[str, str], needs: Needs, said: str | None
+) -> None:
+    status, config = image_config(variables=["LAUREL_REVISION=1", *variables])
+    config["config"]["Labels"] = labels
+    google.says("blob", (status, config))
+    problem = look_into(IMAGE, AnonymousCredentials(), needs).problem
+    assert problem is None if said is None else problem.startswith(f"--image {IMAGE} {said}")
+
+
 def test_of_several_architectures_the_one_that_runs_is_looked_at(google: VertexServer) -> None:
     google.says("manifest", (200, {"manifests": [ARM, AMD]}), (200, {"config": {"digest": "sha256:c0"}}))
     assert look_into(IMAGE, AnonymousCredentials()).problem is None
@@ -83,3 +103,17 @@ def test_nothing_is_sent_with_an_image_without_the_package(
     token = {request.headers.get("authorization") for request in google.of("blob")}
     assert token == {"Bearer loopback-token"}
     assert json.dumps([request.route for request in google.received]).count("create") == 0
+
+
+def test_nothing_is_sent_with_accelerators_for_an_image_without_cuda(
+    google: VertexServer, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    project = Project.create(tmp_path_factory.mktemp("p"), {"env.backend": "gymnasium"})
+    monkeypatch.chdir(project.path)
+    google.says("blob", image_config())
+    where = ["--project", "demo-project", "--region", "europe-west4", "--bucket", "gs://demo-bucket"]
+    given = [*where, "--image", IMAGE, "--gpu-image", IMAGE, "--api-endpoint", google.url]
+    assert main(["pipeline", "submit", *given, "--gpu", "L4"]) == 2
+    assert f"laurel: --image {IMAGE} is without CUDA" in capsys.readouterr().err
+    assert google.of("create") == []

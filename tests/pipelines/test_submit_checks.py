@@ -203,15 +203,71 @@ def test_a_tracking_server_of_this_machine_is_not_passed_on(
     assert uri not in out
 
 
-def test_files_of_this_machine_are_remarked(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    (project.path / "agent").mkdir()
-    project.change({"env.id": "corridor:Corridor-v0", "collect.policies": [{"kind": "checkpoint", "path": "agent"}]})
-    given = [part for pair in RIGHT.items() for part in pair]
-    assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
-    err = capsys.readouterr().err
-    assert "note: env.id is corridor:Corridor-v0: the image must hold the module corridor." in err
-    assert "note: collect.policies[0].path is agent, a folder of this machine" in err
-    assert err.count("note: ") == 4  # and one on MLflow, and one on what could not be checked
+def test_files_of_this_machine_are_refused(
+    refused: Refused, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project.path / "corridor.py").write_text(
+        "import gymnasium as gym\ngym.register('Corridor-v0', 'gymnasium.envs.classic_control:CartPoleEnv')"
+    )
+    project.change({
+        "env.id": "corridor:Corridor-v0",
+        "collect.policies": [{"kind": "checkpoint", "path": "agent"}],
+        "reward.encoder": "./encoder",
+        "annotate.gold": "gold.jsonl",
+        "annotate.annotator": "huggingface",
+        "annotate.huggingface": {"model": "/models/mine", "mode": "generate", "adapter": "/gcs/demo-bucket/lora"},
+    })  # fmt: skip
+    said = refused("--in-image", "annotate.gold", "--in-image", "reward.encodr")
+    of_files = [line.partition(" is ")[0] for line in said if "which is of this machine" in line]
+    assert of_files == ["env.id", "collect.policies[0].path", "reward.encoder", "annotate.huggingface.model"]
+    assert 'Did you mean "reward.encoder"?' in "\n".join(said)
+    assert said[2].endswith("If the image holds it at the same place, add --in-image reward.encoder")
+
+
+@pytest.mark.parametrize(
+    ("resources", "options", "sentence"),
+    [
+        (
+            {"collect": {"cpu": 200}},
+            (),
+            "resources.collect.cpu asks for 200 cores, but a machine of Vertex AI has 96",
+        ),
+        (
+            {"caption": {"memory": "1T"}},
+            (),
+            "asks for 1000 GB of memory, but a machine of Vertex AI has 624 at most.",
+        ),
+        (
+            {"train-agents": {"cpu": 48}},
+            ("--gpu", "L4"),
+            "asks for 48 cores, but a machine of Vertex AI with 1 x L4 has 32 at",
+        ),
+    ],
+)
+def test_machines_that_there_are_not(
+    refused: Refused, project: Project, resources: dict[str, object], options: tuple[str, ...], sentence: str
+) -> None:
+    project.change({"pipeline": {"resources": resources}})
+    (said,) = refused(*options)
+    assert sentence in said
+
+
+def test_weights_in_few_bits_need_a_gpu_and_their_packages(
+    refused: Refused, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from laurel.params import load_params
+    from laurel.pipelines.images import needed
+    from laurel.pipelines.template import compiled
+
+    model = {"quantization": "4bit", "mode": "generate"}
+    project.change({"annotate.annotator": "huggingface", "annotate.huggingface": model})
+    (said,) = refused()
+    assert said.startswith("annotate.huggingface.quantization needs a GPU, but the step annotate has none")
+    project.change({"pipeline": {"resources": {"annotate": {"accelerator": "L4"}}}})
+    params = load_params(project.path / "params.yaml")
+    images = needed(compiled(params, IMAGE), params)
+    assert images[f"{IMAGE}-gpu"].packages == ("bitsandbytes", "accelerate")
+    assert (images[f"{IMAGE}-gpu"].cuda, images[IMAGE].cuda, images[IMAGE].packages) == (True, False, ())
 
 
 # -- parameters that do not fit together -----------------------------------------------------------
@@ -286,3 +342,11 @@ def test_a_template_with_other_parts_than_the_parameters(refused: Refused, proje
 def test_what_does_not_go_with_a_template(refused: Refused, template: Path) -> None:
     said = refused("--template", str(template), "--gpu", "L4")
     assert [line.partition(" ")[0] for line in said] == ["--image", "--gpu"]
+
+
+def test_an_accelerator_of_a_template_that_would_stand_idle(refused: Refused, project: Project) -> None:
+    project.change({"agent.device": "auto", "pipeline": {"resources": {"train-agents": {"accelerator": "L4"}}}})
+    assert main(["pipeline", "compile", "-o", "pipeline.yaml", "--image", IMAGE]) == 0
+    project.change({"agent.device": "cpu"})
+    (said,) = refused("--template", "pipeline.yaml", without=("--image",), printed="pipeline.yaml\n")
+    assert said.startswith("step train-agents of pipeline.yaml asks for an accelerator, but agent.device is cpu, so it")

@@ -23,6 +23,8 @@ ROUTES = {
     "health": r"GET /apis/v2beta1/healthz",
     "experiments": r"GET /apis/v2beta1/experiments",
     "experiment": r"POST /apis/v2beta1/experiments",
+    "list": r"GET /apis/v2beta1/runs",
+    "recurring runs": r"GET /apis/v2beta1/recurringruns",
     "create": r"POST /apis/v2beta1/runs",
     "get": r"GET /apis/v2beta1/runs/[^/:]+",
     "terminate": r"POST /apis/v2beta1/runs/[^/:]+:terminate",
@@ -48,8 +50,8 @@ class KubeflowServer:
             return queue.pop(0) if len(queue) > 1 else queue[0]
         match request.route:
             case "health":
-                return 200, {"multi_user": False}
-            case "experiments" | "terminate":
+                return 200, {"multi_user": False, "tag_name": "2.14.0"}
+            case "experiments" | "terminate" | "list" | "recurring runs":
                 return 200, {}
             case "experiment":
                 return 200, {**request.body, "experiment_id": "e-1"}
@@ -194,7 +196,7 @@ def test_waiting_status_and_cancel(laurel: Laurel, kubeflow: KubeflowServer) -> 
     changes = [line.partition(" ")[2] for line in err.splitlines() if line[:2].isdigit()]
     assert [change.partition(" (")[0] for change in changes] == [
         "run: pending",
-        "no answer; asking again",
+        "no answer; the run goes on, and is asked about again",
         "collect: running",
         "run: running",
         "collect: failed",
@@ -217,7 +219,11 @@ def test_waiting_status_and_cancel(laurel: Laurel, kubeflow: KubeflowServer) -> 
             "refuses you: not in this namespace. Set KFP_TOKEN, or",
         ),
         ("create", failure(400, "bad spec"), "answers 400: bad spec."),
-        ("create", failure(500, "no database"), "answers 500: no database. Try again later."),
+        (
+            "create",
+            failure(500, "no database"),
+            "answers 500: no database. No such run is there yet. Try again later: the",
+        ),
         ("create", (0, None), "gives no answer"),
     ],
 )
@@ -229,6 +235,51 @@ def test_a_refusal_is_one_sentence(
     assert (code, out) == (2, "")
     assert sentence in err
     assert len([line for line in err.splitlines() if not line.startswith("note: ")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("health", "code", "said"),
+    [
+        (
+            {"tag_name": "2.13.0"},
+            2,
+            "is Kubeflow Pipelines 2.13.0, which cannot collect the outputs of a loop.",
+        ),
+        ({"tag_name": "2.4.1"}, 2, "is Kubeflow Pipelines 2.4.1, which"),
+        ({"tag_name": "2.15.2"}, 0, ""),
+        ({}, 0, "does not tell its version; Kubeflow Pipelines 2.14 or later is needed."),
+    ],
+)
+def test_the_version_is_looked_at(
+    laurel: Laurel, kubeflow: KubeflowServer, health: dict[str, Any], code: int, said: str
+) -> None:
+    kubeflow.says("health", (200, health))
+    found, _, err = laurel("submit", "--image", IMAGE)
+    assert found == code
+    assert said in err
+    assert len(kubeflow.of("create")) == (code == 0)
+
+
+def test_a_run_is_started_once(laurel: Laurel, kubeflow: KubeflowServer) -> None:
+    assert laurel("submit", "--image", IMAGE)[0] == 0
+    sent = kubeflow.of("create")[0].body
+    there = {"run_id": "r-9", "display_name": sent["display_name"], "state": "RUNNING"}
+    kubeflow.says("list", (200, {}), (200, {"runs": [there]}))
+    kubeflow.says("create", failure(504, "slow"))
+    code, out, _ = laurel("submit", "--image", IMAGE)
+    assert (code, out.splitlines()[0]) == (0, "job:    r-9"), "the answer was lost, the run was not"
+    attempts = len(kubeflow.of("create"))
+    code, out, err = laurel("submit", "--image", IMAGE)
+    assert (code, out.splitlines()[0]) == (0, "job:    r-9")
+    assert "note: this request was sent before, and its run goes on: nothing was sent." in err
+    assert len(kubeflow.of("create")) == attempts
+    asked = {json.loads(request.query["filter"][0])["predicates"][0]["stringValue"] for request in kubeflow.of("list")}
+    assert asked == {sent["display_name"]}
+
+
+def test_too_many_looks_are_waited_out(laurel: Laurel, kubeflow: KubeflowServer) -> None:
+    kubeflow.says("get", failure(429, "slowly"), run("SUCCEEDED"))
+    assert laurel("submit", "--image", IMAGE, "--wait", "--poll", "0.05")[0] == 0
 
 
 def test_nobody_answers(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

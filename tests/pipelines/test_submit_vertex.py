@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from vertex_laurel import IMAGE, PLACE, Laurel, submit
-from vertex_server import VertexServer, error, job, task
+from vertex_server import Answer, VertexServer, error, job, task
 
 from laurel import __version__
 from laurel.cli import main
 from laurel.params import load_params
+from laurel.params.pipeline import STEPS
+from laurel.pipelines import follow, vertex
 from laurel.pipelines.definition import arguments
 from tiny_project import Project
 
@@ -85,6 +87,7 @@ def test_the_request_holds_what_was_asked_for(
     assert body["serviceAccount"] == account
     assert body["network"] == network
     version = __version__.replace(".", "-")
+    assert len(body["labels"].pop("laurel_request")) == 32
     assert body["labels"] == {"laurel-version": version, "env": "minigrid-empty-5x5-v0", "team": "rl"}
     assert body["runtimeConfig"]["gcsOutputDirectory"] == "gs://demo-bucket/laurel"
     assert body["runtimeConfig"]["failurePolicy"] in (1, "PIPELINE_FAILURE_POLICY_FAIL_SLOW")
@@ -104,8 +107,10 @@ def test_the_request_holds_what_was_asked_for(
         assert "accelerator" not in container(spec, step)["resources"]
     assert tasks["train-agents"]["retryPolicy"]["maxRetryCount"] == 2
     assert tasks["collect"]["cachingOptions"] == {"enableCache": True}
+    for step in set(STEPS) & set(tasks):  # only those with a GPU pull gigabytes of CUDA
+        has_gpu = step in ("annotate", "train-reward", "train-agents")
+        assert container(spec, step)["image"] == (f"{IMAGE}-gpu" if has_gpu else IMAGE)
     for executor in spec["deploymentSpec"]["executors"].values():
-        assert executor["container"]["image"] == IMAGE
         variables = {variable["name"]: variable["value"] for variable in executor["container"]["env"]}
         assert variables == {
             "MLFLOW_TRACKING_URI": "https://mlflow.example.org/",
@@ -261,12 +266,93 @@ def test_waiting_says_every_change(laurel: Laurel, google: VertexServer) -> None
         "run: pending",
         "collect: running",
         "run: running",
-        "no answer; asking again",
+        "no answer; the run goes on, and is asked about again",
         "collect: succeeded",
         "train-agents: running",
         "train-agents: succeeded",
         "run: succeeded",
     ]
+
+
+@pytest.mark.parametrize("answer", [error(429, "too many requests"), error(500, "oops"), (0, None)])
+def test_what_passes_is_waited_out(
+    laurel: Laurel, google: VertexServer, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(follow.time, "sleep", pauses.append)
+    google.says("get", answer, answer, answer, job("SUCCEEDED"))
+    code, _, err = submit(laurel, "--wait", "--poll", "1")
+    assert code == 0
+    assert err.count("no answer; the run goes on, and is asked about again (") == 1
+    assert pauses == [2, 4, 8], "longer and longer"
+
+
+def test_a_refusal_while_following_does_not_end_the_run(laurel: Laurel, google: VertexServer) -> None:
+    google.says("get", job("RUNNING"), error(403, "no longer"))
+    code, _, err = submit(laurel, "--wait", "--poll", "0.05")
+    assert code == 2
+    assert "laurel: not allowed: no longer." in err
+    assert "The run goes on without you. Follow it: laurel pipeline status laurel-" in err
+
+
+def test_the_failed_steps_of_a_sweep_are_named(laurel: Laurel, google: VertexServer) -> None:
+    candidates = [task("try-candidate", "SUCCEEDED"), task("try-candidate", "FAILED", "out of memory")]
+    google.says("get", job("FAILED", *candidates, task("pick-best", "FAILED", "no trial")))
+    out = laurel("status", RUN)[1]
+    assert "step try-candidate #2 failed: out of memory\nstep pick-best failed: no trial\n" in out
+
+
+# -- a run is started once ------------------------------------------------------------------------
+def test_a_run_whose_creation_got_no_answer_is_found(
+    laurel: Laurel, google: VertexServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vertex, "PATIENCE", 0.5)
+    google.says("create", (0, None))
+    google.says("get", job("RUNNING"))
+    code, out, _ = submit(laurel)
+    assert code == 0
+    assert out.startswith("job:    laurel-1\n")
+    (asked,) = {request.path.rpartition("/")[2] for request in google.of("get")}
+    assert {asked} == {request.query["pipelineJobId"][0] for request in google.of("create")}
+
+    google.says("get", error(404, "nothing"))
+    code, out, err = submit(laurel)
+    assert (code, out) == (2, "")
+    assert "gives no answer (ConnectionError). " in err
+    assert err.rstrip().endswith("the same command finds the run if it has begun, and does not start it twice.")
+
+
+def test_a_second_attempt_finds_the_run_of_the_first(laurel: Laurel, google: VertexServer) -> None:
+    assert submit(laurel)[0] == 0
+    (first,) = google.of("create")
+    (asked,) = google.of("list")
+    assert asked.query["filter"] == [f'labels.laurel_request="{first.body["labels"]["laurel_request"]}"']
+    there = {"name": f"{first.path}/{RUN}", "state": "PIPELINE_STATE_RUNNING"}
+    google.says(
+        "list", (200, {"pipelineJobs": [{**there, "name": "x/ended", "state": "PIPELINE_STATE_FAILED"}, there]})
+    )
+    code, out, err = submit(laurel)
+    assert code == 0
+    assert f"job:    {RUN}\n" in out
+    assert "note: this request was sent before, and its run goes on: nothing was sent. Another one: add --again" in err
+    assert len(google.of("create")) == 1
+    assert submit(laurel, "--again")[0] == 0
+    assert len(google.of("create")) == 2
+    google.says("list", (200, {}))
+    assert submit(laurel, "--label", "a=b")[0] == 0
+    labels = [request.body["labels"]["laurel_request"] for request in google.of("create")]
+    assert labels[0] == labels[1] != labels[2], "another request is another run"
+
+
+def test_a_second_attempt_finds_the_schedule_of_the_first(laurel: Laurel, google: VertexServer) -> None:
+    assert submit(laurel, "--schedule", "0 3 * * 1")[0] == 0
+    (first,) = google.of("schedule")
+    google.says("schedules", (200, {"schedules": [{**first.body, "name": "s/1", "state": "ACTIVE"}]}))
+    code, out, _ = submit(laurel, "--schedule", "0 3 * * 1")
+    assert (code, out.splitlines()[0]) == (0, "schedule: s/1")
+    assert len(google.of("schedule")) == 1
+    assert submit(laurel, "--schedule", "0 4 * * 1")[0] == 0
+    assert len(google.of("schedule")) == 2
 
 
 def test_a_run_that_fails(laurel: Laurel, google: VertexServer) -> None:

@@ -42,25 +42,23 @@ def test_a_refusal_is_one_sentence(laurel: Laurel, google: VertexServer, answer:
     assert len(google.of("create")) == (3 if answer[0] == 401 else 1), "only with a fresh token is it tried again"
 
 
-@pytest.mark.parametrize(
-    ("answer", "sentence"),
-    [
-        (
-            error(404, "The specified bucket does not exist."),
-            "there is no bucket gs://demo-bucket. Make it: gcloud storage buckets create gs://demo-bucket "
-            "--project=demo-project --location=europe-west4",
-        ),
-        (error(403, "no storage.buckets.get"), "you may not look at the bucket gs://demo-bucket."),
-    ],
-)
-def test_nothing_is_sent_where_the_bucket_is_wanting(
-    laurel: Laurel, google: VertexServer, answer: Any, sentence: str
-) -> None:
-    google.says("bucket", answer)
+def test_nothing_is_sent_where_the_bucket_is_wanting(laurel: Laurel, google: VertexServer) -> None:
+    google.says("bucket", error(404, "The specified bucket does not exist."))
     code, out, err = submit(laurel)
     assert (code, out) == (2, "")
-    assert sentence in err
+    assert (
+        "there is no bucket gs://demo-bucket. Make it: gcloud storage buckets create gs://demo-bucket "
+        "--project=demo-project --location=europe-west4"
+    ) in err
     assert google.of("create") == []
+
+
+def test_a_bucket_that_may_not_be_looked_at_is_remarked(laurel: Laurel, google: VertexServer) -> None:
+    """The steps run as another account, which may write to it."""
+    google.says("bucket", error(403, "no storage.buckets.get"))
+    code, _, err = submit(laurel)
+    assert code == 0
+    assert "note: you may not look at the bucket gs://demo-bucket (storage.buckets.get), so whether it is there" in err
 
 
 def test_a_bucket_elsewhere_is_remarked(laurel: Laurel, google: VertexServer) -> None:

@@ -20,6 +20,8 @@ Answer = tuple[int, Any]
 """Status and JSON content; a status of 0 breaks the connection."""
 ROUTES = {
     "create": r"POST /v1/projects/[^/]+/locations/[^/]+/pipelineJobs",
+    "list": r"GET /v1/projects/[^/]+/locations/[^/]+/pipelineJobs",
+    "schedules": r"GET /v1/projects/[^/]+/locations/[^/]+/schedules",
     "get": r"GET /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+",
     "cancel": r"POST /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+:cancel",
     "schedule": r"POST /v1/projects/[^/]+/locations/[^/]+/schedules",
@@ -75,8 +77,8 @@ class VertexServer:
             case "manifest":
                 return 200, {"config": {"digest": "sha256:c0"}}
             case "blob":
-                return image_config()
-            case "cancel" | "context" | "children":
+                return image_config(variables=["LAUREL_REVISION=abc", "NVIDIA_VISIBLE_DEVICES=all"])
+            case "cancel" | "context" | "children" | "list" | "schedules":
                 return 200, {}
             case _:
                 return error(404, "nothing here")

@@ -49,8 +49,8 @@ def test_figures_by_hand() -> None:
     result = quality(HELD_OUT, PAIRS, segments(), UNKNOWN)
     assert result["pairs"] == 5
     assert result["heldout_pairs"] == 5, "judgements of pairs that are no ties"
-    assert result["heldout_accuracy"] == pytest.approx(3 / 5)
-    assert result["heldout_accuracy_both_new"] == pytest.approx(1 / 2)
+    assert result["heldout_agreement"] == pytest.approx(3 / 5)
+    assert result["heldout_agreement_both_new"] == pytest.approx(1 / 2)
     assert result["heldout_loss"] == 0.5
     errors = [0.05, 0.15, 0.49, 0.55, 0.65, 0.05]
     assert result["brier"] == pytest.approx(np.mean(np.square(errors)), abs=1e-6)
@@ -144,7 +144,7 @@ def test_groups_say_what_segment_an_item_stands_for() -> None:
     held_out = judged([(2, 0, 0.9, True)], n=5)
     result = quality(held_out, comparisons, segments(texts), np.array([1.0, 0.0]))
     assert result["pairs"] == 2, "how often examples of a pair were drawn does not count"
-    assert result["heldout_accuracy"] == 1.0
+    assert result["heldout_agreement"] == 1.0
     assert result["baselines"] == {"majority": 1.0, "bag_of_words": 1.0, "environment_reward": 1.0}
 
 
@@ -152,8 +152,8 @@ def test_nothing_but_ties() -> None:
     held_out = judged([(0, 0, 0.7, True)])
     result = quality(held_out, compare([(0, 1, 0.5)]), segments(), UNKNOWN)
     assert result["heldout_pairs"] == 0
-    assert result["heldout_accuracy"] is None
-    assert result["heldout_accuracy_both_new"] is None
+    assert result["heldout_agreement"] is None
+    assert result["heldout_agreement_both_new"] is None
     assert result["baselines"] == {"majority": 0.5, "bag_of_words": None, "environment_reward": None}
     assert result["brier"] == pytest.approx(0.04, abs=1e-6)
 

@@ -92,7 +92,7 @@ def test_the_planted_best_caption_is_rewarded_most(steps: Places, of_captions: A
     assert {text for _, text in top} == best
     assert model.input == "caption"
     assert quality["pairs"] == len(read_pairs(steps.preferences))
-    assert quality["heldout_accuracy"] is not None
+    assert quality["heldout_agreement"] is not None
 
 
 def test_a_model_of_captions_is_normalised_and_whole(of_captions: Any) -> None:

@@ -70,15 +70,21 @@ def judged_by(monkeypatch: pytest.MonkeyPatch, *statuses: str) -> None:
     monkeypatch.setattr("laurel.feedback.annotators.make_annotator", lambda *_, **__: Faulty(*statuses))
 
 
-@pytest.mark.parametrize("failure", ["parse_failed", "api_failed"])
+def refused(project: Project) -> Path:
+    return project.output("annotate").with_name("preferences-refused")
+
+
+@pytest.mark.parametrize("failure", ["parse_failed", "api_failed", "incomplete"])
 def test_too_many_failures_stop_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     judged_by(monkeypatch, "ok", "ok", failure)
     with pytest.raises(AnnotationError, match=r"3\d% of \d+ pairs have no label .*at most 5% .*max_failure_rate"):
         project.run("annotate")
     assert not project.output("annotate").exists()
+    assert "tie_rate" in read_json(refused(project) / "quality.json")
     project.change({"annotate.max_failure_rate": 0.5})
     project.run("annotate")
     assert manifest(project)["counts"][failure] > 0
+    assert not refused(project).exists(), "the labels of before are gone"
 
 
 def test_abstaining_is_no_failure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,8 +95,10 @@ def test_abstaining_is_no_failure(project: Project, monkeypatch: pytest.MonkeyPa
 
 def test_nothing_but_ties_is_nothing_to_learn(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     judged_by(monkeypatch, "tie", "abstain")
-    with pytest.raises(AnnotationError, match=r"None of \d+ pairs has a preference \(\d+ ties, \d+ abstained\)"):
+    words = r"None of \d+ pairs has a preference \(\d+ ties, \d+ abstained\): .*embedding\.tie_band"
+    with pytest.raises(AnnotationError, match=words):
         project.run("annotate")
+    assert read_json(refused(project) / "quality.json")["tie_rate"]["value"] > 0.4
 
 
 def test_a_single_segment_is_nothing_to_compare(tmp_path: Path) -> None:

@@ -35,37 +35,48 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- the form of metrics.json, as README and DVC read it -------------------------------------------
 def is_estimate(entry: Any, low: float = -math.inf, high: float = math.inf) -> bool:
-    assert set(entry) == {"iqm", "ci95"}
+    assert set(entry) == {"mean", "ci95", "iqm"}
     lower, upper = entry["ci95"]
-    return low <= lower <= entry["iqm"] <= upper <= high
+    return low <= lower <= entry["mean"] <= upper <= high
 
 
 def test_metrics(finished: Project) -> None:
     metrics = read_json(finished.path / "reports/metrics.json")
-    assert set(metrics) == {"env", "annotator", "algorithm", "arms", "annotation", "reward", "seconds"}
+    assert set(metrics) == {
+        "schema", "env", "annotator", "algorithm", "headline", "arms", "comparisons", "annotation", "reward", "seconds",
+    }  # fmt: skip
+    assert metrics["schema"] == 2
+    assert metrics["headline"]["verdict"] == "unknown"
+    assert "too few seeds" in " ".join(metrics["headline"]["sentences"])
     assert (metrics["env"], metrics["annotator"], metrics["algorithm"]) == ("MiniGrid-Empty-5x5-v0", "embedding", "ppo")
     assert set(metrics["arms"]) == {"extrinsic", "preference", "random_policy"}
     for arm, entry in metrics["arms"].items():
         assert set(entry) == {
-            "return", "success", "steps_to_threshold", "probability_of_improvement", "env_steps", "episodes", "seeds",
+            "return", "success", "area", "solved", "steps_to_threshold", "env_steps", "episodes", "seeds",
         }  # fmt: skip
         assert is_estimate(entry["return"], 0, 1)
         assert is_estimate(entry["success"], 0, 1)
         assert entry["seeds"] == [0, 1]
         assert entry["episodes"] == 8
         assert entry["env_steps"] == (0 if arm == "random_policy" else 2048)
+        assert entry["solved"]["of"] == 2
         if arm == "random_policy":
+            assert entry["area"] is None
             assert entry["steps_to_threshold"] is None
         else:
+            assert is_estimate(entry["area"], 0, 1)
             steps = entry["steps_to_threshold"]
-            assert set(steps) == {"median", "reached", "of", "per_seed"}
+            assert set(steps) == {"median", "ci95", "reached", "of", "per_seed"}
             assert (steps["of"], len(steps["per_seed"])) == (2, 2)
-        if arm == "extrinsic":
-            assert entry["probability_of_improvement"] is None
-        else:
-            improvement = entry["probability_of_improvement"]
-            assert improvement["over"] == "extrinsic"
-            assert is_estimate({"iqm": improvement["value"], "ci95": improvement["ci95"]}, 0, 1)
+    assert {over: set(found) for over, found in metrics["comparisons"]["preference"].items()} == {
+        "extrinsic": {"return", "area"},
+        "random_policy": {"return"},
+    }
+    for found in metrics["comparisons"]["preference"].values():
+        for entry in found.values():
+            assert set(entry) == {"probability", "ci95", "difference", "p", "p_holm", "seeds"}
+            lower, upper = entry["ci95"]
+            assert 0 <= lower <= entry["probability"] <= upper <= 1
     labels = read_json(finished.path / "data/preferences/quality.json")
     assert set(labels) == {"annotator", "tie_rate", "intransitivity", "oracle"}, "an encoder cannot be biased, nor fail"
     assert {key: metrics["annotation"].pop(key) for key in labels} == labels
@@ -75,7 +86,7 @@ def test_metrics(finished: Project) -> None:
     reward = metrics["reward"]
     quality = read_json(finished.path / "data/reward/quality.json")
     assert {key: value for key, value in reward.items() if key != "kendall_tau_vs_return"} == quality
-    assert 0 <= reward["heldout_accuracy"] <= 1
+    assert 0 <= reward["heldout_agreement"] <= 1
     assert -1 <= reward["kendall_tau_vs_return"] <= 1
     stages = ["collect", "caption", "annotate", "train-reward", "train-agents", "evaluate"]
     assert sorted(metrics["seconds"]) == sorted(stages)
@@ -91,8 +102,8 @@ def test_metrics_are_those_of_the_episodes(finished: Project) -> None:
     metrics = read_json(finished.path / "reports/metrics.json")
     for arm, entry in metrics["arms"].items():
         seeds = results[results["arm"] == arm].groupby("seed")[["return", "success"]].mean()
-        assert entry["return"]["iqm"] == pytest.approx(seeds["return"].mean()), "two seeds: nothing is trimmed"
-        assert entry["success"]["iqm"] == pytest.approx(seeds["success"].mean())
+        assert entry["return"]["mean"] == pytest.approx(seeds["return"].mean())
+        assert entry["success"]["mean"] == pytest.approx(seeds["success"].mean())
     assert ((results["return"] > 0) == results["success"]).all()
 
 
@@ -155,7 +166,7 @@ def test_arms_and_seeds_that_were_trained_are_enough(project: Project) -> None:
     for entry in metrics["arms"].values():
         assert entry["seeds"] == [1]
         assert entry["return"]["ci95"] is None, "a single seed has no interval"
-        assert entry["probability_of_improvement"] is None
+    assert metrics["comparisons"]["preference"]["random_policy"]["return"]["p"] is None
     assert "has a single seed" in (project.path / "reports/report.html").read_text()
     assert not (project.path / "reports/episodes.webp").exists()
 

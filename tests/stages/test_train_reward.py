@@ -30,7 +30,7 @@ def test_the_artefact_is_whole(project: Project) -> None:
     assert abs(model.rewards.std() - 1) < 1e-4
     np.testing.assert_allclose(model.score(model.embeddings), model.rewards, atol=1e-5)
     quality = read_json(out / "quality.json")
-    assert 0 <= quality["heldout_accuracy"] <= 1
+    assert 0 <= quality["heldout_agreement"] <= 1
     assert set(quality["baselines"]) == {"majority", "bag_of_words", "environment_reward"}
     annotated = read_json(project.output("annotate") / "manifest.json")["counts"]
     assert manifest(project)["counts"] == {

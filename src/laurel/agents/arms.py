@@ -6,8 +6,8 @@ intrinsic_only   the learned reward alone
 random_reward    control: a random reward for each caption, drawn anew for each seed, and the environment's
 shuffled_labels  control: a reward model trained on the same answers given to the wrong pairs, and the environment's
 similarity       comparison: the annotator's similarity as reward directly, and the environment's
-oracle           upper bound: hand-written progress, and the environment's
-random_policy    lower bound: uniform actions, no training
+oracle           reference: hand-written progress, and the environment's
+random_policy    control: uniform actions, no training
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ from typing import Literal, get_args
 from filelock import FileLock
 
 from laurel.errors import DataError
+from laurel.textfile import UnfitFileError, read_bytes
+
+MOST_BYTES = 100_000_000
 
 Side = Literal["first", "second", "tie"]
 Chosen = Literal["uniform", "uncertain"]
@@ -112,7 +115,9 @@ def _read(path: Path) -> Iterator[Gold]:
     if not path.exists():
         return
     try:
-        content = path.read_bytes()
+        content = read_bytes(path, MOST_BYTES)
+    except UnfitFileError as error:
+        raise DataError(f"{path}: {error} Choose another gold file.") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}). Choose another gold file.") from None
     for number, line in enumerate(_kept(content).splitlines(), 1):

@@ -24,10 +24,14 @@ _T = TypeVar("_T", str, int)
 STAGE = "annotate"
 PAIRS, PREFERENCES, ANSWERS = "pairs.parquet", "preferences.parquet", "answers.parquet"
 
-STATUSES = ("ok", "tie", "abstain", "parse_failed", "api_failed")
-"""ok: one is better; tie: neither; abstain: the annotator would not say; the rest: it could not be asked or read."""
-UNLABELLED = ("abstain", "parse_failed", "api_failed")
+STATUSES = ("ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed")
+"""ok: one is better; tie: neither; abstain: the annotator would not say; incomplete: it said something, but not in both
+orders, or not in most of its votes, so that position bias or chance may be all there is; the rest: it could not be
+asked or read."""
+UNLABELLED = ("abstain", "incomplete", "parse_failed", "api_failed")
 """Statuses without a probability."""
+FAILURES = ("incomplete", "parse_failed", "api_failed")
+"""Statuses of pairs that have no label because the annotator failed; one that abstains did not fail."""
 
 PAIRS_SCHEMA = pa.schema(
     [

@@ -12,8 +12,10 @@ from typing import Any
 QUALITY = "quality.json"
 
 MEASURES = {
+    "success_preferred": ("success at the task preferred to something else", "questions", "random 50%"),
     "parse_rate": ("answers that could be read", "answers", ""),
     "failure_rate": ("questions that got no answer", "questions", ""),
+    "unusable_rate": ("answers that never came or could not be read", "questions", ""),
     "answer_tie_rate": ("answers that named neither", "answers", ""),
     "answer_abstain_rate": ("answers that would not say", "answers", ""),
     "position_bias": ("answers that named the text shown first", "answers", "unbiased 50%"),
@@ -46,6 +48,8 @@ class Figure:
     """Of what."""
     remark: str
     """What to read it against."""
+    gate: str = ""
+    """What its gate allows, and whether it passed; empty where there is none."""
 
     @property
     def shown(self) -> str:
@@ -60,20 +64,30 @@ class Figure:
 
 def figures(quality: Mapping[str, Any]) -> list[Figure]:
     """Return the lines of a report, without those that do not apply."""
+    gates = quality.get("gates", {})
     found = [
-        _share(quality[name], measure, unit, remark)
+        _share(quality[name], measure, unit, remark, _allowed(gates.get(name)))
         for name, (measure, unit, remark) in MEASURES.items()
-        if name in quality
+        if "ci95" in quality.get(name, {})
     ]
     for name, whose in REFERENCES.items():
-        found += _compared(quality.get(name, {}), whose)
+        found += _compared(quality.get(name, {}), whose, gates.get(f"{name}.agreement"))
     return found
 
 
-def _compared(reference: Mapping[str, Any], whose: str) -> Iterator[Figure]:
+def _allowed(gate: Mapping[str, Any] | None) -> str:
+    """Say what a figure's gate allows, and whether it passed."""
+    if gate is None:
+        return ""
+    low, high = f"{100 * gate['low']:g}%", f"{100 * gate['high']:g}%"
+    allowed = f"at least {low}" if gate["high"] == 1 else f"at most {high}" if gate["low"] == 0 else f"{low} to {high}"
+    return f"gate: {allowed}, {'passed' if gate['passed'] else 'not passed'}"
+
+
+def _compared(reference: Mapping[str, Any], whose: str, gate: Mapping[str, Any] | None) -> Iterator[Figure]:
     if "agreement" not in reference:
         return
-    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%")
+    yield _share(reference["agreement"], f"agreement with {whose}", "pairs", "random 50%", _allowed(gate))
     if "brier" in reference:
         of, brier, error = (reference["agreement"]["of"], reference["brier"], reference["calibration_error"])
         remark = "no idea 0.25"
@@ -82,9 +96,9 @@ def _compared(reference: Mapping[str, Any], whose: str) -> Iterator[Figure]:
         yield Figure(f"calibration error against {whose}", error, None, of, "pairs", remark)
 
 
-def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str) -> Figure:
+def _share(rate: Mapping[str, Any], measure: str, unit: str, remark: str, gate: str) -> Figure:
     low, high = rate["ci95"]
-    return Figure(measure, rate["value"], (low, high), rate["of"], unit, remark)
+    return Figure(measure, rate["value"], (low, high), rate["of"], unit, remark, gate)
 
 
 def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
@@ -92,6 +106,8 @@ def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
     flat: dict[str, float] = {}
     for name, value in quality.items():
         match value:
+            case _ if name == "gates":  # limits are parameters
+                continue
             case {"ci95": [low, high]}:
                 flat |= {name: value["value"], f"{name}_low": low, f"{name}_high": high}
             case dict():
@@ -103,6 +119,7 @@ def metrics(quality: Mapping[str, Any]) -> dict[str, float]:
 
 _UNLABELLED = {
     "abstain": "it would not say",
+    "incomplete": "too few of its answers came, or could be read",
     "parse_failed": "its answers could not be read",
     "api_failed": "no answer came",
 }

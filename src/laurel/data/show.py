@@ -76,7 +76,7 @@ def describe_directory(path: Path) -> str:
                 body = _parquet_lines(group.files[0], stage)
             case ".safetensors":
                 body = _safetensors_lines(group.files[0], stage)
-            case ".json" if (group.name, stage) == (QUALITY, "annotate"):
+            case ".json" if group.name == QUALITY and stage in ("annotate", "annotate-refused"):
                 body = _quality_lines(group.files[0])
             case ".json":
                 body = _json_lines(group.files[0])
@@ -191,8 +191,9 @@ def _quality_lines(path: Path) -> list[str]:
     lines: list[str] = []
     for part in (quality, *quality.get("by", [])):
         lines += [f"  {_fit(part['annotator'], WIDTH - 2).rstrip()}"] if "annotator" in part else []
-        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in figures(part)]
-        lines += _table(headers, rows)
+        shown = figures(part)
+        rows = [[f.measure, f.shown, f.shown_interval or None, f.of, f.remark] for f in shown]
+        lines += [*_table(headers, rows), *(f"  {f.gate}: {f.measure}" for f in shown if f.gate)]
     for one in listed(quality.get("missing", ())):
         whose = f"{one.annotator}: " if "by" in quality else ""
         said = f"{whose}{one.what}, {one.answers:,} times: {one.reason}"

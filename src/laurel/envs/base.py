@@ -234,5 +234,5 @@ class Room:
         return None
 
     def oracle(self, caption: str) -> float | None:
-        """Return hand-written progress for a caption, the upper bound; None where there is none."""
+        """Return hand-written progress for a caption, the reward of the arm oracle; None where there is none."""
         return None

@@ -27,7 +27,7 @@ USED = {
 }
 """What asking took -> in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
-KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "missing", "annotator", "usage")
+KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator", "usage")
 """What of an annotation's figures is laid out here."""
 
 

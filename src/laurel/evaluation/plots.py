@@ -13,14 +13,15 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from laurel.evaluation.label_report import calibrations, label_calibration
-from laurel.evaluation.statistics import curve_band, seed_scores
-from laurel.evaluation.style import INK, MUTED, NEGATIVE, POSITIVE, drawing, settings, style
-from laurel.evaluation.summary import MAIN, in_order, number, steps
+from laurel.evaluation.statistics import areas, curve_band, return_range, seed_scores
+from laurel.evaluation.style import BAND, INK, MUTED, NEGATIVE, POSITIVE, drawing, mark, settings, style
+from laurel.evaluation.summary import MAIN, in_order, main_arm, number, steps
 
 MAX_POINTS = 200
 """Episodes of an arm shown in the scatter; more are thinned evenly."""
@@ -34,7 +35,7 @@ def draw(
     vocabulary: pd.DataFrame | None = None,
     calibration: Sequence[Mapping[str, float]] = (),
     threshold: float | None = None,
-    resamples: int = 2000,
+    draws: int = 1000,
     seed: int = 0,
 ) -> dict[str, Figure]:
     """Draw every figure that the data allows.
@@ -51,9 +52,9 @@ def draw(
             ("return_curve", "return_mean", "return"),
         ):
             if curves[column].notna().any():
-                levels = {arm: entry[measure]["iqm"] for arm, entry in arms.items() if _has_no_curve(entry, measure)}
-                figures[name] = learning_curves(curves, column, levels=levels, resamples=resamples, seed=seed)
-    figures["arms"] = forest(arms, results)
+                levels = {arm: entry[measure]["mean"] for arm, entry in arms.items() if _has_no_curve(entry, measure)}
+                figures[name] = learning_curves(curves, column, levels=levels, draws=draws, seed=seed)
+    figures["arms"] = forest(arms, results, curves)
     if vocabulary is not None and len(vocabulary):
         figures["captions"] = caption_rewards(vocabulary, threshold=threshold)
     if calibration:
@@ -66,7 +67,7 @@ def draw(
 
 
 def _has_no_curve(entry: Mapping[str, Any], measure: str) -> bool:
-    return not entry["env_steps"] and bool(entry[measure]) and entry[measure]["iqm"] is not None
+    return not entry["env_steps"] and bool(entry[measure]) and entry[measure]["mean"] is not None
 
 
 def learning_curves(
@@ -74,41 +75,51 @@ def learning_curves(
     column: str,
     *,
     levels: Mapping[str, float] | None = None,
-    resamples: int = 2000,
+    draws: int = 1000,
     seed: int = 0,
 ) -> Figure:
-    """Draw each arm's mean over the last 100 episodes: interquartile mean and 95% interval over seeds.
+    """Draw each arm's mean over seeds of the last episodes over environment steps, and 95% intervals.
+
+    All arms' intervals over each other cannot be read: those of other arms than the main one are marked as `hidden`,
+    for `save` to leave out and for a page to show on request.
 
     Args:
         curves: an update of a training run a row.
         column: `success_rate` or `return_mean`.
         levels: arms that did not train -> their level, drawn as a horizontal line.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        draws: of the intervals.
+        seed: of the draws.
     """
     is_rate = column == "success_rate"
+    low, high = (0.0, 1.0) if is_rate else return_range(curves)
+    arms = in_order({str(name) for name in curves["arm"]})
     with drawing(5.9, 3.9) as figure:
         axes = figure.subplots()
         ends: list[tuple[str, float]] = []
-        for arm in in_order({str(name) for name in curves["arm"]}):
+        for arm in arms:
             runs = curves[curves["arm"] == arm]
             if not runs[column].notna().any():
                 continue
             look = style(arm)
-            band = curve_band(runs, column, resamples=resamples, seed=seed)
+            band = curve_band(runs, column, low, high, draws=draws, seed=seed)
             x = band["env_steps"]
-            axes.fill_between(x, band["low"], band["high"], color=look.color, alpha=look.band, lw=0, zorder=look.order)
-            known = band["iqm"][np.isfinite(band["iqm"])]
-            (line,) = axes.plot(
-                x, band["iqm"], color=look.color, ls=look.dash, lw=look.width, alpha=look.alpha, zorder=look.order + 5
+            shade = axes.fill_between(
+                x, band["low"], band["high"], color=look.color, alpha=BAND, lw=0, zorder=look.order
             )
+            shade.set_gid(mark(arm, "band" if arm == main_arm(arms) else "band hidden"))
+            known = band["mean"][np.isfinite(band["mean"])]
+            (line,) = axes.plot(
+                x, band["mean"], color=look.color, ls=look.dash, lw=look.width, alpha=look.alpha, zorder=look.order + 5
+            )
+            line.set_gid(mark(arm, "line"))
             if len(known) == 1:  # which a line does not show
                 line.set(marker="o", markersize=4, clip_on=False)
             if len(known):
                 ends.append((arm, float(known[-1])))
         for arm, level in (levels or {}).items():
             look = style(arm)
-            axes.axhline(level, color=look.color, ls=look.dash, lw=look.width, zorder=look.order)
+            line = axes.axhline(level, color=look.color, ls=look.dash, lw=look.width, zorder=look.order)
+            line.set_gid(mark(arm, "line"))
             ends.append((arm, level))
         axes.set_title("Success rate while training" if is_rate else "Return while training")
         axes.set_xlabel("environment steps")
@@ -135,42 +146,43 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]]) -> None:
         places[i] = min(places[i], top)
         top = places[i] - gap
     for (arm, _), place in zip(ordered, places, strict=True):
-        axes.text(
+        name = axes.text(
             1.015,
             place,
-            arm,
+            arm.replace("_", " "),
             color=style(arm).color,
             weight="bold" if arm == MAIN else "normal",
             size=9,
             va="center",
             transform=axes.transAxes,
         )
+        name.set_gid(mark(arm, "name"))
 
 
-def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame) -> Figure:
-    """Draw the interquartile mean and 95% interval of each arm, and a faint dot for each seed."""
+def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame, curves: pd.DataFrame) -> Figure:
+    """Draw every seed of each arm as a dot, above their mean with its 95% interval."""
     shown = in_order(arms)
-    scores = seed_scores(results)
-    measures = [("success", "Success rate"), ("return", "Return")]
+    scores = seed_scores(results).merge(areas(curves), on=["arm", "seed"], how="left")
+    measures = [("success", "Success rate"), ("return", "Return"), ("area", "Return while training")]
     measures = [(key, title) for key, title in measures if any(arms[arm][key] for arm in shown)]
-    with drawing(3.4 + 3.2 * len(measures), 0.9 + 0.36 * len(shown)) as figure:
+    with drawing(2.2 + 2.6 * len(measures), 0.9 + 0.42 * len(shown)) as figure:
         panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
         for axes, (key, title) in zip(panels, measures, strict=True):
             for row, arm in enumerate(shown):
                 entry, look = arms[arm][key], style(arm)
-                if not entry or entry["iqm"] is None:
-                    continue
                 if arm == MAIN:
                     axes.axhspan(row - 0.5, row + 0.5, color=look.color, alpha=0.07, lw=0)
-                dots = scores.loc[scores["arm"] == arm, key].to_numpy(dtype=np.float64)
-                axes.scatter(dots, np.full(len(dots), row + 0.2), s=9, color=look.color, alpha=0.35, lw=0, zorder=3)
+                if not entry or entry["mean"] is None:
+                    continue
+                dots = np.sort(scores.loc[scores["arm"] == arm, key].to_numpy(dtype=np.float64))
+                axes.scatter(dots, row - 0.2 + _apart(dots), s=13, color=look.color, alpha=0.65, lw=0, zorder=5)
                 if entry["ci95"]:
-                    axes.plot(entry["ci95"], [row, row], color=look.color, lw=2.6 if arm == MAIN else 1.8, zorder=4)
-                axes.plot(entry["iqm"], row, "o", color=look.color, ms=6.5, mec="white", mew=0.8, zorder=5)
+                    axes.plot(entry["ci95"], [row + 0.24] * 2, color=look.color, lw=1.6, alpha=0.8, zorder=4)
+                axes.plot(entry["mean"], row + 0.24, "D", color=look.color, ms=5.5, mec="white", mew=0.8, zorder=6)
                 axes.text(
                     1.02,
                     row,
-                    number(entry["iqm"]),
+                    number(entry["mean"]),
                     va="center",
                     size=8.5,
                     color=look.color if arm == MAIN else MUTED,
@@ -184,12 +196,22 @@ def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame) -> Figu
                 axes.set_xlim(-0.04, 1.04)
                 axes.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
             else:
-                axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(5))
-        panels[0].set_yticks(range(len(shown)), shown, color=INK)
+                axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
+        panels[0].set_yticks(range(len(shown)), [arm.replace("_", " ") for arm in shown], color=INK)
         panels[0].set_ylim(len(shown) - 0.5, -0.5)
         for label, arm in zip(panels[0].get_yticklabels(), shown, strict=True):
             label.set_weight("bold" if arm == MAIN else "normal")
         return figure
+
+
+def _apart(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return how far each dot is moved up or down, so that seeds with one score are all seen."""
+    span = float(ordered[-1] - ordered[0])
+    crowded = np.diff(ordered, prepend=-np.inf) <= 0.04 * max(span, 1e-9)
+    place = np.zeros(len(ordered))
+    for i in np.flatnonzero(crowded):
+        place[i] = (place[i - 1] + 1) % 4
+    return 0.085 * (place - 1.5)
 
 
 def caption_rewards(vocabulary: pd.DataFrame, *, n: int = 10, threshold: float | None = None) -> Figure:
@@ -288,7 +310,9 @@ def reward_scatter(results: pd.DataFrame) -> Figure:
             axes.scatter(rest["return"], rest["shaped_reward"], s=5, color="#d5d8dd", lw=0, rasterized=True)
             own = thinned[arm]
             axes.scatter(own["return"], own["shaped_reward"], s=12, color=style(arm).color, alpha=0.55, lw=0, zorder=3)
-            axes.set_title(arm, size=9.5, color=style(arm).color, weight="bold" if arm == MAIN else "normal")
+            axes.set_title(
+                arm.replace("_", " "), size=9.5, color=style(arm).color, weight="bold" if arm == MAIN else "normal"
+            )
             axes.margins(0.08)
             axes.locator_params(nbins=4)
         for axes in panels[len(arms) :]:
@@ -315,10 +339,18 @@ def svg(figure: Figure) -> str:
 
 
 def save(figure: Figure, directory: Path, name: str) -> Path:
-    """Write `name`.png (twice the size) and `name`.svg into a directory; return the path of the PNG."""
+    """Write `name`.png (twice the size) and `name`.svg into a directory; return the path of the PNG.
+
+    What is marked as `hidden` is left out.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.svg").write_text(svg(figure), encoding="utf-8")
+    hidden = [artist for artist in figure.findobj(include_self=False) if "hidden" in str(artist.get_gid())]
+    for artist in hidden:
+        artist.set_visible(False)
     path = directory / f"{name}.png"
     with settings():
         figure.savefig(path, dpi=200, facecolor="white")
+    (directory / f"{name}.svg").write_text(svg(figure), encoding="utf-8")
+    for artist in hidden:
+        artist.set_visible(True)
     return path

@@ -24,19 +24,21 @@ from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.label_report import KEYS, examples, kappa, members, used
 from laurel.evaluation.plots import svg
-from laurel.evaluation.style import style
+from laurel.evaluation.style import strokes, style
 from laurel.evaluation.summary import (
     MAIN,
     NONE,
     columns,
-    headline,
+    comparison_columns,
     in_order,
     legend,
+    main_arm,
     markdown_table,
     number,
     steps,
     table,
 )
+from laurel.evaluation.verdict import headline
 
 __all__ = ["ReportContent", "headline", "markdown_table", "render", "table"]
 
@@ -46,9 +48,9 @@ SHOWN = 10
 """Captions listed from either end of the vocabulary."""
 
 _FIGURES = {
-    "success_curve": "Success rate of each arm over environment steps, with 95% intervals.",
-    "return_curve": "Return of each arm over environment steps, with 95% intervals.",
-    "arms": "Interquartile mean and 95% interval of each arm, a dot for each seed.",
+    "success_curve": "Success rate of each arm over environment steps.",
+    "return_curve": "Return of each arm over environment steps.",
+    "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
     "captions": "Captions with the highest and the lowest learned reward.",
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "How often labels are right against how sure they are.",
@@ -64,7 +66,7 @@ class ReportContent:
     title: str
     """The environment's id."""
     metrics: Mapping[str, Any]
-    """Holds `arms`, as `statistics.summarise` gives them."""
+    """Holds `arms` and `comparisons`, as `statistics.summarise` gives them."""
     description: str = ""
     """The task in a sentence or two."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -85,7 +87,7 @@ class ReportContent:
     sample: Sequence[Mapping[str, Any]] = ()
     """Labelled pairs with their raw answers, as `laurel.data.sample.read_sample` gives them."""
     reward: Mapping[str, Any] | None = None
-    """Quality of the reward model: heldout_accuracy, heldout_loss, baselines; any other keys are shown too."""
+    """Quality of the reward model: heldout_agreement, heldout_loss, baselines; any other keys are shown too."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     """Stage -> seconds it took, in the order of the stages."""
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -104,7 +106,7 @@ def render(content: ReportContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, steps=steps, seconds=_seconds)
+    environment.filters.update(number=number, steps=steps, seconds=_seconds, words=_words)
     heads, rows = columns(content.metrics)
     return environment.get_template("report.html.j2").render(
         content=content,
@@ -113,9 +115,12 @@ def render(content: ReportContent) -> str:
         notes=[*content.notes, *_own_notes(content)],
         figures={name: _inline(name, figure) for name, figure in content.figures.items() if name in _FIGURES},
         heads=heads,
+        compared=comparison_columns(content.metrics),
         rows=rows,
         colors={arm: style(arm).color for arm in arms},
         main=MAIN,
+        main_arm=main_arm(arms),
+        strokes=strokes(arms),
         legend=legend(content.metrics),
         has_success=any(arm["success"] for arm in arms.values()),
         animation=_data_uri(content.animation) if content.animation else None,
@@ -130,8 +135,8 @@ def render(content: ReportContent) -> str:
         members=members(content.annotation or {}),
         missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda one: -one.answers),
         examples=examples(content.sample),
-        reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_accuracy")),
-        accuracy=_accuracy(content.reward),
+        reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_agreement")),
+        agreement=_heldout_agreement(content.reward),
         longest=max(content.stage_seconds.values(), default=0.0) or 1.0,
         total=sum(content.stage_seconds.values()),
         params=yaml.safe_dump(dict(content.params), sort_keys=False, allow_unicode=True) if content.params else "",
@@ -228,14 +233,14 @@ def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]
     return [(name, count, count / total) for name, count in counts.items()]
 
 
-def _accuracy(reward: Mapping[str, Any] | None) -> list[tuple[str, float, bool]]:
-    """Return the held-out accuracy of the model and of each baseline, the best first."""
+def _heldout_agreement(reward: Mapping[str, Any] | None) -> list[tuple[str, float, bool]]:
+    """Return how often the model and each baseline agree with held-out labels, the best first."""
     if not reward:
         return []
     baselines: Mapping[str, float | None] = reward.get("baselines") or {}
     rows = [(_words(name), float(value), False) for name, value in baselines.items() if value is not None]
-    if reward.get("heldout_accuracy") is not None:
-        rows.append(("reward model", float(reward["heldout_accuracy"]), True))
+    if reward.get("heldout_agreement") is not None:
+        rows.append(("reward model", float(reward["heldout_agreement"]), True))
     return sorted(rows, key=lambda row: (-row[1], not row[2]))
 
 

@@ -1,4 +1,4 @@
-"""What a handful of seeds allow one to say: interquartile means, intervals, improvement, steps to a threshold.
+"""What a handful of seeds allow one to say of each arm: means, intervals, solved seeds, steps to a threshold.
 
 Works on tables of evaluation episodes and training curves; knows nothing about files, plots or captions.
 
@@ -9,23 +9,27 @@ A seed is one sample: episodes are first averaged within their seed, then seeds 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import scipy.stats
-from rliable import library, metrics
+from rliable import metrics
 
 from laurel.agents.episodes import WINDOW
 from laurel.errors import DataError
-from laurel.evaluation.summary import BASELINE, in_order
-from laurel.seeding import derive_seed, generator
+from laurel.evaluation.comparison import compare_arms
+from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
+from laurel.evaluation.summary import in_order
 
 Floats = npt.NDArray[np.float64]
 
+CURVE_DRAWS = 1000
+"""Draws at most of the interval at each point of a curve, where nobody reads the second digit."""
+
+_NONE: Floats = np.zeros(0)
 _RESULTS = ("arm", "seed", "episode", "return", "success", "shaped_reward")
 _CURVES = ("arm", "seed", "env_steps", "window", "return_mean", "success_rate")
 
@@ -36,11 +40,10 @@ def summarise(
     *,
     success_threshold: float,
     reward_threshold: float | None,
-    resamples: int,
+    draws: int,
     seed: int,
-    baseline: str = BASELINE,
-) -> dict[str, dict[str, Any]]:
-    """Return the statistics of each arm, free of NaN, in the order in which arms are shown.
+) -> dict[str, Any]:
+    """Return the statistics of all arms and the comparisons between them, free of NaN.
 
     Args:
         results: an evaluation episode a row: arm, seed, episode, return, success (None where it has no meaning).
@@ -48,9 +51,14 @@ def summarise(
             (the last three as `laurel.agents.episodes` has them).
         success_threshold: success rate over the last WINDOW episodes that counts as solved.
         reward_threshold: the mean return that counts as solved where success has no meaning; None if there is none.
-        resamples: bootstrap resamples of each interval.
-        seed: of the resampling.
-        baseline: the arm over which the probability of improvement is taken.
+        draws: of each interval of a mean.
+        seed: of the draws.
+
+    Returns:
+        `arms`, in the order in which they are shown: the `return` and `success` of fresh episodes and the `area` under
+        the learning curve, each as `estimate` gives it, how many seeds `solved` the task, `steps_to_threshold`,
+        `env_steps`, `episodes` and `seeds`; what does not apply is None. `comparisons`, as
+        `laurel.evaluation.comparison.compare_arms` gives them, of `return` and `area`.
 
     Raises:
         DataError: a column is missing, or there are no episodes.
@@ -59,32 +67,34 @@ def summarise(
     _require(curves, _CURVES, "training curves")
     if results.empty:
         raise DataError("evaluation results: no episodes. Run `laurel evaluate` again with evaluate.episodes above 0.")
-    scores = seed_scores(results)
-    has_success = bool(scores["success"].notna().any())
-    threshold = success_threshold if has_success else reward_threshold
-    column = "success_rate" if has_success else "return_mean"
-    returns = {str(arm): rows["return"].to_numpy() for arm, rows in scores.groupby("arm")}
+    by_seed = seed_scores(results).merge(areas(curves), on=["arm", "seed"], how="left")
+    has_success = bool(by_seed["success"].notna().any())
+    threshold, column, measure = (
+        (success_threshold, "success_rate", "success") if has_success else (reward_threshold, "return_mean", "return")
+    )
+    bounds = return_range(curves, by_seed["return"].to_numpy(dtype=np.float64))
     summary: dict[str, dict[str, Any]] = {}
-    for arm in in_order(returns):
-        of_arm = scores[scores["arm"] == arm]
+    scores: dict[str, dict[str, Floats]] = {"return": {}, "area": {}}
+    for arm in in_order({str(name) for name in by_seed["arm"]}):
+        of_arm = by_seed[by_seed["arm"] == arm]
         runs = curves[curves["arm"] == arm]
-        named = {"resamples": resamples, "seed": derive_seed(seed, arm)}
+        returns, success, area = (of_arm[name].to_numpy(dtype=np.float64) for name in ("return", "success", "area"))
+        scores["return"][arm] = returns
+        if len(runs):
+            scores["area"][arm] = area
         summary[arm] = {
-            "return": estimate(returns[arm], **named),
-            "success": estimate(of_arm["success"].to_numpy(), **named) if has_success else None,
+            "return": estimate(returns, *bounds, draws=draws, seed=seed),
+            "success": estimate(success, 0.0, 1.0, draws=draws, seed=seed) if has_success else None,
+            "area": estimate(area, *bounds, draws=draws, seed=seed) if len(runs) else None,
+            "solved": None if threshold is None else solved(of_arm[measure].to_numpy(dtype=np.float64), threshold),
             "steps_to_threshold": (
                 steps_to_threshold(runs, column, threshold) if threshold is not None and len(runs) else None
-            ),
-            "probability_of_improvement": (
-                {"over": baseline, **improvement(returns[arm], returns[baseline], **named)}
-                if baseline in returns and arm != baseline
-                else None
             ),
             "env_steps": int(runs["env_steps"].max()) if len(runs) else 0,
             "episodes": int((results["arm"] == arm).sum()),
             "seeds": [int(value) for value in of_arm["seed"]],
         }
-    return summary
+    return {"arms": summary, "comparisons": compare_arms(scores)}
 
 
 def seed_scores(results: pd.DataFrame) -> pd.DataFrame:
@@ -93,39 +103,60 @@ def seed_scores(results: pd.DataFrame) -> pd.DataFrame:
     return numeric.groupby(["arm", "seed"], sort=True)[["return", "success"]].mean().reset_index()
 
 
-def estimate(scores: Floats, *, resamples: int, seed: int) -> dict[str, Any]:
-    """Return the interquartile mean of the seeds' scores (S,) and its 95% stratified-bootstrap interval.
+def areas(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return the area under each learning curve, as a mean return: arm, seed, area.
 
-    With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean.
+    The mean over a run's updates of the return of the last WINDOW episodes, as far as enough have finished (NaN where
+    that is never so): how good agents are and how early.
+    """
+    rows = []
+    for (arm, seed), run in curves.groupby(["arm", "seed"], sort=True):
+        windows = run["return_mean"].to_numpy(dtype=np.float64)
+        known = windows[np.isfinite(windows)]
+        rows.append((str(arm), seed, float(known.mean()) if len(known) else np.nan))
+    return pd.DataFrame(rows, columns=["arm", "seed", "area"]).astype({"seed": "int64", "area": "float64"})
 
-    >>> estimate(np.array([0.0, 4.0, 5.0, 6.0, 100.0]), resamples=200, seed=0)["iqm"]
+
+def return_range(curves: pd.DataFrame, returns: Floats = _NONE) -> tuple[float, float]:
+    """Return the lowest and the highest mean return that any seed of any arm had, while training or in the end.
+
+    What environments say of their returns is seldom known. A seed that learns nothing, as may happen and may not have
+    happened to an arm, is rarely worse than those at the start of training.
+    """
+    known = np.concatenate([returns, curves["return_mean"].to_numpy(dtype=np.float64)])
+    known = known[np.isfinite(known)]
+    return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+
+def estimate(scores: Floats, low: float, high: float, *, draws: int, seed: int) -> dict[str, Any]:
+    """Return the mean of the seeds' scores (S,), its 95% interval, and their interquartile mean.
+
+    With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It hides a failing seed in
+    four, so that it never stands without the mean.
+
+    Args:
+        scores: of the seeds.
+        low: the least that a seed may score.
+        high: the most.
+        draws: of the interval.
+        seed: of the draws.
+
+    >>> estimate(np.array([0.0, 4.0, 5.0, 6.0, 100.0]), 0.0, 100.0, draws=200, seed=0)["iqm"]
     5.0
     """
     interval = None
-    if len(scores) > 1:
-        interval = _interval(scores[:, None], lambda s: np.array([metrics.aggregate_iqm(s)]), resamples, seed)
-    return {"iqm": _finite(metrics.aggregate_iqm(scores)), "ci95": interval}
+    if len(scores) > 1 and np.isfinite(scores).all():
+        lower, upper = mean_intervals(scores[None], low, high, draws=draws, seed=seed)
+        interval = [float(lower[0]), float(upper[0])]
+    return {"mean": _finite(scores.mean()), "ci95": interval, "iqm": _finite(metrics.aggregate_iqm(scores))}
 
 
-def improvement(scores: Floats, baseline: Floats, *, resamples: int, seed: int) -> dict[str, Any]:
-    """Return the probability that a seed of ours beats a seed of the baseline, with its 95% interval."""
-    interval = None
-    if min(len(scores), len(baseline)) > 1:
-        pair = [scores[:, None], baseline[:, None]]
-        interval = _interval(pair, lambda x, y: np.array([probability_of_improvement(x, y)]), resamples, seed)
-    return {"value": _finite(probability_of_improvement(scores, baseline)), "ci95": interval}
-
-
-def probability_of_improvement(x: Floats, y: Floats) -> float:
-    """Return P(X > Y) over all pairs, ties counted half: the Mann-Whitney statistic, scaled.
-
-    As `rliable.metrics.probability_of_improvement`, without the p-value that makes it slow to resample.
-
-    >>> probability_of_improvement(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
-    0.625
-    """
-    difference = x.reshape(-1, 1) - y.reshape(1, -1)
-    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+def solved(scores: Floats, threshold: float) -> dict[str, Any] | None:
+    """Return how many seeds score at least the threshold, and Wilson's interval of their share; None for NaN."""
+    if not np.isfinite(scores).all():
+        return None
+    count, of = int((scores >= threshold).sum()), len(scores)
+    return {"seeds": count, "of": of, "ci95": list(wilson(count / of, of)) if of > 1 else None}
 
 
 def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dict[str, Any]:
@@ -133,59 +164,55 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
 
     Returns:
         `per_seed` in the order of the seeds, None where a seed never got there; `median` counts such a seed as
-        later than all others, and is None where half of them or more are.
+        later than all others, and is None where half of them or more are; `ci95` is its interval, None where there are
+        too few seeds for one, with a bound None that is later than the training.
     """
     per_seed: list[int | None] = []
     for _, run in runs.sort_values("env_steps").groupby("seed", sort=True):
         whole = run["window"].to_numpy() >= WINDOW
         solved = whole & (run[column].to_numpy(dtype=np.float64) >= threshold)  # NaN is not
         per_seed.append(int(run["env_steps"].to_numpy()[solved.argmax()]) if solved.any() else None)
-    median = float(np.median([math.inf if steps is None else steps for steps in per_seed]))
+    times = np.array([math.inf if steps is None else float(steps) for steps in per_seed])
+    interval = median_interval(times)
     return {
-        "median": _finite(median),
+        "median": _finite(np.median(times)),
+        "ci95": None if interval is None else [_finite(bound) for bound in interval],
         "reached": sum(steps is not None for steps in per_seed),
         "of": len(per_seed),
         "per_seed": per_seed,
     }
 
 
-def curve_band(runs: pd.DataFrame, column: str, *, resamples: int, seed: int) -> dict[str, Floats]:
-    """Return an arm's learning curve: the interquartile mean over seeds and its 95% bootstrap interval.
+def curve_band(runs: pd.DataFrame, column: str, low: float, high: float, *, draws: int, seed: int) -> dict[str, Floats]:
+    """Return an arm's learning curve: the mean over seeds and its 95% interval at each point.
 
     It begins where every seed's does: a mean over too few episodes is none.
 
-    Whole runs are resampled, so that neighbouring points of the band belong together.
+    Args:
+        runs: of the arm.
+        column: `success_rate` or `return_mean`.
+        low: the least that a seed may have.
+        high: the most.
+        draws: of the intervals.
+        seed: of the draws.
 
     Returns:
-        `env_steps`, `iqm`, `low` and `high`, each (T,) with T at most 200; `low` and `high` are NaN for one seed.
+        `env_steps`, `mean`, `low` and `high`, each (T,) with T at most 200; `low` and `high` are NaN for one seed.
     """
     ordered = runs.sort_values("env_steps")
     by_seed = [run for _, run in ordered.groupby("seed", sort=True)]
     length = min(len(run) for run in by_seed)
     points = np.unique(np.linspace(0, length - 1, min(length, 200)).astype(np.int64))
     values = np.stack([run[column].to_numpy(dtype=np.float64)[points] for run in by_seed])
-    low = high = np.full(len(points), np.nan)
+    lower = upper = np.full(len(points), np.nan)
     if len(values) > 1:
-        drawn = generator(seed, "curve_band", column).integers(len(values), size=(resamples, len(values)))
-        resampled = interquartile_mean(values[drawn], axis=1)
-        low, high = np.quantile(resampled, [0.025, 0.975], axis=0)
+        lower, upper = mean_intervals(values.T, low, high, draws=min(draws, CURVE_DRAWS), seed=seed)
     return {
         "env_steps": by_seed[0]["env_steps"].to_numpy(dtype=np.float64)[points],
-        "iqm": interquartile_mean(values, axis=0),
-        "low": low,
-        "high": high,
+        "mean": values.mean(axis=0),
+        "low": lower,
+        "high": upper,
     }
-
-
-def interquartile_mean(values: Floats, axis: int) -> Floats:
-    """Return the mean without the lowest and the highest quarter along an axis; NaN where a value is NaN.
-
-    As `rliable.metrics.aggregate_iqm` for each place, in one go.
-    """
-    n = values.shape[axis]
-    ordered = np.sort(values, axis=axis)  # NaN goes last
-    middle = np.take(ordered, np.arange(n // 4, n - n // 4), axis=axis).mean(axis=axis)
-    return np.where(np.isnan(np.take(ordered, -1, axis=axis)), np.nan, middle)
 
 
 def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
@@ -210,27 +237,6 @@ def _kendall_tau(episodes: pd.DataFrame) -> float | None:
     if len(episodes) < 2:
         return None
     return _finite(scipy.stats.kendalltau(episodes["shaped_reward"], episodes["return"]).statistic)
-
-
-def _interval(
-    scores: Floats | Sequence[Floats], function: Callable[..., Floats], resamples: int, seed: int
-) -> list[float | None] | None:
-    """Return rliable's 95% percentile interval of a function of scores (S, 1)."""
-    with _numpy_seeded(seed):
-        _, intervals = library.get_interval_estimates({"scores": scores}, function, reps=resamples)
-    low, high = (_finite(bound) for bound in intervals["scores"][:, 0])
-    return None if low is None or high is None else [low, high]
-
-
-@contextmanager
-def _numpy_seeded(seed: int) -> Iterator[None]:
-    """Seed NumPy's global generator for a while: rliable 1.2 draws from it whatever `random_state` it is given."""
-    state = np.random.get_state()
-    np.random.seed(seed)
-    try:
-        yield
-    finally:
-        np.random.set_state(state)
 
 
 def _finite(value: Any) -> float | None:

@@ -5,7 +5,7 @@ Knows nothing about what is drawn. Uses matplotlib's figures directly: no pyplot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,24 +22,45 @@ class ArmStyle:
     dash: Any = "-"
     width: float = 1.3
     alpha: float = 0.9
-    band: float = 0.10
-    """Opacity of the interval."""
     order: int = 2
     """Arms with a higher number are drawn over others."""
 
 
+DASHED, DASH_DOTTED, DOTTED = (0, (4, 2)), (0, (6, 2, 1.5, 2)), (0, (1, 1.6))
 STYLES: Mapping[str, ArmStyle] = {
     # colours after Okabe and Ito (https://jfly.uni-koeln.de/color/), told apart with any colour vision
-    "extrinsic": ArmStyle("#D55E00", width=1.9, alpha=1.0, band=0.16, order=4),
-    "preference": ArmStyle("#0072B2", width=2.7, alpha=1.0, band=0.20, order=5),
+    "extrinsic": ArmStyle("#D55E00", width=1.9, alpha=1.0, order=4),
+    "preference": ArmStyle("#0072B2", width=2.7, alpha=1.0, order=5),
     "intrinsic_only": ArmStyle("#009E73", width=1.5, order=3),
-    "random_reward": ArmStyle("#7A7A7A", (0, (1, 1.6))),
-    "shuffled_labels": ArmStyle("#B07C00", (0, (4, 2))),
-    "similarity": ArmStyle("#4BA3D3", (0, (4, 2))),
-    "oracle": ArmStyle("#C0609A", (0, (6, 2, 1.5, 2))),
-    "random_policy": ArmStyle("#9A9A9A", (0, (1, 2.5)), band=0.0, order=1),
+    "random_reward": ArmStyle("#7A7A7A", DASHED),
+    "shuffled_labels": ArmStyle("#B07C00", DASHED),
+    "similarity": ArmStyle("#4BA3D3", DASHED),
+    "oracle": ArmStyle("#C0609A", DASH_DOTTED),
+    "random_policy": ArmStyle("#9A9A9A", DOTTED, order=1),
 }
-_OTHER = ArmStyle("#000000", (0, (2, 2)))
+_OTHER = ArmStyle("#000000", DASHED)
+LINES = (
+    ("solid", ("extrinsic", "preference", "intrinsic_only"), "learned rewards and the environment's own"),
+    ("dashed", ("random_reward", "shuffled_labels", "similarity"), "controls"),
+    ("dash-dotted", ("oracle",), "hand-written progress, for reference"),
+    ("dotted", ("random_policy",), "random actions, which are not trained: their level on fresh episodes"),
+)
+"""Stroke -> arms that have it, and what they have in common."""
+BAND = 0.18
+"""Opacity of an interval."""
+
+
+def strokes(arms: Iterable[str]) -> str:
+    """Say in a sentence what the strokes of these arms mean."""
+    shown = set(arms)
+    parts = [f"{stroke}: {what}" for stroke, those, what in LINES if shown & set(those)]
+    return f"Lines are {'; '.join(parts)}." if parts else ""
+
+
+def mark(arm: str, part: str) -> str:
+    """Return the id of a part of an arm in a figure, which pages find it by."""
+    return f"arm:{arm} {part}"
+
 
 INK, MUTED, GRID = "#26292e", "#6b7280", "#e4e6ea"
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"

@@ -1,39 +1,63 @@
-"""The arms of an experiment in words: a headline, a table for terminals and one for Markdown.
+"""The arms of an experiment: their roles, numbers in words, tables for terminals and for Markdown.
 
-Works on the `arms` section of the metrics alone; imports nothing heavy, and knows nothing about how the
-numbers came about.
+Works on the metrics alone; imports nothing heavy, and knows nothing about how the numbers came about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from laurel.errors import DataError
 from laurel.params.training import ARMS
 
+SCHEMA = 2
+"""Form of metrics.json; 1, which did not say so, had bootstrap intervals of interquartile means."""
+
+LEARNED = ("preference", "intrinsic_only")
+"""Arms that learn from preferences: what the whole pipeline exists for."""
 MAIN = "preference"
-"""The arm that the whole pipeline exists for."""
 BASELINE = "extrinsic"
-"""What it must beat: the environment's reward alone."""
+"""What they must beat: the environment's reward alone."""
 UNINFORMED = ("random_reward", "shuffled_labels", "random_policy")
 """Controls that know nothing of the task; what they reach needs no feedback."""
-CONTROLS = (*UNINFORMED, "similarity")
+OPPONENTS = (BASELINE, *UNINFORMED, "similarity")
+"""What each learned arm is compared with."""
+ROLES = {
+    "extrinsic": "the environment's reward alone",
+    "preference": "the learned reward and the environment's",
+    "intrinsic_only": "the learned reward alone",
+    "random_reward": "control: a random reward for each caption",
+    "shuffled_labels": "control: a reward learned from the same answers given to the wrong pairs",
+    "similarity": "comparison: the annotator's similarity as reward, without pairs or a reward model",
+    "oracle": "reference: hand-written progress as reward",
+    "random_policy": "control: random actions, never trained",
+}
+MEASURES = {"return": "in the end", "area": "while training"}
+"""What arms are compared by: the return on fresh episodes, and the area under the learning curve."""
+ALPHA = 0.05
+"""Level at which a difference is claimed, after Holm's correction for all comparisons of a run."""
 
 NONE = "-"
 """Shown where a number is not defined."""
 
 Arms = Mapping[str, Mapping[str, Any]]
-Verdict = Literal["better", "mixed", "unclear", "worse", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """What the metrics say, in sentences that hold in every case."""
+def checked(metrics: Any, file: object) -> Mapping[str, Any]:
+    """Return the content of metrics.json.
 
-    verdict: Verdict
-    """better: beats the baseline and every uninformed control; mixed: only the baseline; unknown: not comparable."""
-    sentences: tuple[str, ...]
+    Raises:
+        DataError: it is of another form, or not that of a report.
+    """
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("arms"), dict):
+        raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
+    if metrics.get("schema", 1) != SCHEMA:
+        raise DataError(
+            f"{file}: was written by another version of Laurel, with other statistics (schema "
+            f"{metrics.get('schema', 1)}, and this version reads {SCHEMA}). Run laurel evaluate again."
+        )
+    return metrics
 
 
 def in_order(arms: Iterable[str]) -> list[str]:
@@ -41,119 +65,19 @@ def in_order(arms: Iterable[str]) -> list[str]:
     return sorted(arms, key=lambda arm: (ARMS.index(arm) if arm in ARMS else len(ARMS), arm))
 
 
-def headline(metrics: Mapping[str, Any]) -> Headline:
-    """Say whether learning from preferences helped.
-
-    One arm counts as better than another where their 95% intervals do not overlap.
-    """
-    arms: Arms = metrics["arms"]
-    if MAIN not in arms:
-        reached = "; ".join(f"{arm} reached {_reached(arms[arm])}" for arm in in_order(arms))
-        return Headline(
-            "unknown",
-            (f"No agent was trained on preferences, so this run cannot say whether they help: {reached}.",),
-        )
-    main = arms[MAIN]
-    if BASELINE not in arms:
-        sentences = [f"{MAIN} reached {_reached(main)} {_after(main)}; there is no {BASELINE} arm to compare it with."]
-        outcome = "unknown"
-    else:
-        outcome = _compare(main, arms[BASELINE])
-        sentences = [_first_sentence(main, arms[BASELINE]), _OUTCOMES[outcome]]
-        sentences += _sooner(main, arms[BASELINE])
-    unbeaten = [arm for arm in CONTROLS if arm in arms and _compare(main, arms[arm]) != "better"]
-    if outcome != "one_seed":
-        sentences += _on_controls(arms, unbeaten)
-    verdict: Verdict
-    match outcome:
-        case "better":
-            verdict = "mixed" if set(unbeaten) & set(UNINFORMED) else "better"
-        case "worse" | "unclear":
-            verdict = outcome
-        case _:
-            verdict = "unknown"
-    return Headline(verdict, tuple(sentences))
+def main_arm(arms: Iterable[str]) -> str | None:
+    """Return the learned arm that the headline is about; None where there is none."""
+    return next((arm for arm in LEARNED if arm in set(arms)), None)
 
 
-_OUTCOMES = {
-    "better": f"The 95% intervals do not overlap: {MAIN} did better than {BASELINE} alone.",
-    "worse": f"The 95% intervals do not overlap: {MAIN} did worse than {BASELINE} alone.",
-    "unclear": f"{MAIN.capitalize()} did not clearly beat {BASELINE} alone: the 95% intervals overlap.",
-    "one_seed": "With a single seed there are no intervals, and a difference may be luck: train more seeds to know.",
-}
-
-
-def _first_sentence(main: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
-    same = main["env_steps"] == baseline["env_steps"]
-    after = f"after the same {steps(main['env_steps'])} steps" if same else _after(baseline)
-    before = "" if same else f" {_after(main)}"
-    return f"{MAIN} reached {_reached(main)}{before}; {BASELINE} alone {_value(baseline, _measure(main))} {after}."
-
-
-def _sooner(main: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
-    """Compare the steps that two arms took to the threshold."""
-    ours, theirs = main["steps_to_threshold"], baseline["steps_to_threshold"]
-    if not ours or not theirs:
-        return []
-    if not ours["reached"] and not theirs["reached"]:
-        return ["Neither reached the threshold while training."]
-    took = f"{MAIN} {threshold(ours)}, {BASELINE} {threshold(theirs)}".replace(")", " seeds)")
-    return [f"Steps to the threshold (median): {took}."]
-
-
-def _on_controls(arms: Arms, unbeaten: list[str]) -> list[str]:
-    main = arms[MAIN]
-    measure = _measure(main)
-    controls = [arm for arm in CONTROLS if arm in arms]
-    sentences = []
-    if controls and not unbeaten:
-        sentences.append(f"It beat every control: {_values(arms, controls, measure)}.")
-    elif unbeaten:
-        ahead = [arm for arm in unbeaten if _compare(main, arms[arm]) == "worse"]
-        level = [arm for arm in unbeaten if arm not in ahead]
-        if level:
-            sentences.append(f"It did not clearly beat {_values(arms, level, measure)}.")
-        if ahead:
-            sentences.append(f"A control did better: {_values(arms, ahead, measure)}.")
-        if set(unbeaten) & set(UNINFORMED):
-            sentences.append("What a control reaches without knowing the task cannot be credited to the feedback.")
-    if "oracle" in arms:
-        sentences.append(f"The oracle, hand-written progress as an upper bound, reached {_reached(arms['oracle'])}.")
-    return sentences
-
-
-def _compare(arm: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Return better, worse, unclear, or one_seed where an interval is missing."""
-    measure = _measure(arm)
-    ours, theirs = arm[measure], other[measure]
-    if not ours or not theirs or not ours["ci95"] or not theirs["ci95"]:
-        return "one_seed"
-    if ours["ci95"][0] > theirs["ci95"][1]:
-        return "better"
-    if ours["ci95"][1] < theirs["ci95"][0]:
-        return "worse"
-    return "unclear"
-
-
-def _measure(arm: Mapping[str, Any]) -> str:
-    return "success" if arm["success"] else "return"
-
-
-def _reached(arm: Mapping[str, Any]) -> str:
-    measure = _measure(arm)
-    return f"a {'success rate' if measure == 'success' else 'return'} of {_value(arm, measure)}"
-
-
-def _value(arm: Mapping[str, Any], measure: str) -> str:
-    return f"{number(arm[measure]['iqm'])} {interval(arm[measure]['ci95'])}".rstrip()
-
-
-def _values(arms: Arms, names: Iterable[str], measure: str) -> str:
-    return ", ".join(f"{arm} {_value(arms[arm], measure)}" for arm in names)
-
-
-def _after(arm: Mapping[str, Any]) -> str:
-    return f"after {steps(arm['env_steps'])} steps"
+def n_comparisons(metrics: Mapping[str, Any]) -> int:
+    """Return how many p-values a run has, for which each of them is adjusted."""
+    return sum(
+        entry["p"] is not None
+        for overs in metrics["comparisons"].values()
+        for measures in overs.values()
+        for entry in measures.values()
+    )
 
 
 # -- numbers --------------------------------------------------------------------------------------
@@ -169,9 +93,23 @@ def number(value: float | None) -> str:
     return f"{round(value, decimals) + 0.0:,.{decimals}f}"
 
 
+def counted(n: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def interval(bounds: list[float] | None) -> str:
     """Write an interval; nothing where there is none."""
     return f"[{number(bounds[0])}, {number(bounds[1])}]" if bounds else ""
+
+
+def p_value(value: float | None) -> str:
+    """Write a p-value, which is never nothing.
+
+    >>> p_value(0.0004), p_value(0.0312), p_value(None)
+    ('<0.001', '0.031', '-')
+    """
+    return NONE if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def steps(value: float | None) -> str:
@@ -201,30 +139,116 @@ def threshold(entry: Mapping[str, Any] | None) -> str:
         return NONE
     if entry["reached"] == 0:
         return f"never (0 of {entry['of']})"
-    return f"{steps(entry['median'])} ({entry['reached']} of {entry['of']})"
+    return f"{_median(entry)} ({entry['reached']} of {entry['of']})"
+
+
+def _threshold_interval(entry: Mapping[str, Any] | None) -> str:
+    """Write the same with the interval of the median."""
+    if entry is None or not entry["reached"] or not entry["ci95"]:
+        return threshold(entry)
+    low, high = (steps(bound) if bound is not None else "never" for bound in entry["ci95"])
+    return f"{_median(entry)} [{low}, {high}] ({entry['reached']} of {entry['of']})"
+
+
+def _median(entry: Mapping[str, Any]) -> str:
+    return "never" if entry["median"] is None else steps(entry["median"])
+
+
+def _solved(entry: Mapping[str, Any] | None) -> str:
+    return f"{entry['seeds']} of {entry['of']} {interval(entry['ci95'])}".rstrip() if entry else NONE
+
+
+def estimated(score: Mapping[str, Any] | None) -> str:
+    """Write a mean with its interval."""
+    return f"{number(score['mean'])} {interval(score['ci95'])}".rstrip() if score else NONE
+
+
+def reached(arm: Mapping[str, Any]) -> str:
+    """Say in words what an arm reached."""
+    solved = arm["solved"]
+    solving = f" and solved the task with {solved['seeds']} of {solved['of']} seeds" if solved else ""
+    return f"returned {estimated(arm['return'])}{solving}"
 
 
 # -- tables ---------------------------------------------------------------------------------------
-def columns(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and the rows of the table of arms; columns that no arm has are left out."""
+Table = tuple[list[str], list[list[str]]]
+"""Heads and rows; the first column is text, the others are numbers."""
+
+
+def columns(metrics: Mapping[str, Any]) -> Table:
+    """Return the table of arms; columns that no arm has are left out."""
     arms: Arms = metrics["arms"]
-    over = next((a["probability_of_improvement"]["over"] for a in arms.values() if a["probability_of_improvement"]), "")
     shown = in_order(arms)
-    table_columns = {"arm": shown, "return": [_value(arms[arm], "return") for arm in shown]}
-    if any(arm["success"] for arm in arms.values()):
-        table_columns["success"] = [_value(arms[arm], "success") if arms[arm]["success"] else NONE for arm in shown]
-    if any(arm["steps_to_threshold"] for arm in arms.values()):
-        table_columns["steps to threshold"] = [threshold(arms[arm]["steps_to_threshold"]) for arm in shown]
-    if over:
-        table_columns[f"P(> {over})"] = [_improvement(arms[arm]["probability_of_improvement"]) for arm in shown]
-    table_columns["seeds"] = [str(len(arms[arm]["seeds"])) for arm in shown]
-    table_columns["env steps"] = [steps(arms[arm]["env_steps"]) for arm in shown]
-    return list(table_columns), [list(row) for row in zip(*table_columns.values(), strict=True)]
+    table_columns = {
+        "arm": shown,
+        "return": [estimated(arms[arm]["return"]) for arm in shown],
+        "IQM": [number(arms[arm]["return"]["iqm"]) for arm in shown],
+        "success": [estimated(arms[arm]["success"]) for arm in shown],
+        "solved seeds": [_solved(arms[arm]["solved"]) for arm in shown],
+        "return while training": [estimated(arms[arm]["area"]) for arm in shown],
+        "steps to threshold": [_threshold_interval(arms[arm]["steps_to_threshold"]) for arm in shown],
+        "seeds": [str(len(arms[arm]["seeds"])) for arm in shown],
+        "env steps": [steps(arms[arm]["env_steps"]) for arm in shown],
+    }
+    kept = {head: cells for head, cells in table_columns.items() if set(cells) != {NONE} or head in ("arm", "return")}
+    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
+    """Return the table of comparisons; None where there are none."""
+    heads = ["comparison", *(f"{what} {when}" for when in MEASURES.values() for what in ("P(higher)", "p"))]
+    rows = []
+    for arm, overs in metrics["comparisons"].items():
+        for over in in_order(overs):
+            row = [f"{arm} > {over}"]
+            for measure in MEASURES:
+                entry = overs[over].get(measure)
+                row += [_probability(entry), p_value(entry["p_holm"] if entry else None)]
+            rows.append(row)
+    return (heads, rows) if rows else None
 
 
 def table(metrics: Mapping[str, Any]) -> str:
-    """Return the arms as aligned plain text; the first column to the left, numbers to the right."""
+    """Return arms and comparisons as aligned plain text; the first column to the left, numbers to the right."""
+    compared = comparison_columns(metrics)
+    parts = [_aligned(columns(metrics)), *([_aligned(compared)] if compared else []), legend(metrics)]
+    said = metrics.get("headline", {}).get("sentences", ())
+    return "\n\n".join([*parts, *(["\n".join(f"- {sentence}" for sentence in said)] if said else [])])
+
+
+def markdown_table(metrics: Mapping[str, Any]) -> str:
+    """Return arms and comparisons as Markdown tables, the main arm in bold."""
     heads, rows = columns(metrics)
+    main = main_arm(metrics["arms"])
+    rows = [[f"**{cell}**" for cell in row] if row[0] == main else row for row in rows]
+    compared = comparison_columns(metrics)
+    return "\n\n".join([_markdown((heads, rows)), *([_markdown(compared)] if compared else [])])
+
+
+def legend(metrics: Mapping[str, Any]) -> str:
+    """Say what the tables' numbers are."""
+    sentences = [
+        "Means over seeds with 95% intervals that allow for a seed unlike those seen (none with a single seed); IQM: "
+        "interquartile mean."
+    ]
+    if any(arm["solved"] for arm in metrics["arms"].values()):
+        sentences.append("Solved seeds have Wilson's interval of their share.")
+    if any(arm["area"] for arm in metrics["arms"].values()):
+        sentences.append("The return while training is the area under the learning curve.")
+    if n := n_comparisons(metrics):
+        sentences.append(
+            "P(higher): probability that a seed of the first arm returns more than one of the second; p: exact "
+            f"permutation test, adjusted for {counted(n, 'comparison')} (Holm)."
+        )
+    return " ".join(sentences)
+
+
+def _probability(entry: Mapping[str, Any] | None) -> str:
+    return f"{number(entry['probability'])} {interval(entry['ci95'])}".rstrip() if entry else NONE
+
+
+def _aligned(found: Table) -> str:
+    heads, rows = found
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     lines = [
         "  ".join(
@@ -232,24 +256,10 @@ def table(metrics: Mapping[str, Any]) -> str:
         )
         for line in (heads, ["-" * width for width in widths], *rows)
     ]
-    return "\n".join([*(line.rstrip() for line in lines), "", legend(metrics)])
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def legend(metrics: Mapping[str, Any]) -> str:
-    """Say in a sentence what the table's numbers are."""
-    arms: Arms = metrics["arms"]
-    over = next((a["probability_of_improvement"]["over"] for a in arms.values() if a["probability_of_improvement"]), "")
-    improvement = f"; P(> {over}): probability that a seed returns more than one of {over}" if over else ""
-    return f"Interquartile means over seeds with 95% bootstrap intervals (none with a single seed){improvement}."
-
-
-def markdown_table(metrics: Mapping[str, Any]) -> str:
-    """Return the arms as a Markdown table, the main arm in bold."""
-    heads, rows = columns(metrics)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
-    lines += [[f"**{cell}**" for cell in row] if row[0] == MAIN else row for row in rows]
+def _markdown(found: Table) -> str:
+    heads, rows = found
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _improvement(entry: Mapping[str, Any] | None) -> str:
-    return f"{number(entry['value'])} {interval(entry['ci95'])}".rstrip() if entry else NONE

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 if TYPE_CHECKING:
     pass
 
-Status = Literal["ok", "tie", "abstain", "parse_failed", "api_failed", "unasked"]
-"""unasked: there was no budget for it; such a question is left out of what is written."""
+Status = Literal["ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed", "unasked"]
+"""As `laurel.data.preferences.STATUSES` says; unasked: there was no budget for it, or not for all of it; such a
+question is left out of what is written."""
 
 
 class Question(NamedTuple):

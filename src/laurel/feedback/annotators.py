@@ -5,7 +5,9 @@ Knows all annotators; knows nothing about how any of them judges.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from laurel.envs.base import Room
@@ -129,7 +131,11 @@ def sampling_of(params: AnnotateParams) -> Sampling:
 
     source = params.openai if params.annotator == "openai" else params.huggingface
     assert source is not None  # params see to it
-    return Sampling(source.temperature, source.top_p, source.max_tokens)
+    sampling = Sampling(source.temperature, source.top_p, source.max_tokens)
+    if params.annotator != "openai" or params.openai is None:
+        return sampling
+    extra = json.dumps(params.openai.extra_body, sort_keys=True) if params.openai.extra_body else ""
+    return replace(sampling, reasoning_effort=params.openai.reasoning_effort, extra_body=extra)
 
 
 def _chat_model(

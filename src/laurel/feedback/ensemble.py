@@ -17,6 +17,7 @@ from typing import IO
 
 from laurel.console import tell
 from laurel.data.missing import Reasons
+from laurel.data.preferences import FAILURES
 from laurel.feedback.annotator import (
     Annotator,
     Judgement,
@@ -177,7 +178,11 @@ class EnsembleAnnotator:
             self.on_settled(settled, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
-        """Weigh the votes. One that is no label counts for nothing, not for a half."""
+        """Weigh the votes. One that is no label counts for nothing, not for a half.
+
+        There is a label only where those who gave one outweigh those who failed: who abstains has had its say, but the
+        word of one member is not that of an ensemble in which the others failed.
+        """
         answers = tuple(
             one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers
         )
@@ -187,9 +192,12 @@ class EnsembleAnnotator:
         if "unasked" in statuses:  # the budget does not let all of them vote
             return Judgement("unasked", None, 0, None, answers, members)
         if not labels:
-            status = next(s for s in ("abstain", "parse_failed", "api_failed") if s in statuses)
+            status = next(s for s in ("incomplete", "abstain", "parse_failed", "api_failed") if s in statuses)
             return Judgement(status, None, 0, None, answers, members)
-        p = sum(weight * label for weight, label in labels) / sum(weight for weight, _ in labels)
+        weight_of_labels = sum(weight for weight, _ in labels)
+        if weight_of_labels <= sum(m.weight for m, v in zip(self._members, votes, strict=True) if v.status in FAILURES):
+            return Judgement("incomplete", None, 0, None, answers, members)
+        p = sum(weight * label for weight, label in labels) / weight_of_labels
         tie = abs(p - 0.5) <= max(self._tie_band, 1e-12)
         orders = [vote.swap_consistent for vote in votes if vote.swap_consistent is not None]
         return Judgement(

@@ -1,4 +1,4 @@
-"""Gates: what labels must hold before anything is trained on them.
+"""Gates: what labels must hold before anything is trained on them, and what is warned of where no gate is set.
 
 A gate stops a run where the whole 95% interval of its figure lies outside of what is allowed, so that a few pairs do
 not stop it by chance; how few are too few to tell is a gate of its own. Knows figures and limits; knows nothing about
@@ -7,25 +7,31 @@ how either came about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from laurel.errors import AnnotationError
+from laurel.feedback.success import SUCCESS
 
 if TYPE_CHECKING:
+    from laurel.feedback.advice import Advice
     from laurel.params.annotation import GateParams
 
 REVIEW = "`laurel annotate review --sample uniform`"
+LEAST_PARSED, MOST_BIAS, MOST_ABSTAINED = 0.95, 0.2, 0.1
+"""Limits of what is warned of whatever the gates are."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Gate:
-    """A limit that was set."""
+class _Limit:
+    """What a figure must hold."""
 
     name: str
+    """Of the gate; empty for what is only warned of."""
+    figure: str
+    """Its name in quality.json; where it is compared with a reference, of that."""
     rate: Mapping[str, Any] | None
-    """Its figure; None where it does not apply to the annotator."""
+    """Its value; None where it does not apply to the annotator."""
     low: float
     high: float
     """What is allowed."""
@@ -35,65 +41,195 @@ class _Gate:
 
     @property
     def passed(self) -> bool:
+        return self.rate is None or bool(self.rate["ci95"][0] <= self.high and self.rate["ci95"][1] >= self.low)
+
+    @property
+    def allowed(self) -> str:
+        least, most = f"at least {self.low:.1%}", f"at most {self.high:.1%}"
+        return least if self.high == 1 else most if self.low == 0 else f"{least} and {most}"
+
+    @property
+    def fact(self) -> str:
+        """The figure in words."""
         assert self.rate is not None
-        return bool(self.rate["ci95"][0] <= self.high and self.rate["ci95"][1] >= self.low)
+        return f"{self.rate['value']:.1%} of {self.what} ({interval(self.rate)})"
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What quality.json says of it."""
+        return {"gate": self.name, "low": self.low, "high": self.high, "passed": self.passed}
 
     @property
     def refusal(self) -> str:
-        assert self.rate is not None
-        low, high = self.rate["ci95"]
-        least, most = f"at least {self.low:.1%}", f"at most {self.high:.1%}"
-        allowed = least if self.high == 1 else most if self.low == 0 else f"{least} and {most}"
         return (
-            f"{self.rate['value']:.1%} of {self.what} (95% interval {low:.1%} to {high:.1%}, of {self.rate['of']:,}), "
-            f"but {allowed} is allowed (annotate.gates.{self.name}). Try {self.remedy}, or set the gate to null: all "
-            "answers are kept, and are not asked for again."
+            f"{self.fact}, but {self.allowed} is allowed (annotate.gates.{self.name}). Try {self.remedy}, or set the "
+            "gate to null: all answers are kept, and are not asked for again."
         )
 
+    @property
+    def warning(self) -> str:
+        return f"{self.fact}, which is far from {self.allowed}. Try {self.remedy}."
 
-def check_gates(gates: GateParams, quality: Mapping[str, Any]) -> list[str]:
-    """Refuse labels that a gate does not let pass.
+
+@dataclass(frozen=True)
+class Checked:
+    """What came of looking at the gates."""
+
+    refusals: list[str] = field(default_factory=list)
+    """A sentence for each gate that does not let the labels pass."""
+    warnings: list[str] = field(default_factory=list)
+    """A sentence for each figure that is bad, but not refused."""
+    notes: list[str] = field(default_factory=list)
+    """A sentence for each gate that could not be checked."""
+    limits: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Figure -> the gate on it that was checked: its name, what it allows (low, high), and whether labels passed."""
+
+
+def interval(rate: Mapping[str, Any]) -> str:
+    """Put the interval of a share in words, with how many it is of."""
+    low, high = rate["ci95"]
+    return f"95% interval {low:.1%} to {high:.1%}, of {rate['of']:,}"
+
+
+def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> Checked:
+    """Look whether labels pass.
 
     Args:
         gates: the limits; null is none.
         quality: as `laurel.feedback.quality.measure` says.
-
-    Returns:
-        A sentence for each gate that could not be checked, because its figure does not apply to the annotator.
-
-    Raises:
-        AnnotationError: labels do not pass, or are to agree with something but there is nothing to compare them with.
+        advice: what to try with the annotator in use.
     """
-    limits = list(_limits(gates, quality))
-    failed = [gate.refusal for gate in limits if gate.rate is not None and not gate.passed]
-    failed += _missing(gates, quality)
-    if failed:
-        raise AnnotationError("\n".join(failed))
-    return [
-        f"annotate.gates.{gate.name} was not checked: this annotator, as it was asked, gives nothing to measure it by."
-        for gate in limits
-        if gate.rate is None and gate.name != "min_agreement"
-    ]
+    limits = list(_limits(gates, quality, advice))
+    failed = [limit for limit in limits if not limit.passed]
+    stopped = {limit.figure for limit in failed}
+    return Checked(
+        refusals=[limit.refusal for limit in failed] + _missing(gates, quality),
+        warnings=[
+            whose + limit.warning
+            for whose, one in _each(quality)
+            for limit in _warned_of(one, advice)
+            if not limit.passed and not (limit.figure in stopped and one is quality)
+        ],
+        notes=[
+            f"annotate.gates.{limit.name} was not checked: this annotator, as it was asked, gives nothing to measure "
+            "it by."
+            for limit in limits
+            if limit.rate is None and limit.name != "min_agreement" and _was_set(gates, limit.name)
+        ],
+        limits={limit.figure: limit.kept for limit in limits if limit.rate is not None},
+    )
 
 
-def _limits(gates: GateParams, quality: Mapping[str, Any]) -> Iterator[_Gate]:
+def _was_set(gates: GateParams, name: str) -> bool:
+    """Whether a gate is other than by default: that a default does not apply to an annotator is nothing to tell."""
+    return bool(getattr(gates, name) != type(gates).model_fields[name].default)
+
+
+def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -> Checked:
+    """Look whether an annotator prefers success at the task, before it is asked about anything else.
+
+    Args:
+        gates: min_success_preferred is used.
+        found: as `laurel.feedback.success.ask_success` says.
+        advice: what to try with the annotator in use.
+    """
+    if "ci95" not in found:
+        return Checked(warnings=[_undecided(found, advice)])
+    least = gates.min_success_preferred
+    what = "questions with known answers preferred success at the task"
+    limit = _Limit("min_success_preferred", SUCCESS, found, 0.5 if least is None else least, 1.0, what, advice.aim)
+    if limit.passed and (found["ci95"][0] >= 0.5 or not found["above"]):
+        said = Checked()
+    else:
+        fact = f"{limit.fact}: it ranks {_quoted(found['above'])} above {_quoted(found['success'][:1])}"
+        if limit.passed or least is None:
+            said = Checked(warnings=[f"{fact}. Try {limit.remedy}."])
+        else:
+            refusal = (
+                f"{fact}, but {limit.allowed} is allowed (annotate.gates.{limit.name}). Try {limit.remedy}, or set the "
+                "gate to null if success at the task is not the goal."
+            )
+            said = Checked(refusals=[refusal])
+    return said if least is None else replace(said, limits={SUCCESS: limit.kept})
+
+
+def _undecided(found: Mapping[str, Any], advice: Advice) -> str:
+    """Say that an annotator did not prefer success at the task, nor anything else."""
+    said = (
+        f"In none of {found['questions']} questions whether success at the task is better than something else did the "
+        "annotator prefer either"
+    )
+    if not found["sided"]:
+        return f"{said}. Try {advice.ties}."
+    return (
+        f"{said}; {found['first_named']} of its {found['sided']} answers with a side named the text shown first. "
+        f"Try {advice.asking}."
+    )
+
+
+def _quoted(captions: Sequence[str]) -> str:
+    """Name captions."""
+    *before, last = (f'"{" ".join(caption.split())[:120]}"' for caption in captions)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the figures of all labels, and those of each annotator where several voted, with how to begin."""
+    yield "", quality
+    for one in quality.get("by", ()):
+        yield f"{one['annotator']}: ", one
+
+
+def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> Iterator[_Limit]:
     """Yield the limits that are set."""
     if (least := gates.min_parse_rate) is not None:
-        what, remedy = "answers could be read", "another prompt or model, or more max_tokens"
-        yield _Gate("min_parse_rate", quality.get("parse_rate"), least, 1.0, what, remedy)
+        yield _parsed(quality, least, advice, "min_parse_rate")
     if (off := gates.max_position_bias) is not None:
-        what, remedy = "answers with a side named the text shown first", "another prompt or model"
-        yield _Gate("max_position_bias", quality.get("position_bias"), 0.5 - off, 0.5 + off, what, remedy)
+        yield _biased(quality, off, advice, "max_position_bias")
+    if (most := gates.max_abstain_rate) is not None:
+        yield _abstained(quality, most, advice, "max_abstain_rate")
     if (least := gates.min_swap_consistency) is not None:
-        what, remedy = "pairs got the same label in either order", "another prompt or model, or more votes"
-        yield _Gate("min_swap_consistency", quality.get("swap_consistency"), least, 1.0, what, remedy)
+        what, remedy = "pairs got the same label in either order", f"{advice.asking}, or more votes"
+        consistent = quality.get("swap_consistency")
+        yield _Limit("min_swap_consistency", "swap_consistency", consistent, least, 1.0, what, remedy)
     if (most := gates.max_intransitive) is not None:
-        what, remedy = "judged triads run in a circle", "another prompt or model, or more votes"
-        yield _Gate("max_intransitive", quality.get("intransitivity"), 0.0, most, what, remedy)
+        what, remedy = "judged triads run in a circle", f"{advice.asking}, or more votes"
+        yield _Limit("max_intransitive", "intransitivity", quality.get("intransitivity"), 0.0, most, what, remedy)
     if (least := gates.min_agreement) is not None:
         source, whose = _source(quality)
-        what, remedy = f"labels agree with {whose}", "another prompt, goal or model"
-        yield _Gate("min_agreement", quality.get(source, {}).get("agreement"), least, 1.0, what, remedy)
+        agreement = quality.get(source, {}).get("agreement")
+        what = f"labels agree with {whose}"
+        yield _Limit("min_agreement", f"{source}.agreement", agreement, least, 1.0, what, advice.aim)
+
+
+def _warned_of(quality: Mapping[str, Any], advice: Advice) -> Iterator[_Limit]:
+    """Yield what is warned of whatever the gates are."""
+    yield _parsed(quality, LEAST_PARSED, advice)
+    yield _biased(quality, MOST_BIAS, advice)
+    yield _abstained(quality, MOST_ABSTAINED, advice)
+
+
+def _parsed(quality: Mapping[str, Any], least: float, advice: Advice, name: str = "") -> _Limit:
+    what, remedy = "answers could be read", f"{advice.asking}, or more max_tokens"
+    return _Limit(name, "parse_rate", quality.get("parse_rate"), least, 1.0, what, remedy)
+
+
+def _biased(quality: Mapping[str, Any], off: float, advice: Advice, name: str = "") -> _Limit:
+    what = "answers with a side named the text shown first"
+    return _Limit(
+        name,
+        "position_bias",
+        quality.get("position_bias"),
+        round(0.5 - off, 12),
+        round(0.5 + off, 12),
+        what,
+        advice.asking,
+    )
+
+
+def _abstained(quality: Mapping[str, Any], most: float, advice: Advice, name: str = "") -> _Limit:
+    rate = quality.get("answer_abstain_rate")
+    return _Limit(name, "answer_abstain_rate", rate, 0.0, most, "answers would not say which is better", advice.asking)
 
 
 def _source(quality: Mapping[str, Any]) -> tuple[str, str]:

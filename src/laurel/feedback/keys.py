@@ -53,7 +53,7 @@ class QuestionKeys:
             "prompt": prompt.digest,  # a template may ask what a caption says, which no sample shows
             "words": prompt.words(room, goal),
             "sample": [asdict(message) for message in (*sample, *prompt.follow_up((), ""))],
-            "sampling": {**asdict(sampling), "seed": None},
+            "sampling": {**sampling.told(), "seed": None},
             "choices": choices,
             "schema": _SCHEMA if prompt.answer == "json" else None,
         }

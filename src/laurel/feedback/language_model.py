@@ -1,7 +1,10 @@
 """A chat model as annotator: asked in both orders, several times if wished, and never twice for the same.
 
-    p(first) = mean over the answers that could be read; an answer in words counts 1, 0 or 1/2 (a tie),
-               one in log-probabilities what they say
+    p(first) = mean over the orders of the mean over their answers that could be read; an answer in words
+               counts 1, 0 or 1/2 (a tie), one in log-probabilities what they say
+
+There is a label only where most votes in each order could be read: with one order alone, a model that names whatever
+is shown first would give certain labels.
 
 Knows which question an answer belongs to; knows nothing about how a model is reached or what a prompt says.
 """
@@ -148,6 +151,8 @@ class LanguageModelAnnotator:
         self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
         self._parse = lru_cache(REMEMBERED)(parse_answer)
         orders = (False, True) if params.both_orders else (False,)
+        self._votes = params.votes
+        self._orders = len(orders)
         self._ways = [(swapped, vote) for swapped in orders for vote in range(params.votes)]
         self._price = price
         self._tie_band = params.tie_band
@@ -359,17 +364,24 @@ class LanguageModelAnnotator:
                 sums[one.swapped] += one.p_first
                 numbers[one.swapped] += 1
         labels = numbers[0] + numbers[1]
-        if not labels:
-            verdicts = {one.verdict for one in answers}
-            if len(answers) < len(said):
-                return Judgement("unasked", None, 0, None, answers)
-            if "abstain" in verdicts:
-                return Judgement("abstain", None, len(answers), None, answers)
-            return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
-        p = (sums[0] + sums[1]) / labels
+        if any(2 * number <= self._votes for number in numbers[: self._orders]):
+            return _unlabelled(answers, labels, asked=len(answers) == len(said))
+        p = sum(sums[order] / numbers[order] for order in range(self._orders)) / self._orders
         tie = abs(p - 0.5) <= self._tie_band
-        consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if numbers[0] and numbers[1] else None
+        consistent = _side(sums[0], numbers[0]) == _side(sums[1], numbers[1]) if self._orders == 2 else None
         return Judgement("tie" if tie else "ok", 0.5 if tie else p, labels, consistent, answers)
+
+
+def _unlabelled(answers: tuple[Said, ...], labels: int, *, asked: bool) -> Judgement:
+    """Judge a question that too few answers name a side of, or none; `labels` do, and all that was to ask was asked."""
+    if not asked:
+        return Judgement("unasked", None, 0, None, answers)
+    if labels:
+        return Judgement("incomplete", None, labels, None, answers)
+    verdicts = {one.verdict for one in answers}
+    if "abstain" in verdicts:
+        return Judgement("abstain", None, len(answers), None, answers)
+    return Judgement("parse_failed" if UNREAD in verdicts else "api_failed", None, 0, None, answers)
 
 
 def _drained(queue: deque[Item]) -> Iterator[Item]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -22,6 +22,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from laurel.errors import PromptError, closest
 from laurel.feedback.goals import UNKNOWN
 from laurel.llm.chat import Message
+from laurel.params.file import parse_yaml
+from laurel.textfile import UnfitFileError, read_text
 
 if TYPE_CHECKING:
     from laurel.envs.base import Example, Room
@@ -34,6 +36,10 @@ SLOTS = ("first", "second", "description", "goal", "anti_goal", "example")
 """What a prompt can say: the captions, and the words of the environment."""
 LONGEST = 8000
 """Characters of a caption that are shown; the prompt says where more were cut."""
+MOST_BYTES = 100_000
+"""Of a prompt's file."""
+LONGEST_PROMPT = 200_000
+"""Characters of a block that has been rendered."""
 SILENCE = "(no answer)"
 """Stands for an empty answer in a conversation: many servers refuse a turn without text."""
 
@@ -47,6 +53,20 @@ _SCHEMA = {
 }
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a template can do wrong while it is rendered."""
+_FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
+_NODES = (
+    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),
+    *(nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Filter, nodes.Test),
+    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Concat, nodes.Div, nodes.Sub, nodes.Tuple, nodes.List),
+)
+"""What a template may be made of: its text grows by none of these beyond what it is given."""
+_NAMES: dict[type[nodes.Node], str] = {
+    nodes.For: "a loop",
+    nodes.Call: "a call",
+    nodes.Macro: "a macro",
+    nodes.Assign: "a variable of its own",
+    nodes.AssignBlock: "a variable of its own",
+}
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
@@ -139,9 +159,10 @@ class Prompt:
 
     def _render(self, block: str, slots: Mapping[str, str]) -> str:
         try:
-            return "".join(self._template.blocks[block](self._template.new_context(dict(slots)))).strip()
+            parts = list(_limited(self._template.blocks[block](self._template.new_context(dict(slots)))))
         except _FAULTS as error:
             raise PromptError(f"prompt {self.name}: block {block} cannot be rendered: {error}.") from None
+        return "".join(parts).strip()
 
 
 def names() -> tuple[str, ...]:
@@ -164,13 +185,15 @@ def load_prompt(name: str | Path) -> Prompt:
             )
         own = FOLDER / f"{name}{SUFFIX}"
     try:
-        text = own.read_text(encoding="utf-8-sig")
+        text = read_text(own, MOST_BYTES).removeprefix("\ufeff")
     except FileNotFoundError:
         raise PromptError(f"{own}: no such file. Give a prompt's file, or one of {', '.join(names())}.") from None
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{own}: not text in UTF-8 (from byte {error.start} on).") from None
+    except UnfitFileError as error:
+        raise PromptError(f"{own}: {error}") from None
     except OSError as error:
         raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
+    if "\0" in text:
+        raise PromptError(f"{own}: it holds a NUL, which is no text.")
     return _parse(own.stem, str(own), text)
 
 
@@ -227,11 +250,14 @@ def _parse(name: str, source: str, text: str) -> Prompt:
     body = "\n" * front.group().count("\n") + text[front.end() :]  # lines keep their numbers
     try:
         tree = environment.parse(body)
+        _check_nodes(source, tree)  # before anything is compiled, which computes what is constant
         template = environment.from_string(tree)
     except TemplateSyntaxError as error:
         raise PromptError(f"{source}: line {error.lineno}: {(error.message or '').rstrip('.')}.") from None
-    if any(tree.find_all((nodes.Extends, nodes.Include, nodes.Import, nodes.FromImport))):
-        raise PromptError(f"{source}: takes in another file, but a prompt is a single one. Write its text here.")
+    except RecursionError:
+        raise PromptError(f"{source}: its template is nested too deeply.") from None
+    except ValueError as error:
+        raise PromptError(f"{source}: its template cannot be read: {error}.") from None
     used = meta.find_undeclared_variables(tree)
     for slot in sorted(used.difference(SLOTS)):
         hint = closest(slot, SLOTS)
@@ -259,6 +285,40 @@ def _parse(name: str, source: str, text: str) -> Prompt:
     return prompt
 
 
+def _limited(parts: Iterable[str]) -> Iterator[str]:
+    """Pass on the parts of a text.
+
+    Raises:
+        ValueError: it becomes longer than a prompt may be.
+    """
+    length = 0
+    for part in parts:
+        length += len(part)
+        if length > LONGEST_PROMPT:
+            raise ValueError(f"it becomes longer than {LONGEST_PROMPT:,} characters")
+        yield part
+
+
+def _check_nodes(source: str, tree: nodes.Template) -> None:
+    """Refuse what a prompt does not need, and what could make it long or slow.
+
+    Without loops, calls, variables and arithmetic that makes things grow, a text is computed in a time that grows with
+    the template and its captions alone.
+
+    Raises:
+        PromptError: it has something of that.
+    """
+    for node in tree.find_all(nodes.Node):
+        line = f"{source}: line {node.lineno}"
+        if isinstance(node, nodes.Extends | nodes.Include | nodes.Import | nodes.FromImport):
+            raise PromptError(f"{source}: takes in another file, but a prompt is a single one. Write its text here.")
+        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
+            raise PromptError(f"{line}: the filter {node.name} is not allowed. Filters: {', '.join(_FILTERS)}.")
+        if not isinstance(node, _NODES):
+            what = _NAMES.get(type(node), f"the expression {type(node).__name__}")
+            raise PromptError(f"{line}: {what} is not allowed, only blocks, slots, conditions and filters are.")
+
+
 def _in_words(example: Example | None) -> str:
     """Say which of two captions is better and why, without a place that one could be partial to."""
     if example is None:
@@ -272,7 +332,9 @@ _HEADER = {"description": str, "answer": str, "names_action": bool}
 def _header(source: str, text: str) -> dict[str, Any]:
     """Read the front matter."""
     try:
-        header = yaml.safe_load(text)
+        header = parse_yaml(text)
+    except RecursionError:
+        raise PromptError(f"{source}: the front matter is nested too deeply.") from None
     except yaml.YAMLError as error:
         raise PromptError(f"{source}: the front matter is not valid YAML: {' '.join(str(error).split())}.") from None
     if not isinstance(header, dict):

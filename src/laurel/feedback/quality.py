@@ -88,9 +88,10 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     """Say what came of asking.
 
     Returns:
-        `answers`, how often was asked; `failure_rate`, the share that got no answer; `parse_rate`, the share of
-        answers that could be read; `answer_tie_rate` and `answer_abstain_rate` among those; `position_bias`, the
-        share of answers with a side that named the text shown first: 1/2 if the order does not matter. Answers
+        `answers`, how often was asked; `failure_rate`, the share that got no answer; `unusable_rate`, the share that
+        got none or one that could not be read; `parse_rate`, the share of answers that could be read;
+        `answer_tie_rate` and `answer_abstain_rate` among those; `position_bias`, the share of answers with a side that
+        named the text shown first: 1/2 if the order does not matter. Answers
         about one pair belong together, in either order, and the intervals know.
     """
     verdict, pair = verdicts.verdict, verdicts.pair
@@ -101,6 +102,7 @@ def _answers(verdicts: Verdicts) -> dict[str, Any]:
     return {
         "answers": len(verdicts),
         "failure_rate": grouped_rate(~came, pair),
+        "unusable_rate": grouped_rate(~read, pair),
         "parse_rate": grouped_rate(read[came], pair[came]),
         "answer_tie_rate": grouped_rate((verdict == TIE)[read], pair[read]),
         "answer_abstain_rate": grouped_rate((verdict == ABSTAIN)[read], pair[read]),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Round = tuple[IntArray, IntArray]
 _HARDER = (
-    "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: accuracy, ties and agreement on them are not "
+    "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: ties and agreement on them are not "
     "those of pairs drawn by chance."
 )
 

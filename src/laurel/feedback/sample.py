@@ -24,6 +24,7 @@ def kinds(preferences: Preferences) -> list[npt.NDArray[np.bool_]]:
     labelled, inconsistent = preferences.usable, preferences.swap_consistent == 0
     return [
         labelled & inconsistent,
+        (status == "incomplete"),
         (status == "parse_failed"),
         (status == "abstain"),
         (status == "tie") & ~inconsistent,

@@ -55,7 +55,7 @@ class StoppingRule:
         """Compare estimates on the same pairs: two that were measured on different ones would differ by chance."""
         accuracies = [_accuracy(utilities, held_out) for utilities in self._utilities]
         decided = int((held_out.p_first != 0.5).sum())
-        self.state = f"accuracy {accuracies[-1]:.2f} on {decided} held-out pairs"
+        self.state = f"agreement with the labels {accuracies[-1]:.2f} on {decided} held-out pairs"
         if len(accuracies) <= self.params.patience or decided < ENOUGH_HELD_OUT:
             return False
         gain = max(accuracies[1:]) - accuracies[0]

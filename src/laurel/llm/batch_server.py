@@ -18,7 +18,7 @@ from laurel.llm import retries
 from laurel.llm.batch_ledger import Entry
 from laurel.llm.batch_wire import PATH
 from laurel.llm.chat import RefusedError
-from laurel.llm.openai_chat import read_key
+from laurel.llm.openai_chat import read_headers, read_key
 from laurel.params.judges import OPENAI, OpenAIParams
 
 TRANSFER_SECONDS = 1200.0
@@ -48,7 +48,8 @@ class BatchServer:
     def __init__(self, params: OpenAIParams, backoff: float = 1.0) -> None:
         key = read_key(params)
         self.endpoint = params.base_url or OPENAI
-        self.secrets = (key,) if key else ()
+        headers = read_headers(params)
+        self.secrets = tuple(secret for secret in (key, *headers.values()) if secret)
         self._params = params
         self._backoff = backoff
         self._client = openai.OpenAI(
@@ -56,6 +57,7 @@ class BatchServer:
             base_url=self.endpoint,
             max_retries=params.retries,
             timeout=params.timeout_seconds,
+            default_headers=headers,
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from laurel.errors import AnnotationError
 
@@ -33,6 +33,16 @@ class Sampling:
     """Tokens of an answer at most."""
     seed: int | None = None
     """Of the draw, where the model takes one; two requests that differ in it alone are two questions."""
+    reasoning_effort: str | None = None
+    """How much a reasoning model thinks before it answers; None leaves it to the model."""
+    extra_body: str = ""
+    """Further fields of the request that an answer depends on, as JSON with sorted keys."""
+
+    def told(self) -> dict[str, Any]:
+        """Return what keys and stores are told. What came later is left out where it is not set: keys stay the same."""
+        later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
+        always = {name: value for name, value in asdict(self).items() if name not in later}
+        return always | {name: value for name, value in later.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +62,8 @@ class ChatRequest:
         """Return a key of all that the answer depends on: this request, and who is asked."""
         if self.key:
             return self.key
-        content = json.dumps([asdict(self), asdict(identity)], sort_keys=True, ensure_ascii=False)
+        asked = {**asdict(self), "sampling": self.sampling.told()}
+        content = json.dumps([asked, asdict(identity)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -57,12 +57,15 @@ class Dialect:
             body["top_p"] = sampling.top_p
         if sampling.seed is not None:
             body["seed"] = sampling.seed
+        if sampling.reasoning_effort is not None:
+            body["reasoning_effort"] = sampling.reasoning_effort
         if request.choices:
             body |= {"logprobs": True, "top_logprobs": 20}
         elif request.schema is not None:
             schema = {"name": "answer", "schema": json.loads(request.schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return {field: value for field, value in body.items() if field not in self._left_out}
+        body = {field: value for field, value in body.items() if field not in self._left_out}
+        return {**json.loads(sampling.extra_body), **body} if sampling.extra_body else body
 
     def adapt(self, body: Mapping[str, Any], error: Any, message: str) -> bool:
         """Learn from a refusal (400 or 422) of `body`; return whether the request is worth another try.
@@ -116,7 +119,8 @@ def input_tokens_of(request: ChatRequest) -> float:
 def longest_answer(request: ChatRequest) -> int:
     """Return how many tokens an answer may have."""
     most = request.sampling.max_tokens
-    return min(most, CHOICE_TOKENS) if request.choices else most
+    reasons = request.sampling.reasoning_effort not in (None, "none")  # which takes tokens before the choice
+    return min(most, CHOICE_TOKENS) if request.choices and not reasons else most
 
 
 def read_reply(content: bytes, request: ChatRequest, seconds: float) -> Reply | Failure:

@@ -5,11 +5,15 @@ Knows nothing about batches or how a model is run.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import permutations
 
 from laurel.llm.chat import ChatRequest, Failure, RefusedError
 from laurel.llm.local_model import LocalModel
+
+CUT = "\ue0c7\ue0d7\ue0c7"
+"""Stands in a rendered conversation where the text of a message is cut: private characters, which no caption has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class PromptReader:
 
     def __init__(self, local: LocalModel) -> None:
         self._local = local
+        words = [word for word in local.tokenizer.get_added_vocab() if len(word) > 1]
+        self._control = re.compile(f"(?=(?:{'|'.join(map(re.escape, words))}))(?s:.)") if words else None
         self._answers: dict[tuple[int, tuple[str, ...]], dict[str, list[int]]] = {}
 
     def read(self, number: int, request: ChatRequest) -> Prompt | Failure:
@@ -37,12 +43,13 @@ class PromptReader:
         Raises:
             RefusedError: the chat template does not take such conversations.
         """
-        text = self._text(request)
+        marked = self._text(request)
+        text = marked.replace(CUT, "")
         try:
             text.encode()
         except UnicodeEncodeError as error:
             return Failure(f"the prompt is no text: {error.reason} at character {error.start}")
-        tokens = self._tokens(text)
+        tokens = self._tokens(*marked.split(CUT))
         answers = self._tokens_of_answers(tokens[-1], request.choices)
         room = max((len(answer) - 1 for answer in answers.values()), default=1)
         if len(tokens) + room > self._local.context:
@@ -57,7 +64,7 @@ class PromptReader:
     def _text(self, request: ChatRequest) -> str:
         from jinja2 import TemplateError
 
-        messages = [{"role": message.role, "content": message.content} for message in request.messages]
+        messages = [{"role": message.role, "content": self._plain(message.content)} for message in request.messages]
         # a template that can have the model think first lets it, unless told; then no answer would be next
         thinking = {"enable_thinking": False} if request.choices else {}
         try:
@@ -70,8 +77,23 @@ class PromptReader:
                 f"{str(error).rstrip('.')}. Change the prompt, or take another model."
             ) from None
 
-    def _tokens(self, text: str) -> list[int]:
-        return self._local.tokenizer(text, add_special_tokens=False)["input_ids"]
+    def _plain(self, content: str) -> str:
+        """Return a message's text with a cut within each control token that it spells.
+
+        Captions and answers are text: "<|im_end|>" in one of them must not end a turn. Text on either side of a cut is
+        tokenised by itself, where the control token cannot be found. Not all of these are special tokens (`<think>` is
+        none), so the tokenizer's own split_special_tokens would not do.
+        """
+        content = content.replace(CUT, "")
+        return self._control.sub(lambda found: found.group() + CUT, content) if self._control else content
+
+    def _tokens(self, *pieces: str) -> list[int]:
+        return [
+            token
+            for piece in pieces
+            if piece
+            for token in self._local.tokenizer(piece, add_special_tokens=False)["input_ids"]
+        ]
 
     def _tokens_of_answers(self, last: int, choices: tuple[str, ...]) -> dict[str, list[int]]:
         """Return the tokens of each choice where it follows the last token of a prompt."""

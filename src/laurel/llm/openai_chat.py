@@ -56,6 +56,7 @@ class OpenAIChat:
         self._breaker = Breaker(params.base_url or OPENAI, takes_them=takes_them)
         self.identity = Identity(model=params.model, endpoint=params.base_url or OPENAI)
         read_key(params)
+        read_headers(params)
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
         """Yield (number of the request, answer) as answers come in; see `ChatModel`.
@@ -91,13 +92,32 @@ def read_key(params: OpenAIParams) -> str:
     return key
 
 
+def read_headers(params: OpenAIParams) -> dict[str, str]:
+    """Return the further headers with their values from the environment, under the rules of the key.
+
+    Raises:
+        RefusedError: a variable is not set, holds no header, or may not be sent there.
+    """
+    values = {}
+    for header, name in params.headers.items():
+        try:
+            value = read_key(params.model_copy(update={"api_key_env": name}))
+        except RefusedError as error:
+            raise RefusedError(f"annotate.openai.headers.{header}: {error}") from None
+        if not value:
+            raise RefusedError(f"annotate.openai.headers.{header}: the environment variable {name} is not set.")
+        values[header] = value
+    return values
+
+
 class _Run:
     """One run over many requests: the connection, and what was learned of the server."""
 
     def __init__(self, params: OpenAIParams, identity: Identity, key: str, backoff: float, breaker: Breaker) -> None:
         self._params = params
         self._identity = identity
-        self._secrets = (key,) if key else ()
+        headers = read_headers(params)
+        self._secrets = tuple(secret for secret in (key, *headers.values()) if secret)
         self._backoff = backoff
         own = identity.endpoint == OPENAI
         self._dialect = Dialect(params.model, "max_completion_tokens" if own else "max_tokens", params.structured)
@@ -113,13 +133,14 @@ class _Run:
             api_key=key or "none",  # the package asks for one
             base_url=identity.endpoint,
             http_client=self._http,
+            default_headers=headers,
         )
         self._url = httpx2.URL(f"{identity.endpoint}/chat/completions")
-        headers = {**self._client.default_headers, **self._client.auth_headers}
+        all_headers = {**self._client.default_headers, **self._client.auth_headers}
         self._headers = httpx2.Headers(
             {
                 name: value
-                for name, value in headers.items()
+                for name, value in all_headers.items()
                 if isinstance(value, str) and not name.lower().startswith("x-stainless")  # the package's telemetry
             }
         )

@@ -127,11 +127,18 @@ def read_prices(file: Path) -> Sequence[Price]:
     import yaml
     from pydantic import TypeAdapter, ValidationError
 
+    from laurel.params.file import MOST_BYTES, parse_yaml
+    from laurel.textfile import UnfitFileError, read_text
+
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = parse_yaml(read_text(file, MOST_BYTES))
         return TypeAdapter(list[Price]).validate_python(content)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
+    except OSError as error:
+        reason = error.strerror or "it cannot be opened"
+    except UnfitFileError as error:
+        reason = str(error).rstrip(".")
+    except RecursionError:
+        reason = "it is nested too deeply"
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
     except ValidationError as error:

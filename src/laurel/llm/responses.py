@@ -203,7 +203,7 @@ class ResponseStore:
             **asdict(exchange.identity),
             "prompt": exchange.prompt,
             "prompt_digest": exchange.prompt_digest,
-            "sampling": asdict(exchange.request.sampling),
+            "sampling": exchange.request.sampling.told(),
         }
         content = _json(shared)
         if content not in self._contexts:
@@ -232,7 +232,7 @@ class ResponseStore:
 
     def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
         """Say whether a model ever answered a question in a prompt that was asked in this way, by whichever vote."""
-        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**asdict(sampling), "seed": None}}
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**sampling.told(), "seed": None}}
         with self._explained():
             contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]
         return any(wanted == {key: _unvoted(kept[key]) for key in wanted} for kept in contexts)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
-from laurel.params.file import read_mapping, sentence
+from laurel.params.file import read_mapping, sentences
 from laurel.params.pipeline import PipelineParams
 from laurel.params.training import ALGORITHMS, AgentParams, RewardParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
@@ -80,8 +80,8 @@ class EvaluateParams(Section):
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9
     """Success rate over the last 100 episodes that counts as solved."""
-    bootstrap: Count = 2000
-    """Resamples for the 95% intervals."""
+    bootstrap: Count = 10_000
+    """Draws of the 95% intervals of means."""
     animation_steps: Annotated[int, Field(ge=0, lt=2**31)] = 200
     """Frames at most of the episode shown before and after; 0 leaves the animation out."""
 
@@ -163,4 +163,4 @@ def parse_params(content: dict[str, Any], source: str) -> Params:
     try:
         return Params.model_validate(content)
     except ValidationError as error:
-        raise ParamsError("\n".join(sentence(source, Params, item) for item in error.errors())) from None
+        raise ParamsError(sentences(source, Params, error)) from None

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 
 from laurel.errors import ParamsError
 from laurel.params.fields import Count, Positive, Probability, Section
-from laurel.params.file import sentence
+from laurel.params.file import sentences
 from laurel.params.judges import EmbeddingParams, HuggingFaceParams, LanguageModelParams, OpenAIParams, ScriptedParams
 
 Overrides = dict[str, JsonValue]
@@ -49,13 +49,19 @@ class BudgetParams(Section):
 
 class GateParams(Section):
     """What labels must hold before anything is trained on them. The run stops where the whole 95% interval of a figure
-    is outside of what is allowed; null is no limit.
+    is outside of what is allowed; null is no limit. A gate on answers is of no effect for an annotator that keeps none.
     """
 
-    min_parse_rate: Probability | None = None
+    min_parse_rate: Probability | None = 0.9
     """Share of answers that can be read, at least."""
-    max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = None
-    """How far the share of answers that name the text shown first may be from 1/2."""
+    max_position_bias: Annotated[float, Field(ge=0.0, le=0.5, allow_inf_nan=False)] | None = 0.4
+    """How far the share of answers that name the text shown first may be from 1/2. Both orders cancel a bias out, but
+    leave few labels where it is strong."""
+    max_abstain_rate: Probability | None = 0.5
+    """Share of answers that would not say which is better, at most; refusals are among them."""
+    min_success_preferred: Probability | None = 0.5
+    """Share of the questions of `probe.success_questions` in which a caption of success at the task is preferred, at
+    least; looked at before any pair is asked about. Set to null where the goal is not the task's own."""
     min_swap_consistency: Probability | None = None
     """Share of pairs that get the same label in either order, at least."""
     max_intransitive: Probability | None = None
@@ -97,6 +103,9 @@ class ProbeParams(Section):
 
     min_score: Probability | None = None
     """Share of them that must be answered rightly; 0 asks and only notes the score, null does not ask."""
+    success_questions: Annotated[int, Field(ge=0, le=1000)] = 16
+    """Questions at most whether a caption of success at the task is better than another caption; 0 does not ask. Each
+    is a pair more, asked first. gates.min_success_preferred limits the share that must be answered rightly."""
 
 
 class StopParams(Section):
@@ -135,7 +144,8 @@ class AnnotateParams(Section):
     """annotator: ensemble only; it needs at least two `members`."""
     probe: ProbeParams = ProbeParams()
     max_failure_rate: Probability = 0.05
-    """Share of pairs with status parse_failed or api_failed above which the stage stops."""
+    """Share of pairs without a label because the annotator failed (status incomplete, parse_failed or api_failed), and
+    share of answers that never came or could not be read, above which the stage stops."""
     gold: Annotated[Path | None, Field(strict=False)] = None
     """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
     gates: GateParams = GateParams()
@@ -165,7 +175,7 @@ class AnnotateParams(Section):
     @property
     def api_keys(self) -> tuple[str, ...]:
         """Environment variables that hold the keys of the servers that are asked."""
-        return tuple(dict.fromkeys(server.api_key_env for server in self._asked))
+        return tuple(dict.fromkeys(name for server in self._asked for name in server.variables))
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -226,7 +236,7 @@ class AnnotateParams(Section):
         try:
             return AnnotateParams.model_validate(_changed(self.model_dump(mode="json"), changes))
         except ValidationError as error:
-            raise ParamsError("\n".join(sentence(source, AnnotateParams, e) for e in error.errors())) from None
+            raise ParamsError(sentences(source, AnnotateParams, error)) from None
 
 
 def _changed(values: dict[str, Any], changes: Mapping[str, JsonValue]) -> dict[str, Any]:

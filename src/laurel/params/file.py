@@ -10,11 +10,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from yaml.constructor import ConstructorError
 
 from laurel.console import printable
 from laurel.errors import ParamsError, closest
+from laurel.textfile import UnfitFileError, read_text
+
+MOST_BYTES = 200_000
+"""Of a file; the repository's params.yaml has less than a tenth."""
+MOST_CHARACTERS = 4_000_000
+"""That a document may stand for, each alias counted as what it repeats."""
+MOST_SENTENCES = 10
 
 _ALLOWED = {
     "int_type": "a whole number",
@@ -41,11 +48,11 @@ def read_mapping(path: Path, start: str = "Start from the params.yaml of the rep
         ParamsError: the file is missing, not YAML, holds no mapping, or sets a key twice.
     """
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a SafeLoader
+        content = parse_yaml(read_text(path, MOST_BYTES))
     except FileNotFoundError:
         raise ParamsError(f"{path}: no such file. {start}") from None
-    except UnicodeDecodeError as error:
-        raise ParamsError(f"{path}: not text in UTF-8 (from byte {error.start} on).") from None
+    except UnfitFileError as error:
+        raise ParamsError(f"{path}: {error}") from None
     except OSError as error:
         raise ParamsError(f"{path}: cannot be read ({error.strerror}).") from None
     except yaml.MarkedYAMLError as error:
@@ -63,6 +70,21 @@ def read_mapping(path: Path, start: str = "Start from the params.yaml of the rep
     return content
 
 
+def parse_yaml(text: str) -> Any:
+    """Return what the only document of a text holds.
+
+    Raises:
+        yaml.YAMLError: it is not plain YAML, or grows to more than MOST_CHARACTERS through aliases.
+        RecursionError: it is nested too deeply.
+    """
+    return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+
+
+def parse_documents(text: str) -> list[Any]:
+    """Return what the documents of a text hold; errors as of `parse_yaml`."""
+    return list(yaml.load_all(text, _Loader))
+
+
 def read_value(text: str, source: str) -> Any:
     """Read a value as it would stand in a params file.
 
@@ -70,9 +92,24 @@ def read_value(text: str, source: str) -> Any:
         ParamsError: it is not YAML.
     """
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+        return parse_yaml(text)
     except (yaml.YAMLError, RecursionError):
         raise ParamsError(f"{source}: {shown(text)} is not valid YAML.") from None
+
+
+def sentences(source: str, model: type[BaseModel], error: ValidationError, prefix: tuple[str, ...] = ()) -> str:
+    """Turn pydantic's errors into lines, the first few of many.
+
+    Args:
+        source: the file, or what stands for it.
+        model: the model that was validated.
+        error: what came of it.
+        prefix: goes before the location of each.
+    """
+    items = error.errors(include_url=False)
+    lines = [sentence(source, model, {**item, "loc": (*prefix, *item["loc"])}) for item in items[:MOST_SENTENCES]]
+    more = len(items) - len(lines)
+    return "\n".join([*lines, *([f"{source}: and {more:,} more mistakes of this kind or another."] if more else [])])
 
 
 def sentence(source: str, model: type[BaseModel], item: Any) -> str:
@@ -123,12 +160,40 @@ class _Loader(yaml.SafeLoader):
                 seen.add((key.tag, key.value))
         return node
 
+    def compose_document(self) -> yaml.Node | None:
+        node = super().compose_document()
+        if node is not None:
+            _weigh(node, {})
+        return node
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError, AttributeError):  # PyYAML's own, for 2024-13-01, !!bool x and !!timestamp x
             problem = f"{shown(node.value)} is no {node.tag.rpartition(':')[2]}"
             raise ConstructorError(problem=problem, problem_mark=node.start_mark) from None
+
+
+def _weigh(node: yaml.Node, known: dict[int, int]) -> int:
+    """Return how many characters a node stands for, each alias counted as what it repeats.
+
+    Raises:
+        ConstructorError: too many, or one of them is a NUL, which no path and no name may hold.
+    """
+    if id(node) not in known:
+        known[id(node)] = 1  # a reference to itself; what holds one is refused when it is checked
+        if isinstance(node, yaml.ScalarNode):
+            if "\0" in node.value:
+                raise ConstructorError(problem="a text holds a NUL", problem_mark=node.start_mark)
+            known[id(node)] = 1 + len(node.value)
+        else:
+            parts = (part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,)))
+            known[id(node)] = 1 + sum(_weigh(part, known) for part in parts)
+    if known[id(node)] > MOST_CHARACTERS:
+        raise ConstructorError(
+            problem=f"its aliases repeat more than {MOST_CHARACTERS:,} characters", problem_mark=node.start_mark
+        )
+    return known[id(node)]
 
 
 _Loader.add_implicit_resolver(

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Count, NonNegative, Section, distinct, filled
-from laurel.params.file import read_mapping, sentence
+from laurel.params.file import read_mapping, sentences
 
 CHAT = ("openai", "huggingface")
 """Annotators that are asked with a prompt."""
@@ -68,7 +68,7 @@ def load_grid(path: Path, annotate: AnnotateParams) -> tuple[GridParams, tuple[C
     try:
         grid = GridParams.model_validate(read_mapping(path, "Write one with `models` and `prompts`."))
     except ValidationError as error:
-        raise ParamsError("\n".join(sentence(str(path), GridParams, item) for item in error.errors())) from None
+        raise ParamsError(sentences(str(path), GridParams, error)) from None
     return grid, tuple(_cells(grid, annotate, path))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, JsonValue
 
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section
 from laurel.permissions import looks_like_a_key
@@ -33,6 +34,44 @@ def _variable(value: str) -> str:
         raise ValueError("must be the name of an environment variable such as OPENAI_API_KEY, not the key itself.")
     if not looks_like_a_key(value):
         raise ValueError("must be the name of a variable that holds a key, such as OPENAI_API_KEY or VLLM_TOKEN.")
+    return value
+
+
+_OWN_FIELDS = {
+    "model": "model", "messages": "", "stream": "", "n": "", "temperature": "temperature", "top_p": "top_p",
+    "max_tokens": "max_tokens", "max_completion_tokens": "max_tokens", "seed": "", "logprobs": "", "top_logprobs": "",
+    "response_format": "structured", "reasoning_effort": "reasoning_effort",
+}  # fmt: skip
+"""Field of a request that is not the user's -> the key of annotate.openai that sets it, if any."""
+_SECRET = re.compile(r"api[_-]?key|secret|password|authorization|bearer|credential|access[_-]?token", re.IGNORECASE)
+_NOT_HEADERS = {"host", "content-length", "content-type", "transfer-encoding", "connection", "authorization"}
+
+
+def _extra_body(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for field in value:
+        if field in _OWN_FIELDS:
+            own = _OWN_FIELDS[field]
+            raise ValueError(
+                f"must not hold {field}: " + (f"set annotate.openai.{own}." if own else "Laurel sets it by itself.")
+            )
+    if _SECRET.search(" ".join(_keys_in(value))):
+        raise ValueError("must hold no secret: it is logged. Name an environment variable in annotate.openai.headers.")
+    return value
+
+
+def _keys_in(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _keys_in(inner)
+
+
+def _headers(value: dict[str, str]) -> dict[str, str]:
+    for header, variable in value.items():
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", header) or header.lower() in _NOT_HEADERS:
+            raise ValueError("must have names of headers such as X-Api-Key; authorization is api_key_env's.")
+        _variable(variable)
     return value
 
 
@@ -101,10 +140,23 @@ class OpenAIParams(Section):
     """For one attempt, from connecting to the last byte."""
     retries: Annotated[int, Field(ge=0, le=20)] = 6
     """Further attempts at a request that failed for the moment."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    """How much a reasoning model thinks before it answers; max_tokens counts its thoughts, too. null: as the model
+    does by itself."""
+    extra_body: Annotated[dict[str, JsonValue], AfterValidator(_extra_body)] = Field(default_factory=dict)
+    """Further fields of each request, e.g. {chat_template_kwargs: {enable_thinking: false}}; no secrets."""
+    headers: Annotated[dict[str, str], AfterValidator(_headers)] = Field(default_factory=dict)
+    """Further headers: name -> environment variable that holds its value, e.g. {X-Api-Key: GATEWAY_KEY}. Values stand
+    in no file and no log, and are sent under the same rules as the key."""
     structured: bool = True
     """Hold the server to the JSON schema of the answer, where it can be."""
     mode: Literal["live", "batch"] = "live"
     """batch: the server's Batch API, which answers within a day for less; a stopped run finds its batches again."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that hold what is sent to the server as key or headers."""
+        return (self.api_key_env, *self.headers.values())
 
 
 class HuggingFaceParams(Section):

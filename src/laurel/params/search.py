@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationErro
 from laurel.errors import ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.fields import Section, distinct
-from laurel.params.file import read_mapping, read_value, sentence, shown
+from laurel.params.file import read_mapping, read_value, sentences, shown
 
 OPTION = "--search"
 SECTIONS = ("shaping", "agent")
@@ -225,8 +225,7 @@ def _searched(values: Any, name: str, source: str) -> Searched:
     try:
         return Searched.model_validate(values)
     except ValidationError as error:
-        items = [{**item, "loc": (name, *item["loc"])} for item in error.errors()]  # one key, though it has dots
-        raise ParamsError("\n".join(sentence(source, Searched, item) for item in items)) from None
+        raise ParamsError(sentences(source, Searched, error, prefix=(name,))) from None  # one key, though it has dots
 
 
 def _check(name: str, searched: Searched, params: Params, arm: str) -> None:

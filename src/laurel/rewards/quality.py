@@ -36,8 +36,9 @@ def quality(
 
     Returns:
         pairs, distinct ones by what they say; heldout_pairs, judgements of pairs that are no ties, one for each
-        member that had not seen it; heldout_accuracy on those, the same where both captions are new,
-        heldout_loss, brier, calibration bins and expected error, and the accuracy of three baselines on the same.
+        member that had not seen it; heldout_agreement, how often the prediction agrees with the label on those (which
+        says how well the annotator is copied, not whether it is right), the same where both captions are new,
+        heldout_loss, brier, calibration bins and expected error, and the agreement of three baselines on the same.
     """
     first = comparisons.group[comparisons.first]
     second = comparisons.group[comparisons.second]
@@ -53,8 +54,8 @@ def quality(
     return {
         "pairs": len(np.unique(first * len(segments) + second)),
         "heldout_pairs": int(decided.sum()),
-        "heldout_accuracy": _mean(correct[decided]),
-        "heldout_accuracy_both_new": _mean(correct[decided & held_out.both_new]),
+        "heldout_agreement": _mean(correct[decided]),
+        "heldout_agreement_both_new": _mean(correct[decided & held_out.both_new]),
         "heldout_loss": rounded(held_out.loss),
         "brier": rounded(np.square(held_out.predicted - target).mean()),
         "calibration_error": rounded(sum(b["pairs"] * abs(b["p"] - b["observed"]) for b in bins) / len(target)),

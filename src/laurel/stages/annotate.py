@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from laurel.console import tell
-from laurel.errors import AnnotationError, ParamsError
+from laurel.errors import AnnotationError, ParamsError, RefusedLabelsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def run(
             goes with it; None where it stays.
 
     Raises:
-        AnnotationError: the annotator cannot be made, too many pairs have no usable label, or a budget is spent.
+        AnnotationError: the annotator cannot be made, or a budget is spent.
+        RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
         DataError: the captions are missing, damaged or of another environment.
         ParamsError: a share is to be judged, but which pairs there are depends on all labels; or no agent can be
             trained with these params.
@@ -67,7 +68,7 @@ def run(
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
-    from laurel.stages.label_quality import gold_of, keep_missing, keep_sample
+    from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
 
     if shard and params.annotate.in_rounds:
         raise ParamsError(
@@ -81,14 +82,12 @@ def run(
     check_agents(params, room)  # what is wrong with them, or with gold labels, is said before anything is paid for
     gold = gold_of(params, room)
     kept = responses if params.annotate.keeps_responses else None
+    described = {**used, "shard": shard} if shard else used
+    sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
     with (
         mirrored(params.annotate.language_model.store, kept),
-        output_directory(
-            output,
-            stage=SHARD if shard else STAGE,
-            params={**used, "shard": shard} if shard else used,
-            inputs={**inputs, "gold": gold.path} if gold and not shard else inputs,
-        ) as out,
+        output_directory(output, stage=SHARD if shard else STAGE, params=described, inputs=sources) as out,
+        setting_aside(output, out, described, sources),
     ):
         segments = read_segments(captions)
         seed = derive_seed(params.seed, "annotate")
@@ -99,8 +98,12 @@ def run(
                 "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
-        annotator = make_annotator(params.annotate, room, seed, read_vocabulary(captions).texts, budget=budget)
+        texts = read_vocabulary(captions).texts
+        annotator = make_annotator(params.annotate, room, seed, texts, budget=budget)
         probe = probed(params, room, annotator, out)
+        if refusals := ask_about_success(params, room, texts, annotator, out):
+            out.usage = annotator.usage
+            _log(params, inputs, out, refusals)
         most = len(_share(range(rounds.at_most), shard))
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
@@ -229,7 +232,7 @@ def _numbers(array: IntArray) -> Iterator[int]:
 def conclude(
     params: Params, inputs: dict[str, Path], statuses: Mapping[str, int], texts: Sequence[str], out: Output
 ) -> None:
-    """Refuse labels that nothing can be learned from; count, measure and log those of all pairs.
+    """Count, measure and log all labels; then refuse those that nothing can be learned from.
 
     Args:
         params: sections seed, env, caption and annotate are used.
@@ -239,34 +242,86 @@ def conclude(
         out: where the labels are; has the counts of a probe.
 
     Raises:
-        AnnotationError: too many pairs have no label because the annotator failed, none has a preference, or a gate
-            does not let the labels pass.
+        RefusedLabelsError: a gate does not let the labels pass, too many pairs or answers are missing because the
+            annotator failed, or no pair has a preference. What was measured is beside the labels.
     """
     from laurel.stages.label_quality import assess
+
+    out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
+    out.counts |= _agreement(params, out)
+    quality, refusals = assess(params, inputs["captions"], texts, out)
+    refusals += _failures(params, statuses, quality, out)
+    if not refusals:
+        refusals = _nothing_to_learn(params, statuses, quality, out)
+    _log(params, inputs, out, refusals)
+
+
+def _log(params: Params, inputs: dict[str, Path], out: Output, refusals: Sequence[str]) -> None:
+    """Log labels to MLflow, those that are refused as a failed run.
+
+    Raises:
+        RefusedLabelsError: there are refusals.
+    """
     from laurel.tracking import Tracker
 
-    pairs = sum(statuses.values())
-    if pairs == 0:
-        raise AnnotationError(f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget).")
-    failed = (statuses["parse_failed"] + statuses["api_failed"]) / pairs
-    if failed > params.annotate.max_failure_rate:
-        raise AnnotationError(
-            f"{failed:.0%} of {pairs} pairs have no label because the annotator failed: {statuses['api_failed']} got "
-            f"no answer, {statuses['parse_failed']} none that could be read{_unread(out)}; at most "
-            f"{params.annotate.max_failure_rate:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
-        )
-    if statuses["ok"] == 0:
-        raise AnnotationError(
-            f"None of {pairs} pairs has a preference ({statuses['tie']} ties, "
-            f"{statuses['abstain']} abstained): there is nothing to learn. "
-            "Lower the tie band or change goal and anti-goal (annotate.embedding)."
-        )
-    out.counts = {"pairs": pairs, "distinct_segments": len(texts), **statuses, **out.counts}
-    out.counts |= _agreement(params, out)
-    assess(params, inputs["captions"], texts, out)
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
+        if refusals:
+            if tracked:
+                tracked.client.set_terminated(tracked.id, "FAILED")
+            raise RefusedLabelsError("\n".join(refusals))
+
+
+def _failures(params: Params, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output) -> list[str]:
+    """Say whether the annotator failed too often, counted by pairs and by single answers."""
+    from laurel.data.preferences import FAILURES
+
+    pairs, most = sum(statuses.values()), params.annotate.max_failure_rate
+    failed = sum(statuses[status] for status in FAILURES)
+    unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
+    if not pairs or (failed <= most * pairs and unusable["value"] <= most):
+        return []
+    said = [
+        f"{statuses['api_failed']} got no answer",
+        f"{statuses['parse_failed']} none that could be read{_unread(out)}",
+    ]
+    if statuses["incomplete"]:
+        said.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
+    answers = ""
+    if unusable["of"]:
+        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
+    return [
+        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(said)}{answers}"
+        f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
+    ]
+
+
+def _nothing_to_learn(
+    params: Params, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
+) -> list[str]:
+    """Say whether no pair has a preference, why that may be, and what to try with the annotator in use."""
+    from laurel.feedback.advice import advice_for
+    from laurel.feedback.gates import MOST_BIAS, interval
+
+    pairs = sum(statuses.values())
+    if pairs == 0:
+        return [f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget)."]
+    if statuses["ok"]:
+        return []
+    advice, bias = advice_for(params.annotate), quality.get("position_bias")
+    counts = ", ".join(
+        f"{statuses[status]} {words}"
+        for status, words in (("tie", "ties"), ("abstain", "abstained"), ("incomplete", "answered in part"))
+        if statuses[status] or status != "incomplete"
+    )
+    why = f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
+    if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
+        why = (
+            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): it is the "
+            f"order that decides, not the texts. Try {advice.asking}."
+        )
+    return [f"None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
 
 
 def _why(out: Output) -> str:
@@ -290,6 +345,7 @@ def _agreement(params: Params, out: Output) -> dict[str, float]:
     """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
     from laurel.data.directory import write_json
     from laurel.data.members import tally_members
+    from laurel.data.preferences import FAILURES
     from laurel.feedback.agreement import agreement, table
     from laurel.seeding import derive_seed
 
@@ -301,7 +357,7 @@ def _agreement(params: Params, out: Output) -> dict[str, float]:
     write_json(out.path / "agreement.json", {"members": members, **found})
     out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
     for name, statuses in zip(tally.names, tally.statuses, strict=True):
-        failed = (statuses["parse_failed"] + statuses["api_failed"]) / sum(statuses.values())
+        failed = sum(statuses[status] for status in FAILURES) / max(sum(statuses.values()), 1)
         if failed > params.annotate.max_failure_rate:
             out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
     kappa = found["kappa"]

@@ -29,13 +29,14 @@ def run(params: Params, captions: Path) -> str:
     """
     import numpy as np
 
-    from laurel.data.captions import read_segments
+    from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.annotator import Question
     from laurel.feedback.pairs import sample_pairs
     from laurel.feedback.probe import has_probe, load_probe
     from laurel.seeding import derive_seed
+    from laurel.stages.label_quality import questions_about_success
 
     asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
@@ -55,6 +56,11 @@ def run(params: Params, captions: Path) -> str:
         known = load_probe(room.env_id).asked
         questions += known
         said.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
+    success, why_not = questions_about_success(params, room, read_vocabulary(captions).texts)
+    if success:
+        questions += [one.question for one in success]
+        said.append(f"Of the pairs {len(success)} ask first whether success at the task is better than something else.")
+    said += [why_not] if why_not else []
     return "\n".join([*said, *_of_all(asking, room, questions), NOTHING]) + "\n"
 
 

@@ -55,6 +55,7 @@ def run(
         DataError: an input is missing or damaged, or does not go with the others.
     """
     import shutil
+    from dataclasses import asdict
 
     from laurel.data.directory import output_directory, read_json, write_json
     from laurel.data.lineage import PRODUCERS, read_inputs
@@ -62,6 +63,8 @@ def run(
     from laurel.data.sample import read_sample
     from laurel.envs import room_for
     from laurel.evaluation.statistics import rank_agreement, summarise
+    from laurel.evaluation.summary import SCHEMA
+    from laurel.evaluation.verdict import headline
     from laurel.progress import progress
     from laurel.rewards.model import RewardModel
     from laurel.stages.track_late import track_late
@@ -85,19 +88,21 @@ def run(
         results = _play(params, played, reward, out)
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
-            arms = summarise(
+            summary = summarise(
                 results,
                 curves,
                 success_threshold=params.evaluate.success_threshold,
                 reward_threshold=_reward_threshold(params),
-                resamples=params.evaluate.bootstrap,
+                draws=params.evaluate.bootstrap,
                 seed=params.seed,
             )
             metrics: dict[str, Any] = {
+                "schema": SCHEMA,
+                "headline": asdict(headline(summary)),
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
                 "algorithm": params.agent.trainer,
-                "arms": arms,
+                **summary,
                 "annotation": {
                     **manifests["preferences"]["counts"],
                     **read_json(preferences / QUALITY),
@@ -115,7 +120,7 @@ def run(
             _write_report(params, room, model, metrics, results, curves, rank, animation, read_sample(preferences), out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
-            out.counts = {"arms": len(arms), "agents": len(played), "episodes": len(results)}
+            out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
             late = track_late(params, inputs, out)
             with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
@@ -278,7 +283,7 @@ def _write_report(
         vocabulary=vocabulary,
         calibration=metrics["reward"]["calibration"],
         threshold=model.normalizer.threshold(params.shaping.quantile),
-        resamples=params.evaluate.bootstrap,
+        draws=params.evaluate.bootstrap,
         seed=params.seed,
     )
     for name, figure in figures.items():
@@ -325,6 +330,7 @@ def _track(
     from laurel.tracking import BEST, flatten
 
     numbers = {k: v for k, v in flatten(metrics).items() if isinstance(v, int | float)}
+    tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
     for name in (METRICS, REPORT, RESULTS):
         tracked.log_file(path / name)

@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from laurel.console import tell
+from laurel.errors import DataError, RefusedLabelsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.data.gold import GoldFile
     from laurel.envs.base import Room
+    from laurel.feedback.annotator import Annotator
+    from laurel.feedback.gates import Checked
+    from laurel.feedback.success import SuccessQuestion
+
+
+SUCCESS_FILE = "success.json"
+REFUSED = "annotate-refused"
+"""The stage that labels belong to which nothing is to be trained on."""
+
+
+@contextmanager
+def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: Mapping[str, Path]) -> Iterator[None]:
+    """Keep labels that are refused, with their quality, beside where they were to go; remove such ones of before.
+
+    Args:
+        output: where labels were to go.
+        out: where they are.
+        params: of the manifest.
+        inputs: of the manifest.
+
+    Raises:
+        RefusedLabelsError: as the block raised it, with the place.
+    """
+    from laurel.data.directory import output_directory, read_manifest
+
+    place = output.with_name(f"{output.name}-refused")
+    try:
+        yield
+    except RefusedLabelsError as error:
+        with output_directory(place, stage=REFUSED, params=params, inputs=inputs) as aside:
+            for file in out.path.iterdir():
+                file.rename(aside.path / file.name)
+            aside.counts, aside.usage, aside.mlflow_run_id = out.counts, out.usage, out.mlflow_run_id
+            aside.notes += [*out.notes, *str(error).splitlines()]
+        raise RefusedLabelsError(f"{error}\nWhat was judged is kept: laurel show {place}") from None
+    try:
+        stale = read_manifest(place)["stage"] == REFUSED
+    except DataError:
+        return  # there is none, or it is not ours
+    if stale:
+        shutil.rmtree(place)
 
 
 def gold_of(params: Params, room: Room) -> GoldFile | None:
@@ -71,6 +116,12 @@ def join_missing(shards: Sequence[Path], out: Output) -> None:
     write_missing(out.path, gather(one for shard in shards for one in read_missing(shard)))
 
 
+def join_success(shards: Sequence[Path], out: Output) -> None:
+    """Keep what the annotator of the first share said about success; all shares ask the same."""
+    if (shards[0] / SUCCESS_FILE).exists():
+        shutil.copyfile(shards[0] / SUCCESS_FILE, out.path / SUCCESS_FILE)
+
+
 def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output) -> None:
     """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
     from laurel.data.preferences import read_labels
@@ -81,26 +132,87 @@ def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output)
     join_samples(shards, drawn, out.path)
 
 
-def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> None:
-    """Write quality.json beside the labels, and refuse those that a gate does not let pass.
+def questions_about_success(params: Params, room: Room, captions: Sequence[str]) -> tuple[list[SuccessQuestion], str]:
+    """Return the questions whether success at the task is better than something else.
+
+    Args:
+        params: sections seed and annotate are used.
+        room: the environment's.
+        captions: of single steps.
+
+    Returns:
+        The questions, and where there are none but might have been, why.
+    """
+    from laurel.feedback.success import aims_elsewhere, success_questions
+    from laurel.seeding import derive_seed
+
+    n = params.annotate.probe.success_questions
+    if n == 0:
+        return [], ""
+    not_asked = "The annotator was not asked whether success at the task is better than something else: "
+    if aims_elsewhere(params.annotate, room):
+        return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
+    questions = success_questions(captions, room, n, derive_seed(params.seed, "success"))
+    return questions, "" if questions else f"{not_asked}no caption of {room.env_id} tells of success."
+
+
+def ask_about_success(
+    params: Params, room: Room, captions: Sequence[str], annotator: Annotator, out: Output
+) -> list[str]:
+    """Ask the annotator whether success at the task is better than something else, and keep what it said.
+
+    Returns:
+        A sentence if it prefers other captions, so that it is not to be asked about pairs; quality.json then says so.
+    """
+    from laurel.data.directory import write_json
+    from laurel.data.quality import QUALITY
+    from laurel.feedback.advice import advice_for
+    from laurel.feedback.gates import check_success
+    from laurel.feedback.success import SUCCESS, ask_success
+
+    questions, why_not = questions_about_success(params, room, captions)
+    if not questions:
+        out.notes += [why_not] if why_not else []
+        return []
+    found = ask_success(annotator, questions)
+    write_json(out.path / SUCCESS_FILE, found)
+    checked = check_success(params.annotate.gates, found, advice_for(params.annotate))
+    _warn(checked, out)
+    if checked.refusals:
+        write_json(out.path / QUALITY, {"annotator": annotator.name, SUCCESS: found, "gates": checked.limits})
+    return checked.refusals
+
+
+def _warn(checked: Checked, out: Output) -> None:
+    out.notes += [*checked.warnings, *checked.notes]
+    for warning in checked.warnings:
+        tell(f"annotate: {warning}")
+
+
+def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> tuple[dict[str, Any], list[str]]:
+    """Write quality.json beside the labels, whatever they are like, and note what to be warned of.
+
+    Returns:
+        What quality.json holds, and a sentence for each gate of annotate.gates that does not let the labels pass.
 
     Raises:
-        AnnotationError: they do not pass a gate of annotate.gates.
         DataError: the gold file cannot be read.
     """
     from dataclasses import asdict
 
     from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import write_json
+    from laurel.data.directory import read_json, write_json
     from laurel.data.members import read_votes
     from laurel.data.missing import read_missing
     from laurel.data.preferences import read_annotator, read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
     from laurel.envs import room_for
-    from laurel.feedback.gates import check_gates
+    from laurel.feedback.advice import advice_for
+    from laurel.feedback.gates import check_gates, check_success
     from laurel.feedback.quality import measure
     from laurel.feedback.references import references
+    from laurel.feedback.success import SUCCESS
 
     room = room_for(params.env, with_action=params.caption.with_action)
     gold = gold_of(params, room)
@@ -115,8 +227,17 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
             out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
-    out.notes += check_gates(params.annotate.gates, quality)
+    gates, advice = params.annotate.gates, advice_for(params.annotate)
+    checked = check_gates(gates, quality, advice)
+    limits = checked.limits
+    if (out.path / SUCCESS_FILE).exists():  # it was looked at before any pair was asked about
+        quality[SUCCESS] = read_json(out.path / SUCCESS_FILE)
+        limits = limits | check_success(gates, quality[SUCCESS], advice).limits
+    if limits:
+        quality["gates"] = limits
     write_json(out.path / QUALITY, quality)
+    _warn(checked, out)
+    return quality, checked.refusals
 
 
 def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         output: directory to write pairs.parquet and preferences.parquet into.
 
     Raises:
-        AnnotationError: too many pairs have no usable label.
+        RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
         DataError: a share is missing, damaged, there twice, or of other parameters or captions.
     """
     from laurel.data.captions import read_segments
@@ -33,7 +33,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
     from laurel.feedback.annotator import added
-    from laurel.stages.label_quality import gold_of, join_missing, join_sample
+    from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
@@ -50,9 +50,13 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         found[number] = path, manifest
     ordered = [found[number] for number in sorted(found)]
     sources = {**inputs, "gold": gold.path} if gold else inputs
-    with output_directory(output, stage=STAGE, params=used, inputs=sources) as out:
+    with (
+        output_directory(output, stage=STAGE, params=used, inputs=sources) as out,
+        setting_aside(output, out, used, sources),
+    ):
         statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
         join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
+        join_success([path for path, _ in ordered], out)
         join_missing([path for path, _ in ordered], out)
         for _, manifest in ordered:
             out.usage = added(out.usage, manifest["usage"])

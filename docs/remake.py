@@ -1,0 +1,79 @@
+"""Make README's results anew: tables and verdict of each environment, from runs of the code that stands here.
+
+    python docs/remake.py            # of the last `make run` alone
+    python docs/remake.py --all      # of the other environments, too, each in a project of its own below data/docs
+
+Each environment's part of the README stands between `<!-- results: FILE -->` and `<!-- end of results -->`, and is
+written from docs/FILE. Prose around it is not touched: read it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from laurel.data.directory import read_json
+from laurel.evaluation.summary import checked, legend, markdown_table
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURE = "success_curve.png"
+OTHERS = ("Blackjack-v1", "MountainCar-v0")
+STAGES = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
+
+
+def block(metrics: Mapping[str, Any]) -> str:
+    """Return what README says of a run: its tables, what their numbers are, and the verdict."""
+    return f"{markdown_table(metrics)}\n\n{legend(metrics)}\n\n> {' '.join(metrics['headline']['sentences'])}"
+
+
+def replaced(readme: str, name: str, text: str) -> str:
+    """Return the README with another text in the part of a metrics file.
+
+    Raises:
+        SystemExit: there is no such part.
+    """
+    pattern = rf"(<!-- results: {re.escape(name)} -->\n).*?(\n<!-- end of results -->)"
+    changed, found = re.subn(pattern, lambda match: f"{match[1]}{text}{match[2]}", readme, flags=re.DOTALL)
+    if found != 1:
+        raise SystemExit(f"README.md has {found} parts that begin with <!-- results: {name} -->, and should have one.")
+    return changed
+
+
+def run(env_id: str) -> Path:
+    """Run all stages for an environment in a project of its own; return its reports."""
+    project = ROOT / "data" / "docs" / env_id
+    shutil.rmtree(project, ignore_errors=True)
+    project.mkdir(parents=True)
+    params, found = re.subn(r"(?m)^(  id: )\S+", rf"\g<1>{env_id}", (ROOT / "params.yaml").read_text(), count=1)
+    assert found == 1
+    (project / "params.yaml").write_text(params, encoding="utf-8")
+    for stage in STAGES:
+        subprocess.run([sys.executable, "-m", "laurel", stage], cwd=project, check=True)  # noqa: S603
+    return project / "reports"
+
+
+def main() -> None:
+    """Write README.md and docs/."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="run the other environments, too (some minutes each)")
+    options = parser.parse_args()
+    reports = {"metrics.json": ROOT / "reports"}
+    if options.all:
+        reports |= {f"metrics-{env_id}.json": run(env_id) for env_id in OTHERS}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, place in reports.items():
+        shutil.copyfile(place / "metrics.json", ROOT / "docs" / name)
+        readme = replaced(readme, name, block(checked(read_json(ROOT / "docs" / name), name)))
+    shutil.copyfile(ROOT / "reports" / "figures" / FIGURE, ROOT / "docs" / FIGURE)
+    (ROOT / "README.md").write_text(readme, encoding="utf-8")
+    sys.stdout.write("README.md and docs/ hold these results now. Read the prose around them again.\n")
+
+
+if __name__ == "__main__":
+    main()

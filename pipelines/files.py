@@ -1,0 +1,65 @@
+"""Files and folders of this machine that parameters name: the steps of a run elsewhere have what their image holds.
+
+Knows nothing about images or where a run is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from laurel.params import Params
+
+MOUNTED = "/gcs/"
+"""Where Vertex AI's steps find buckets."""
+
+
+def local_files(params: Params, *, vertex: bool) -> dict[str, str]:
+    """Return key -> what it names that is of this machine; a place in a bucket that Vertex AI mounts is not."""
+    named = dict(_named(params))
+    return {key: text for key, text in named.items() if not (vertex and text.startswith(MOUNTED))}
+
+
+def _named(params: Params) -> Iterator[tuple[str, str]]:
+    module, colon, _ = params.env.id.rpartition(":")
+    if colon and (file := _module_here(module)):
+        yield "env.id", f"{params.env.id}, of the file {file}"
+    for key, value in params.env.kwargs.items():
+        if isinstance(value, str) and ("/" in value or "." in value) and Path(value).exists():
+            yield f"env.kwargs.{key}", value
+    for number, policy in enumerate(params.collect.policies):
+        if policy.path is not None:
+            yield f"collect.policies[{number}].path", str(policy.path)
+    if params.reward.input == "caption" and _is_directory(params.reward.encoder):
+        yield "reward.encoder", params.reward.encoder
+    yield from _named_by_annotators(params)
+
+
+def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
+    asked = params.annotate
+    if asked.gold is not None:
+        yield "annotate.gold", str(asked.gold)
+    if asked.keeps_responses and asked.budget.prices is not None:
+        yield "annotate.budget.prices", str(asked.budget.prices)
+    for number, voter in enumerate(asked.voters):
+        section = "annotate" if asked.ensemble is None else f"annotate.ensemble.members[{number}]"
+        if voter.annotator == "embedding" and _is_directory(voter.embedding.model):
+            yield f"{section}.embedding.model", voter.embedding.model
+        if voter.annotator == "huggingface":
+            for name in ("model", "adapter"):
+                place = getattr(voter.huggingface, name)
+                if place and _is_directory(place):
+                    yield f"{section}.huggingface.{name}", place
+        if voter.annotator in ("openai", "huggingface") and voter.language_model.prompt.endswith(".jinja"):
+            yield f"{section}.language_model.prompt", voter.language_model.prompt
+
+
+def _module_here(module: str) -> Path | None:
+    """Return the file or folder beside params.yaml that a module is, or is of; None where it is of a package."""
+    name = module.partition(".")[0]
+    return next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None)
+
+
+def _is_directory(name: str) -> bool:
+    """Tell a directory from a name on the Hugging Face hub."""
+    return name.startswith(("/", ".", "~")) or Path(name).is_dir()

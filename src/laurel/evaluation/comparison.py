@@ -1,0 +1,121 @@
+"""Learned arms against controls: how often a seed of ours scores more, with an interval and an exact test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from laurel.evaluation.intervals import Floats, wilson
+from laurel.evaluation.summary import LEARNED, OPPONENTS
+
+Scores = Mapping[str, Mapping[str, Floats]]
+"""Measure -> arm -> the score of each of its seeds (S,), NaN where it is unknown."""
+
+
+def compare_arms(scores: Scores) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Compare each learned arm with each control on each measure.
+
+    Returns:
+        learned arm -> control -> measure -> what `compare` says, with `p_holm`: its p-value adjusted by Holm's method
+        for the number of comparisons that have one.
+    """
+    arms = {arm for of_arms in scores.values() for arm in of_arms}
+    found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for arm in (name for name in LEARNED if name in arms):
+        found[arm] = {
+            over: {
+                measure: compare(of_arms[arm], of_arms[over])
+                for measure, of_arms in scores.items()
+                if arm in of_arms and over in of_arms
+            }
+            for over in OPPONENTS
+            if over in arms
+        }
+    entries = [entry for overs in found.values() for measures in overs.values() for entry in measures.values()]
+    for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
+        entry["p_holm"] = adjusted
+    return found
+
+
+def compare(ours: Floats, theirs: Floats) -> dict[str, Any]:
+    """Compare the scores of two arms' seeds, (M,) and (N,).
+
+    Returns:
+        `probability` that a seed of ours scores more, with its interval `ci95`; the `difference` of the means; the
+        two-sided `p` of the exact test; and how many `seeds` the arms have. The first four are None where a score is
+        unknown, and interval and p-value where an arm has a single seed.
+    """
+    known = bool(len(ours) and len(theirs) and np.isfinite(ours).all() and np.isfinite(theirs).all())
+    several = known and min(len(ours), len(theirs)) > 1
+    probability = probability_of_improvement(ours, theirs) if known else None
+    return {
+        "probability": probability,
+        "ci95": None if not several else list(improvement_interval(probability or 0.0, len(ours), len(theirs))),
+        "difference": float(ours.mean() - theirs.mean()) if known else None,
+        "p": permutation_p(ours, theirs) if several else None,
+        "seeds": [len(ours), len(theirs)],
+    }
+
+
+def probability_of_improvement(ours: Floats, theirs: Floats) -> float:
+    """Return P(X > Y) over all pairs of seeds, ties counted half: the Mann-Whitney statistic, scaled.
+
+    As `rliable.metrics.probability_of_improvement` (Agarwal et al. 2021, https://arxiv.org/abs/2108.13264), without the
+    p-value, which is of the normal approximation there.
+
+    >>> probability_of_improvement(np.array([1.0, 3.0]), np.array([1.0, 2.0]))
+    0.625
+    """
+    difference = ours.reshape(-1, 1) - theirs.reshape(1, -1)
+    return float((difference > 0).mean() + 0.5 * (difference == 0).mean())
+
+
+def improvement_interval(probability: float, m: int, n: int) -> tuple[float, float]:
+    """Return the interval of P(X > Y) from m and n seeds.
+
+    The statistic's variance is at most P (1 - P) / min(m, n) (van Dantzig 1951; Birnbaum and Klose 1957, Annals of
+    Mathematical Statistics 28, 933-945), which an arm that fails now and then reaches beside one that never does. So
+    it is taken for a share of min(m, n). Intervals that estimate the variance are narrower, and with five seeds hold
+    such a truth in a third to two thirds of cases.
+    """
+    return wilson(probability, min(m, n))
+
+
+def permutation_p(ours: Floats, theirs: Floats) -> float:
+    """Return the two-sided p-value of the Mann-Whitney statistic over all ways to split the seeds between the arms.
+
+    Exact, also where scores are equal, which have the mean of their ranks; `scipy.stats.mannwhitneyu` is exact only
+    without. As twice the smaller tail, at most 1. Splits are counted by their rank sum (Streitberg and Röhmel 1986,
+    Statistical Software Newsletter 12, 10-17), not listed: ten seeds against ten have 184,756.
+
+    >>> permutation_p(np.array([4.0, 5.0, 6.0, 7.0, 8.0]), np.array([0.0, 0.0, 1.0, 2.0, 3.0])) == 2 / 252
+    True
+    """
+    ranks = np.rint(2 * scipy.stats.rankdata(np.concatenate([ours, theirs]))).astype(np.int64)  # doubled, so whole
+    counts = np.zeros((len(ours) + 1, int(ranks.sum()) + 1))
+    counts[0, 0] = 1.0  # [k, s]: choices of k seeds whose ranks add up to s
+    for rank in ranks:
+        counts[1:, rank:] += counts[:-1, : counts.shape[1] - rank].copy()
+    splits = counts[-1] / counts[-1].sum()
+    observed = int(ranks[: len(ours)].sum())
+    return float(min(1.0, 2 * min(splits[: observed + 1].sum(), splits[observed:].sum())))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return p-values adjusted for their number by Holm's method (1979, Scandinavian Journal of Statistics 6, 65-70).
+
+    Those that are None stay so and do not count.
+
+    >>> holm([0.01, None, 0.04, 0.03])
+    [0.03, None, 0.06, 0.06]
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for done, (p, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - done) * p))
+        adjusted[place] = largest
+    return adjusted

@@ -1,0 +1,173 @@
+"""The headline: whether learning from preferences helped, in words that claim no more than the intervals do.
+
+Works on the metrics alone; imports nothing heavy, and knows nothing about how the numbers came about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from laurel.evaluation.summary import (
+    ALPHA,
+    BASELINE,
+    MEASURES,
+    UNINFORMED,
+    Arms,
+    counted,
+    in_order,
+    main_arm,
+    n_comparisons,
+    reached,
+    steps,
+    threshold,
+)
+
+LEAST_SEEDS = 6
+"""Of an arm that can be told from another: with five, even P = 1 has an interval that holds one half."""
+
+Verdict = Literal["better", "mixed", "unclear", "worse", "unknown"]
+Outcome = Literal["higher", "lower", "unclear", "too few seeds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """What the metrics say, in sentences that hold in every case."""
+
+    verdict: Verdict
+    """better: ahead of the baseline and every uninformed control; mixed: of the baseline alone; unknown: nothing to
+    compare with, or too few seeds to tell."""
+    sentences: tuple[str, ...]
+
+
+def headline(metrics: Mapping[str, Any]) -> Headline:
+    """Say whether learning from preferences helped, in the end or sooner.
+
+    A difference is claimed where the adjusted p-value is below ALPHA and the interval of P leaves out one half. An arm
+    is ahead of another where it is higher by one measure and lower by none.
+    """
+    arms: Arms = metrics["arms"]
+    main = main_arm(arms)
+    if main is None:
+        others = "; ".join(f"{arm} {reached(arms[arm])}" for arm in in_order(arms))
+        return Headline(
+            "unknown", (f"No agent was trained on preferences, so this run cannot say whether they help: {others}.",)
+        )
+    outcomes = {over: _outcomes(metrics, main, over) for over in in_order(metrics["comparisons"].get(main, {}))}
+    outcomes = {over: by_measure for over, by_measure in outcomes.items() if by_measure}
+    sentences = [_first_sentence(arms, main)]
+    told = {outcome for by_measure in outcomes.values() for outcome in by_measure.values()}
+    if not outcomes:
+        return Headline("unknown", (*sentences, "No other arm was trained that it could be compared with."))
+    if told == {"too few seeds"}:
+        return Headline("unknown", (*sentences, _too_few(metrics, main), *_thresholds(arms, main, outcomes)))
+    sentences += [
+        _by_measure(measure, outcomes) for measure in MEASURES if any(measure in o for o in outcomes.values())
+    ]
+    sentences += _thresholds(arms, main, outcomes)
+    ahead = {over: _ahead(by_measure) for over, by_measure in outcomes.items()}
+    unbeaten = [arm for arm in UNINFORMED if ahead.get(arm, "ahead") != "ahead"]
+    if unbeaten:
+        sentences.append("What a control reaches without knowing the task cannot be credited to the feedback.")
+    if "oracle" in arms:
+        sentences.append(f"For reference, hand-written progress as reward (oracle) {reached(arms['oracle'])}.")
+    if BASELINE not in ahead:
+        sentences.append(f"There is no {BASELINE} arm to compare it with.")
+        return Headline("unknown", tuple(sentences))
+    verdicts: dict[str, Verdict] = {"ahead": "mixed" if unbeaten else "better", "behind": "worse"}
+    return Headline(verdicts.get(ahead[BASELINE], "unclear"), tuple(sentences))
+
+
+def outcome(metrics: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | None:
+    """Say what a comparison found; None where a score is unknown."""
+    if entry["probability"] is None:
+        return None
+    if entry["p"] is None or min(entry["seeds"]) < seeds_needed(n_comparisons(metrics)):
+        return "too few seeds"
+    low, high = entry["ci95"]
+    if entry["p_holm"] >= ALPHA or low <= 0.5 <= high:
+        return "unclear"
+    return "higher" if low > 0.5 else "lower"
+
+
+def seeds_needed(comparisons: int) -> int:
+    """Return how many seeds of each arm can show a difference at all, beside so many comparisons.
+
+    The clearest difference between n seeds and n has the p-value 2 / C(2n, n), and with five seeds an interval of P
+    that holds one half.
+
+    >>> seeds_needed(7), seeds_needed(100)
+    (6, 8)
+    """
+    n = LEAST_SEEDS
+    while 2 / math.comb(2 * n, n) * comparisons >= ALPHA:
+        n += 1
+    return n
+
+
+def _outcomes(metrics: Mapping[str, Any], arm: str, over: str) -> dict[str, Outcome]:
+    found = {name: outcome(metrics, entry) for name, entry in metrics["comparisons"][arm][over].items()}
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def _ahead(by_measure: Mapping[str, Outcome]) -> str:
+    found = set(by_measure.values())
+    if {"higher", "lower"} <= found:
+        return "both"
+    return "ahead" if "higher" in found else "behind" if "lower" in found else "unclear"
+
+
+def _first_sentence(arms: Arms, main: str) -> str:
+    ours = f"{main} {reached(arms[main])}"
+    if BASELINE not in arms:
+        return f"{ours}, after {steps(arms[main]['env_steps'])} steps."
+    other = arms[BASELINE]
+    if arms[main]["env_steps"] == other["env_steps"]:
+        return f"{ours}; {BASELINE} alone {reached(other)}, after the same {steps(other['env_steps'])} steps."
+    return (
+        f"{ours}, after {steps(arms[main]['env_steps'])} steps; "
+        f"{BASELINE} alone {reached(other)}, after {steps(other['env_steps'])} steps."
+    )
+
+
+def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
+    """Say of all opponents how the main arm did by a measure."""
+    words = {
+        "higher": "it returned more than {}",
+        "lower": "it returned less than {}",
+        "unclear": "no difference from {} was shown",
+        "too few seeds": "there are too few seeds to tell it from {}",
+    }
+    when = {"return": "In the end", "area": "While training (area under the learning curve)"}[measure]
+    parts = []
+    for result, sentence in words.items():
+        named = [over for over, by_measure in outcomes.items() if by_measure.get(measure) == result]
+        if named:
+            parts.append(sentence.format(_listed(named)))
+    return f"{when} {'; '.join(parts)}."
+
+
+def _too_few(metrics: Mapping[str, Any], main: str) -> str:
+    sentence = (
+        f"There are too few seeds to tell whether preferences helped: {main} has {len(metrics['arms'][main]['seeds'])}"
+    )
+    if not (n := n_comparisons(metrics)):
+        return f"{sentence}, and a difference between single seeds may be luck."
+    return f"{sentence}, and {counted(n, 'comparison')} need at least {seeds_needed(n)} of each arm."
+
+
+def _thresholds(arms: Arms, main: str, outcomes: Iterable[str]) -> list[str]:
+    """Say when the main arm and those it is compared with got to the threshold."""
+    known = [arm for arm in (main, *outcomes) if arms[arm]["steps_to_threshold"]]
+    if known[:1] != [main] or len(known) < 2:
+        return []
+    if not any(arms[arm]["steps_to_threshold"]["reached"] for arm in known):
+        return ["None of them reached the threshold while training."]
+    took = ", ".join(f"{arm} {threshold(arms[arm]['steps_to_threshold'])}" for arm in known)
+    return [f"Steps to the threshold (median, and seeds that got there): {took}."]
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

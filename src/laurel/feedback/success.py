@@ -1,0 +1,109 @@
+"""Questions with a known answer that every environment with a success caption has: success against anything else.
+
+How well a reward model copies its judge cannot tell that the judge ranks success at the task below ordinary steps;
+these questions can. Half of them are against captions of progress and half against the rest, by the environment's
+hand-written progress where it has one. Knows nothing about who judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.envs.base import Room
+from laurel.feedback.annotator import Annotator, Question, judge
+from laurel.feedback.rates import rate
+
+if TYPE_CHECKING:
+    from laurel.params.annotation import AnnotateParams
+
+SUCCESS = "success_preferred"
+"""Name of the figure."""
+MOST_NAMED = 5
+"""Captions that are named of those ranked above success."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessQuestion:
+    """A caption of success and one of something else."""
+
+    success: str
+    other: str
+    success_first: bool
+
+    @property
+    def question(self) -> Question:
+        """The question as it is asked."""
+        return Question(self.success, self.other) if self.success_first else Question(self.other, self.success)
+
+
+def success_questions(captions: Iterable[str], room: Room, n: int, seed: int) -> list[SuccessQuestion]:
+    """Draw up to n questions, each about another caption that is not success; none where there is no such caption.
+
+    Args:
+        captions: of single steps.
+        room: the environment's; says which captions are success, and lists those that were never met.
+        n: at most.
+        seed: of the draw.
+    """
+    texts = list(dict.fromkeys(captions))
+    successes = list(dict.fromkeys([*room.success_captions(), *filter(room.says_success, texts)]))
+    others = [text for text in texts if text and not room.says_success(text)]
+    if not successes:
+        return []
+    rng = np.random.default_rng(seed)
+    progress = [text for text in others if (room.oracle(text) or 0.0) > 0]
+    rest = [text for text in others if (room.oracle(text) or 0.0) <= 0]
+    few = min(len(progress), max(n // 2, n - len(rest)))
+    chosen = _drawn(progress, few, rng) + _drawn(rest, n - few, rng)
+    each = islice(cycle(_drawn(successes, len(successes), rng)), len(chosen))
+    return [
+        SuccessQuestion(success, other, success_first=number % 2 == 0)
+        for number, (success, other) in enumerate(zip(each, _drawn(chosen, n, rng), strict=True))
+    ]
+
+
+def aims_elsewhere(params: AnnotateParams, room: Room) -> bool:
+    """Say whether the annotator is told to aim at another of the environment's goals than success at its task."""
+    return any(
+        voter.annotator in ("openai", "huggingface") and voter.language_model.goal in room.goals
+        for voter in params.voters
+    )
+
+
+def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> dict[str, Any]:
+    """Ask an annotator.
+
+    Returns:
+        A share with its interval, as `laurel.feedback.rates` has them: how often success was preferred, of the
+        questions in which it preferred either; `questions`, how many were asked; `above`, captions that it preferred
+        to success, the surest first; `success`, the captions of success that those were preferred to; `sided`, how many
+        single answers named a side, and `first_named`, how many of them the text shown first. Without `value`, `ci95`
+        and `of` where it preferred neither in any.
+    """
+    asked = [one.question for one in questions]
+    annotator.prepare(asked)
+    sure: list[tuple[float, SuccessQuestion]] = []
+    shown_first: list[bool] = []
+    for one, judgement in zip(questions, judge(annotator, asked), strict=True):
+        sided = [said for said in judgement.answers if said.verdict in ("first", "second")]
+        shown_first += [(said.verdict == "first") != said.swapped for said in sided]
+        if judgement.p_first is not None and judgement.p_first != 0.5:
+            sure.append((judgement.p_first if one.success_first else 1 - judgement.p_first, one))
+    wrong = sorted((found for found in sure if found[0] < 0.5), key=lambda found: found[0])
+    return {
+        **(rate(len(sure) - len(wrong), len(sure)) or {}),
+        "questions": len(questions),
+        "sided": len(shown_first),
+        "first_named": sum(shown_first),
+        "above": list(dict.fromkeys(one.other for _, one in wrong))[:MOST_NAMED],
+        "success": list(dict.fromkeys(one.success for _, one in wrong))[:MOST_NAMED],
+    }
+
+
+def _drawn(texts: Sequence[str], n: int, rng: np.random.Generator) -> list[str]:
+    return [texts[i] for i in rng.permutation(len(texts))[:n]]

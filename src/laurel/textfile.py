@@ -1,0 +1,52 @@
+"""Reading a text file of the user's that may come from anywhere: regular, of a bounded size, in UTF-8.
+
+Knows nothing about what such files hold.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+class UnfitFileError(Exception):
+    """A file that is not read; says why, in words that follow its name and a colon."""
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return what a regular file holds.
+
+    Args:
+        path: the file.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be opened or read.
+        UnfitFileError: it is not a regular file, or larger than that.
+    """
+    # a FIFO without a writer would hold up a plain open() for ever
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(None, "Is a directory")
+        if not stat.S_ISREG(mode):
+            raise UnfitFileError("it is not a regular file, but a pipe, socket or device. Write its content to a file.")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UnfitFileError(f"it is larger than {most / 1000:,.0f} kB, the most that such a file may have.")
+    return content
+
+
+def read_text(path: Path, most: int) -> str:
+    """Return the text of a regular file, with line breaks as Python has them; arguments and errors as of `read_bytes`.
+
+    Raises:
+        UnfitFileError: it is not text in UTF-8.
+    """
+    content = read_bytes(path, most)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnfitFileError(f"not text in UTF-8 (from byte {error.start} on).") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")

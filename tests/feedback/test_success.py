@@ -1,0 +1,155 @@
+"""Success against anything else: which questions are drawn, what is made of the answers, when a run is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from laurel.envs import room_for
+from laurel.envs.base import Room
+from laurel.feedback.advice import advice_for
+from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.gates import Checked, check_success
+from laurel.feedback.success import SuccessQuestion, aims_elsewhere, ask_success, success_questions
+from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams, GateParams
+
+CAPTIONS = [f"You do {i}." for i in range(40)]
+PROGRESS = ["You pick up the yellow key.", "You unlock the yellow door with the key."]
+
+
+class Judge:
+    """Says by a rule how likely the first is the better one."""
+
+    name, simulated = "judge", False
+
+    def __init__(self, p_first: Callable[[Question], float | None]) -> None:
+        self.p_first = p_first
+
+    @property
+    def usage(self) -> dict[str, float | None]:
+        return {}
+
+    def prepare(self, questions: Iterable[Question]) -> None:
+        """Nothing to get ready."""
+
+    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        for question in questions:
+            p = self.p_first(question)
+            yield Judgement("abstain" if p is None else "tie" if p == 0.5 else "ok", p)
+
+
+def asked(room: Room, n: int = 16, seed: int = 0) -> list[SuccessQuestion]:
+    return success_questions([*CAPTIONS, *PROGRESS, "You reach the goal."], room, n, seed)
+
+
+def check(found: dict[str, Any], gates: GateParams | None = None, annotator: str = "embedding") -> Checked:
+    return check_success(
+        gates or GateParams(), found, advice_for(AnnotateParams.model_validate({"annotator": annotator}))
+    )
+
+
+def test_success_is_put_against_progress_and_the_rest(door_key: Room) -> None:
+    questions = asked(door_key)
+    assert len(questions) == 16
+    assert {one.success for one in questions} == {"You reach the goal."}
+    others = [one.other for one in questions]
+    assert len(set(others)) == 16
+    assert set(PROGRESS) <= set(others), "up to half of them"
+    assert "You reach the goal." not in others
+    assert sum(one.success_first for one in questions) == 8, "naming a side earns a half"
+    assert asked(door_key) == questions
+    assert asked(door_key, seed=1) != questions
+    assert len(asked(door_key, n=100)) == len(CAPTIONS) + len(PROGRESS), "each but once"
+
+
+def test_success_that_collection_never_met_is_asked_about(door_key: Room) -> None:
+    (question,) = success_questions(["You turn."], door_key, 16, 0)
+    assert (question.success, question.other) == ("You reach the goal.", "You turn.")
+
+
+def test_a_room_without_a_caption_of_success_has_no_question() -> None:
+    room = room_for(EnvParams(id="CartPole-v1"))
+    assert success_questions([room.describe(event) for event in room.events()], room, 16, 0) == []
+
+
+def test_every_room_with_success_knows_it_from_the_rest() -> None:
+    for env in ("MiniGrid-UnlockPickup-v0", "Blackjack-v1", "FrozenLake-v1", "CliffWalking-v1", "MountainCar-v0"):
+        room = room_for(EnvParams(id=env))
+        questions = success_questions([room.describe(event) for event in room.events()], room, 16, 0)
+        assert len(questions) == 16, env
+        assert all(room.says_success(one.success) and not room.says_success(one.other) for one in questions), env
+        assert all((room.oracle(one.success) or 0) >= (room.oracle(one.other) or 0) for one in questions), env
+
+
+def test_who_prefers_success_passes(door_key: Room) -> None:
+    found = ask_success(Judge(lambda q: float("goal" in q.first)), asked(door_key))
+    assert (found["value"], found["of"], found["questions"], found["above"]) == (1.0, 16, 16, [])
+    said = check(found)
+    assert (said.refusals, said.warnings) == ([], [])
+    assert said.limits["success_preferred"]["passed"]
+
+
+def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: Room) -> None:
+    sure = {PROGRESS[1]: 0.99, PROGRESS[0]: 0.95}
+
+    def other(question: Question) -> float:
+        p = max(sure.get(text, 0.6) for text in question if "goal" not in text)
+        return 1 - p if "goal" in question.first else p
+
+    found = ask_success(Judge(other), asked(door_key))
+    assert (found["value"], found["of"]) == (0.0, 16)
+    (refusal,) = check(found).refusals
+    assert refusal.startswith(
+        "0.0% of questions with known answers preferred success at the task (95% interval 0.0% to "
+    )
+    assert f'it ranks "{PROGRESS[1]}", "{PROGRESS[0]}", ' in refusal
+    assert 'above "You reach the goal."' in refusal
+    assert "annotate.gates.min_success_preferred" in refusal
+    assert "annotate.embedding.goal and anti_goal" in refusal
+    off = check(found, GateParams(min_success_preferred=None))
+    assert off.refusals == []
+    assert len(off.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "stopped", "warned"), [(2, False, False), (6, False, True), (11, False, True), (13, True, False)]
+)
+def test_few_questions_stop_nobody_by_chance(door_key: Room, wrong: int, stopped: bool, warned: bool) -> None:
+    """Of 16 questions: 3 right are [7%, 43%], 5 right are [14%, 56%], 10 right are [39%, 82%]."""
+    questions = asked(door_key)
+    bad = {one.other for one in questions[:wrong]}
+    found = ask_success(Judge(lambda q: float(("goal" in q.first) != bool(bad & set(q)))), questions)
+    said = check(found)
+    assert (len(said.refusals), len(said.warnings)) == (stopped, warned)
+
+
+def test_a_tie_is_not_above_success(door_key: Room) -> None:
+    """Who only minds the order prefers nothing: that is said as such, and the order by name."""
+    found = ask_success(Judge(lambda q: 0.5), asked(door_key))
+    assert "value" not in found
+    assert found["above"] == []
+    (warning,) = check(found).warnings
+    assert "In none of 16 questions" in warning
+
+    class InOrder(Judge):
+        def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+            for _ in questions:
+                yield Judgement(
+                    "tie", 0.5, 2, False, (Said(False, 0, "first", 1.0, "a"), Said(True, 0, "second", 0.0, "b"))
+                )
+
+    found = ask_success(InOrder(lambda q: 0.5), asked(door_key))
+    (warning,) = check(found).warnings
+    assert "32 of its 32 answers with a side named the text shown first" in warning
+    assert check(ask_success(Judge(lambda q: None), asked(door_key))).refusals == []
+
+
+def test_a_goal_that_is_not_the_tasks_is_not_asked_about(door_key: Room) -> None:
+    chat = {"annotator": "openai", "openai": {"model": "m"}}
+    for goal, elsewhere in ((None, False), ("key", True), ("Get to the goal.", False)):
+        params = AnnotateParams.model_validate({**chat, "language_model": {"goal": goal}})
+        assert aims_elsewhere(params, door_key) == elsewhere
+    assert not aims_elsewhere(AnnotateParams(), door_key)

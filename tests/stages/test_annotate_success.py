@@ -1,0 +1,98 @@
+"""Every annotator is asked whether success at the task is better than something else, before anything else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.data.directory import read_json, read_manifest
+from laurel.data.show import describe_directory
+from laurel.errors import RefusedLabelsError
+from laurel.stages import annotate, estimate_annotate, merge_preferences
+from laurel.tracking import connect
+from tiny_project import UNTRACKED, Project, lasting_content
+
+ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}
+TURNED = {"annotate.embedding": {"goal": "You bump into a wall.", "anti_goal": "You reach the goal."}}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project.create(tmp_path / "p", ASKED)
+    project.run("collect", "caption")
+    return project
+
+
+def test_a_judge_of_the_wrong_aim_is_stopped_before_any_pair(project: Project) -> None:
+    project.change(TURNED)
+    with pytest.raises(RefusedLabelsError) as caught:
+        project.run("annotate")
+    said = str(caught.value)
+    assert said.startswith("0.0% of questions with known answers preferred success at the task")
+    assert '"You bump into a wall."' in said
+    assert "annotate.embedding.goal" in said
+    assert not project.output("annotate").exists()
+    refused = project.output("annotate").with_name("preferences-refused")
+    assert f"laurel show {refused}" in said
+    quality = read_json(refused / "quality.json")
+    assert quality["success_preferred"]["value"] == 0.0
+    assert quality["success_preferred"]["above"][0] == "You bump into a wall."
+    assert not (refused / "pairs.parquet").exists(), "no pair was asked about"
+    shown = describe_directory(refused)
+    assert re.search(r"success at the task preferred to something else +0\.0% ", shown)
+    assert "gate: at least 50%, not passed: success at the task preferred" in shown
+
+    project.change({"annotate.gates": {"min_success_preferred": None}})
+    project.run("annotate")
+    (note,) = read_manifest(project.output("annotate"))["notes"]
+    assert "it ranks" in note
+    assert not refused.exists()
+
+
+def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> None:
+    project.run("annotate")
+    out = project.output("annotate")
+    found = read_json(out / "quality.json")
+    assert found["success_preferred"]["value"] > 0.5
+    assert found["gates"]["success_preferred"] == {
+        "gate": "min_success_preferred", "low": 0.5, "high": 1.0, "passed": True,
+    }  # fmt: skip
+    assert "success at the task preferred to something else" in describe_directory(out)
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(project.params, project.output("caption"), share, shard=(number, 2))
+    merge_preferences.run(project.params, project.output("caption"), shares, tmp_path / "merged")
+    assert lasting_content(tmp_path / "merged") == lasting_content(out)
+
+
+def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.path / 'm.db'}")
+    project.change({**TURNED, "tracking.enabled": True})
+    with pytest.raises(RefusedLabelsError):
+        project.run("annotate")
+    client, experiment = connect("laurel")
+    (run,) = client.search_runs([experiment])
+    assert run.info.status == "FAILED"
+    assert run.data.metrics["success_preferred"] == 0.0
+    refused = project.output("annotate").with_name("preferences-refused")
+    assert read_manifest(refused)["mlflow_run_id"] == run.info.run_id
+
+
+def test_they_are_counted_before_they_are_asked(project: Project) -> None:
+    chat = {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9/v1"}}
+    project.change({**chat, "annotate.n_pairs": 10, "annotate.language_model.responses": str(project.path / "r.db")})
+    said = estimate_annotate.run(project.params, project.output("caption"))
+    n = int(re.findall(r"Of the pairs (\d+) ask first whether success at the task is better", said)[0])
+    assert n > 2
+    assert re.search(rf"pairs +{10 + n}\b", said)
+
+
+def test_an_environment_without_a_caption_of_success_says_so(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "p", {**ASKED, "env.id": "CartPole-v1"})
+    project.run("collect", "caption", "annotate")
+    notes = read_manifest(project.output("annotate"))["notes"]
+    assert any(note.endswith("no caption of CartPole-v1 tells of success.") for note in notes)
+    assert "success_preferred" not in read_json(project.output("annotate") / "quality.json")
