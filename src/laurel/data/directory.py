@@ -171,18 +171,21 @@ def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from None
     if found != manifest["digest"]:
+        stage = manifest["stage"]
+        changed = _changed_since(path)
+        what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
         raise DataError(
-            f"{path}: holds other files than laurel {manifest['stage']} wrote{_changed_since(path)}. Put them back, or "
-            f"run laurel {manifest['stage']} again (after `dvc repro`: with `dvc repro --force {manifest['stage']}`)."
+            f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again (with DVC: "
+            f"`dvc repro --force {stage}`)."
         )
     return manifest
 
 
-def _changed_since(path: Path) -> str:
-    """Name what was written after the manifest, which was the last to be written; empty where that says nothing."""
-    last = (path / MANIFEST).stat().st_ctime_ns
-    later = sorted(f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_ctime_ns > last)
-    return f": {later[0].relative_to(path)} was changed" if len(later) == 1 else ""
+def _changed_since(path: Path) -> Path | None:
+    """Return the file that was written after the manifest, which a stage writes last; None where that is not one."""
+    last = (path / MANIFEST).stat().st_mtime_ns
+    later = [f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_mtime_ns > last]
+    return later[0] if len(later) == 1 else None
 
 
 def read_json(path: Path) -> Any:
