@@ -63,7 +63,7 @@ class Logged:
                     )
                     source = child.log_directory(place, "agent")
                     child.register(f"agent.{ENV_ID}", source, {"arm": "preference"}, alias=BEST if seed else None)
-                    tracker.finish(child)
+                    child.end()
                 run.log_file(self.captions / "vocabulary.parquet")
 
     def run(self, directory: Path) -> MlflowRun:
@@ -340,7 +340,7 @@ def test_the_runs_of_a_stage_that_dies_end(logged: Logged, tmp_path: Path, error
             with tracker.stage_run() as run:
                 assert run is not None
                 finished = tracker.child_run(run, "preference seed 0", {})
-                tracker.finish(finished)
+                finished.end()
                 opened.extend([finished.id, run.id, tracker.child_run(run, "preference seed 1", {}).id])
                 raise error
 

@@ -107,6 +107,8 @@ class Progress:
     update: int = 0
     seconds: float = 0.0
     """The agent's share of them, where several are trained at once."""
+    began: float = field(default_factory=time.time)
+    """When the training did, in seconds since 1970."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update."""
@@ -270,6 +272,7 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
             "seconds": progress.seconds,
+            "wall": [progress.began, time.time()],  # when the training began, and when it had come so far
             "unseen": unseen,
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
@@ -296,7 +299,8 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         if not is_as_written(directory, state):
             raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
-        return Progress(state["update"], state["seconds"], curve, taken, state.get("backend"))
+        began = state["wall"][0]
+        return Progress(state["update"], state["seconds"], began, curve, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

@@ -28,7 +28,7 @@ from laurel.errors import DataError
 from laurel.machine import machine
 
 MANIFEST = "manifest.json"
-VOLATILE = ("seconds", "mlflow_run_id", "usage", "machine")
+VOLATILE = ("seconds", "mlflow_run_id", "mlflow_agent_runs", "usage", "machine")
 """Manifest keys that differ between two runs with the same result."""
 LOCK_SECONDS = 10.0
 """How long a reader waits for a writer between its two renames, which follow each other at once."""
@@ -49,6 +49,8 @@ class Output:
     usage: dict[str, Any] = field(default_factory=dict)
     """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
+    agent_runs: dict[str, str] = field(default_factory=dict)
+    """Agent -> its run in MLflow, where there are agents."""
     started: float = field(default_factory=time.monotonic)
     """When this run began; earlier by as long as stopped runs had worked on the same."""
 
@@ -121,6 +123,7 @@ def output_directory(
                 "usage": out.usage,
                 "machine": machine(),
                 "mlflow_run_id": out.mlflow_run_id,
+                **({"mlflow_agent_runs": out.agent_runs} if out.agent_runs else {}),
             }
             write_json(partial / MANIFEST, manifest)
             replace_directory(partial, output)

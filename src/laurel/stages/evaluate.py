@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from laurel import __version__
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pandas as pd
 
@@ -124,7 +125,8 @@ def run(
             late = track_late(params, inputs, out)
             with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
-                    _track(tracked, params, metrics, results, played, out.path)
+                    runs = {**manifests["agents"].get("mlflow_agent_runs", {}), **out.agent_runs}
+                    _track(tracked, params, metrics, results, played, out.path, runs)
             advance(1)
 
 
@@ -324,21 +326,41 @@ def _versions(engine: str) -> dict[str, str]:
 
 
 def _track(
-    tracked: Run, params: Params, metrics: dict[str, Any], results: pd.DataFrame, agents: Agents, path: Path
+    tracked: Run,
+    params: Params,
+    metrics: dict[str, Any],
+    results: pd.DataFrame,
+    agents: Agents,
+    path: Path,
+    runs: Mapping[str, str],
 ) -> None:
-    """Log the summary again from the files, and register the best agent under an alias."""
+    """Log the summary again from the files, and the final figures of each agent with its own run.
+
+    The best agent of the arms that learned from feedback is registered under an alias.
+    """
+    from laurel.evaluation.statistics import seed_scores
+    from laurel.params.training import LEARNED
     from laurel.tracking import BEST, flatten
+    from laurel.tracking_agents import log_evaluation, name_of
 
     numbers = {k: v for k, v in flatten(metrics).items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
     for name in (METRICS, REPORT, RESULTS):
         tracked.log_file(path / name)
-    trained = {(arm, seed): place for arm, seed, place in agents if place is not None}
-    if not params.tracking.register_models or not trained:
+    scores = {
+        (str(row["arm"]), int(row["seed"])): (float(row["return"]), float(row["success"]))
+        for row in seed_scores(results).to_dict("records")
+    }
+    final = {
+        name_of(*agent): {"return": returned, "success": None if math.isnan(success) else success}
+        for agent, (returned, success) in scores.items()
+    }
+    log_evaluation(tracked, runs, final)
+    learned = {(arm, seed): place for arm, seed, place in agents if place is not None and arm in LEARNED}
+    if not params.tracking.register_models or not learned:
         return
-    scores = results.groupby(["arm", "seed"])["return"].mean()
-    best = max(trained, key=lambda agent: (scores[agent], agent))
-    source = tracked.log_directory(trained[best], "best_agent")
-    tags = {"arm": best[0], "seed": str(best[1]), "return": f"{scores[best]:.4g}"}
+    best = max(learned, key=lambda agent: (scores[agent][0], agent))
+    source = tracked.log_directory(learned[best], "best_agent")
+    tags = {"arm": best[0], "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
     tracked.register(f"agent.{params.env.id}", source, tags, alias=BEST)

@@ -45,6 +45,7 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        with Tracker(params, STAGE, {}, out).stage_run() as tracked:
+        sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
+        with Tracker(params, STAGE, sources, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts)
