@@ -85,7 +85,7 @@ EXTRAS   ?=
 
 # $(call build,target,names...): build a target of the Dockerfile and say its size
 define build
-docker build $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
+base=$$(docker/base.sh) && docker build --build-arg BASE_IMAGE=$$base $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
 	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(EXTRAS),--build-arg EXTRAS="$(EXTRAS)") .
 @docker image inspect --format '{{.Size}}' $(firstword $(2)) | awk '{printf "$(firstword $(2)): %.0f MB\n", $$1 / 1e6}'
 endef
