@@ -268,6 +268,11 @@ class ResponseStore:
                 "DELETE FROM claims WHERE key = ? AND owner = ?", [(key, self._owner) for key in keys]
             )
 
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop answers."""
+        with self._explained(), transaction(self._connection):
+            self._connection.executemany("DELETE FROM responses WHERE key = ?", [(key,) for key in keys])
+
     def __len__(self) -> int:
         with self._explained():
             return int(self._connection.execute("SELECT count(*) FROM responses").fetchone()[0])
