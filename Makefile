@@ -19,14 +19,18 @@ help:  ## list the targets
 
 setup: $(READY)  ## make .venv with the locked requirements
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock torch.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Laurel needs Python 3.11 to 3.13; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv -r torch.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-deps --editable .
 	@touch $(READY)
 
+# DVC refuses a dvc.lock that git ignores, so the empty one of this repository is tracked and what a run writes into it
+# is not looked at. Whoever commits a run's own has it looked at as usual (README, "Data elsewhere").
 run: $(READY)  ## run the pipeline and print the table of results
+	@git show HEAD:dvc.lock 2>/dev/null | grep -q '^stages: {}' && git update-index --skip-worktree dvc.lock || true
 	@dvc repro
 	@echo
 	@laurel table reports
@@ -82,7 +86,7 @@ EXTRAS   ?=
 
 # $(call build,target,names...): build a target of the Dockerfile and say its size
 define build
-docker build $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
+base=$$(docker/base.sh) && docker build --build-arg BASE_IMAGE=$$base $(BUILD_ARGS) --file docker/Dockerfile --target $(1) $(addprefix --tag ,$(2)) \
 	--build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) $(if $(EXTRAS),--build-arg EXTRAS="$(EXTRAS)") .
 @docker image inspect --format '{{.Size}}' $(firstword $(2)) | awk '{printf "$(firstword $(2)): %.0f MB\n", $$1 / 1e6}'
 endef

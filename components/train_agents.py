@@ -45,6 +45,7 @@ def train_agents(
     """
     from pathlib import Path
 
+    from laurel.components.checkpoints import kept
     from laurel.components.step import step, written
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
@@ -52,5 +53,11 @@ def train_agents(
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     mine = Branch.read(branch)
-    with step(f"train-agents {mine}", **sections) as params, written(agents, packed=True) as output:
-        stage.run(mine.narrow(params), Path(captions.path), Path(preferences.path), Path(model.path), output=output)
+    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    name = f"train-agents {mine}"
+    with (
+        step(name, **sections) as params,
+        written(agents, packed=True) as output,
+        kept(output, agents, name, sections, [*inputs.values()]),
+    ):
+        stage.run(mine.narrow(params), **inputs, output=output)

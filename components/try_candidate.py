@@ -48,6 +48,7 @@ def try_candidate(
     import json
     from pathlib import Path
 
+    from laurel.components.checkpoints import kept
     from laurel.components.step import step, written
     from laurel.params.search import Sweep
     from laurel.stages import try_candidate as stage
@@ -55,12 +56,16 @@ def try_candidate(
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     mine = json.loads(candidate)
-    with step(f"try-candidate {mine['number']}", **sections) as params, written(trial) as output:
+    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    name = f"try-candidate {mine['number']}"
+    with (
+        step(name, **sections) as params,
+        written(trial) as output,
+        kept(output, trial, name, {**sections, "sweep": sweep, "candidate": candidate}, [*inputs.values()]),
+    ):
         stage.run(
             params,
-            Path(captions.path),
-            Path(preferences.path),
-            Path(model.path),
+            **inputs,
             output=output,
             sweep=Sweep.read(json.loads(sweep)),
             number=mine["number"],

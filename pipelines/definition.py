@@ -148,6 +148,7 @@ def make_pipeline(
         return task
 
     more = params.pipeline.retries if retries is None else retries
+    at_once = params.pipeline.parallelism
     parts, shards = params.collect.parts, params.pipeline.annotate_shards
 
     @dsl.pipeline(
@@ -207,7 +208,7 @@ def make_pipeline(
             if parts == 1:
                 trajectories = place(collect_step(**collecting), "collect").after(plan).outputs["trajectories"]
             else:
-                with dsl.ParallelFor(items=list(range(parts)), name="parts") as part:
+                with dsl.ParallelFor(items=list(range(parts)), name="parts", parallelism=at_once) as part:
                     collecting_part = place(collect_step(**collecting, part=part), "collect").after(plan)
                     collected = collecting_part.outputs["trajectories"]
                 merging = merge_trajectories_step(**collecting, parts=dsl.Collected(collected))
@@ -220,7 +221,7 @@ def make_pipeline(
             if shards == 1:
                 preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
             else:
-                with dsl.ParallelFor(items=list(range(shards)), name="shards") as shard:
+                with dsl.ParallelFor(items=list(range(shards)), name="shards", parallelism=at_once) as shard:
                     judging = annotate_step(**annotating, shard=shard, shards=shards)
                     judged = place(judging, "annotate").outputs["preferences"]
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
@@ -232,9 +233,9 @@ def make_pipeline(
 
             training = {**feedback, "annotate": annotate, "shaping": shaping, "agent": agent, "model": model}
             if sweep is not None:
-                _fan_out(sweep, training, place)
+                _fan_out(sweep, training, place, at_once)
                 return
-            with dsl.ParallelFor(items=plan.output, name="branches") as branch:
+            with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
                 trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
             merging = merge_agents_step(**training, shards=dsl.Collected(trained))
             agents = place(merging, "merge-agents").outputs["agents"]
@@ -252,9 +253,9 @@ def make_pipeline(
     return laurel
 
 
-def _fan_out(sweep: SweepPlan, training: Mapping[str, Any], place: Place) -> None:
+def _fan_out(sweep: SweepPlan, training: Mapping[str, Any], place: Place, at_once: int | None) -> None:
     """Try every candidate in a branch of its own, on a machine for training; then pick the best."""
-    with dsl.ParallelFor(items=sweep.branches, name="candidates") as candidate:
+    with dsl.ParallelFor(items=sweep.branches, name="candidates", parallelism=at_once) as candidate:
         trying = try_candidate_step(**training, sweep=sweep.written, candidate=candidate)
         tried = place(trying, "train-agents").outputs["trial"]
     picking = pick_best_step(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from laurel import __version__
+from laurel.components.checkpoints import FOLDER as CHECKPOINTS
 from laurel.components.step import RESPONSES
 from laurel.envs import room_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
@@ -151,6 +152,8 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         if not options.vertex:
             found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         _check_fit(params, found)
+        if options.vertex:  # where a bucket is mounted as a folder
+            variables[CHECKPOINTS] = f"/gcs/{(options.bucket or '').removeprefix('gs://')}/checkpoints"
         variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, params, options, found)

@@ -83,6 +83,23 @@ def test_runs_of_stages_get_a_parent_but_cached_ones_keep_theirs(client: MlflowC
     assert names[parents[second]] == "tuesday"
 
 
+def test_runs_of_a_divided_stage_get_their_parent_by_way_of_the_merger(client: MlflowClient, tmp_path: Path) -> None:
+    params = make_params()
+    parts = {f"part.{number}": tmp_path / str(number) for number in range(2)}
+    divided = [stage(path, params, "collect") for path in parts.values()]
+    client.delete_run(stage(tmp_path / "gone", params, "collect"))
+    with (
+        output_directory(tmp_path / "merged", stage="collect", params={}) as out,
+        Tracker(params, "collect", {**parts, "part.2": tmp_path / "gone"}, out).stage_run() as merger,
+    ):
+        assert merger
+    adopt(params, "monday", [tmp_path / "merged"])
+    parents = {client.get_run(run).data.tags.get("mlflow.parentRunId") for run in (*divided, merger.id)}
+    (parent,) = parents
+    assert parent is not None
+    assert client.get_run(parent).data.tags["pipeline_run"] == "monday"
+
+
 def test_tracking_that_is_off_or_out_of_reach(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -183,7 +183,7 @@ def lasting_content(output: Path) -> dict[str, Any]:
             case "manifest.json":
                 content[name] = _lasting_manifest(read_json(file))
             case "state.json" | "metrics.json":
-                content[name] = {key: value for key, value in read_json(file).items() if key != "seconds"}
+                content[name] = {key: value for key, value in read_json(file).items() if key not in ("seconds", "wall")}
             case "curve.parquet":
                 content[name] = pq.read_table(file).drop_columns("seconds").to_pylist()
             case "curves.csv":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.annotate_cli import add_actions
-from laurel.arguments import whole
 from laurel.classics_cli import add_classics
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import LaurelError
 from laurel.export_cli import add_export
+from laurel.interrupt import terminated_like_ctrl_c
 from laurel.kfp_cli import add_pipeline
 from laurel.permissions import take_permissions
 from laurel.play_cli import add_play
 from laurel.prompt_cli import add_prompt
 from laurel.tune_cli import add_tune
+from laurel.ui_cli import add_ui
 
 if TYPE_CHECKING:
     pass
@@ -111,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
     take_permissions(options)
     try:
-        return int(options.run(options))
+        with terminated_like_ctrl_c():
+            return int(options.run(options))
     except LaurelError as error:
         if options.debug:
             raise
@@ -156,16 +157,12 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--markdown", action="store_true", help="as Markdown, for a README")
     table.set_defaults(run=_table)
 
-    ui = _command(commands, "ui", "Open MLflow's pages on the runs.", "laurel ui --port 5001")
-    ui.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="whose project's runs")
-    ui.add_argument("--port", type=whole(1, 65535), default=5000, metavar="N", help="default: 5000")
-    ui.set_defaults(run=_ui)
-
     add_pipeline(commands, _command)
     add_prompt(commands, _command, say)
     add_classics(commands, _command, say)
     add_play(commands, _command, say)
     add_tune(commands, _command, say, PLACES)
+    add_ui(commands, _command)
 
     add_export(commands, _command, PLACES)
     return parser
@@ -219,17 +216,3 @@ def _table(options: argparse.Namespace) -> int:
     file = options.directory / "metrics.json"
     metrics = checked(read_json(file), file)
     return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
-
-
-def _ui(options: argparse.Namespace) -> int:
-    from laurel.tracking import URI, configure
-
-    configure(options.params.parent)
-    uri = os.environ[URI]
-    if uri.startswith("http"):
-        say(f"The runs are logged to a server: open {uri.split('@')[-1]} in a browser.\n")
-    else:
-        say(f"MLflow at http://127.0.0.1:{options.port} (Ctrl-C ends it)\n")
-        server = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)]
-        os.execv(sys.executable, server)  # noqa: S606  the server takes this process's place, and its Ctrl-C
-    return 0

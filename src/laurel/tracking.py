@@ -12,8 +12,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ BATCH = 1000
 PARAMS_BATCH = 100
 """Parameters that MLflow takes in one request."""
 BEST = "best"
-"""Alias of the best agent in the model registry."""
+"""Alias of the best agent that learned from feedback, in the model registry."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,13 +58,22 @@ class Run:
     def log_metrics(self, metrics: Mapping[str, float | None], step: int = 0) -> None:
         self.log_curve([(step, metrics)])
 
-    def log_curve(self, points: Iterable[tuple[int, Mapping[str, float | None]]]) -> None:
-        """Log (step, metrics) points in few requests; values that are None are left out."""
+    def log_curve(
+        self,
+        points: Iterable[tuple[int, Mapping[str, float | None]]],
+        clock: Callable[[int], float] | None = None,
+    ) -> None:
+        """Log (step, metrics) points in few requests; values that are None are left out.
+
+        Args:
+            points: what to log.
+            clock: says when a step was made, in seconds since 1970; None means now.
+        """
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
+        now = time.time()
         metrics = [
-            Metric(key, float(value), now, step)
+            Metric(key, float(value), _milliseconds(clock(step) if clock else now), step)
             for step, values in points
             for key, value in values.items()
             if value is not None
@@ -112,6 +121,34 @@ class Run:
         if alias is not None:
             self.client.set_registered_model_alias(name, alias, version.version)
 
+    def end(self, status: str = "FINISHED", *, at: float | None = None) -> None:
+        """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
+        self.client.set_terminated(self.id, status=status, end_time=None if at is None else _milliseconds(at))
+
+    def of(self, run_id: str) -> Run | None:
+        """Return another run of this server; None where it is not there any more."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        return Run(self.client, run_id)
+
+    def resume(self) -> str:
+        """Open the run again if it was ended before its work was; return the status that it had."""
+        status = str(self.client.get_run(self.id).info.status)
+        if status != "FINISHED":
+            self.client.update_run(self.id, status="RUNNING")
+        return status
+
+    def last_point(self, metric: str) -> tuple[int, float] | None:
+        """Return the last step at which a metric was logged and its time, None where it never was."""
+        history = self.client.get_metric_history(self.id, metric)
+        return max(((point.step, point.timestamp / 1000) for point in history), default=None)
+
 
 class Tracker:
     """Opens runs for a stage; does nothing where tracking is off or its server cannot be reached."""
@@ -128,56 +165,82 @@ class Tracker:
         self._params = params
         self._stage = stage
         self._inputs = inputs
-        self._output = output
+        self.output = output
         self._known = known or {}
 
     @contextmanager
-    def stage_run(self) -> Iterator[Run | None]:
-        """Yield the stage's run, with its parameters, lineage and data sets; None where nothing is logged."""
+    def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
+        """Yield the stage's run, with its parameters, lineage and data sets; None where nothing is logged.
+
+        It begins when the work on the output did. Where the block fails, it ends as FAILED, or KILLED by Ctrl-C.
+
+        Args:
+            resumed: the run of the same work that was stopped, to go on with; None opens a new one.
+            ended: when the work ended, in seconds since 1970; None means when the block does.
+        """
         if not self._params.tracking.enabled:
             yield None
             return
         fails_with = failures()
         run: Run | None = None
         try:
-            run = self._open(*connect(self._params.tracking.experiment))
+            run = self._open(*connect(self._params.tracking.experiment), resumed, ended)
         except fails_with as error:
             self._note(error)
         if run is None:
             yield None
             return
-        self._output.mlflow_run_id = run.id
+        self.output.mlflow_run_id = run.id
         try:
             yield run
-            run.client.set_terminated(run.id)
+            run.end(at=ended)
         except fails_with as error:
             self._note(error)
+        except BaseException as error:
+            self._abandon(run, status_of(error))
+            raise
+
+    @staticmethod
+    def _abandon(run: Run, status: str) -> None:
+        """End a run of a stage that dies, and those below it, which would be shown as running for ever."""
+        with suppress(*failures()):
+            experiment = run.client.get_run(run.id).info.experiment_id
+            below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
+            for child in run.client.search_runs([experiment], below):
+                run.client.set_terminated(child.info.run_id, status)
+            run.end(status)
 
     def _note(self, error: Exception) -> None:
         """Say in the manifest and on standard error that MLflow does not know it all."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
-        self._output.notes.append(sentence)
-        self._output.mlflow_run_id = None  # so that a later stage logs it all, from the files
+        self.output.notes.append(sentence)
+        self.output.agent_runs.clear()
+        self.output.mlflow_run_id = None  # so that a later stage logs it all, from the files
 
-    def child_run(self, parent: Run, name: str, tags: Mapping[str, str]) -> Run:
-        """Open a run below the stage's; the caller ends it with `finish`."""
+    def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
+        """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
         above = parent.client.get_run(parent.id)
         upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
         nested = {"mlflow.parentRunId": parent.id, **self._tags(), **upstream, **tags}
         experiment = above.info.experiment_id
-        return Run(parent.client, parent.client.create_run(experiment, tags=nested, run_name=name).info.run_id)
+        at = None if began is None else _milliseconds(began)
+        created = parent.client.create_run(experiment, start_time=at, tags=nested, run_name=name)
+        return Run(parent.client, created.info.run_id)
 
-    @staticmethod
-    def finish(run: Run) -> None:
-        run.client.set_terminated(run.id)
-
-    def _open(self, client: MlflowClient, experiment: str) -> Run:
+    def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:
+        if resumed is not None and (stopped := Run(client, "").of(resumed)) is not None:
+            stopped.resume()
+            return stopped
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
         runs = {name: m["mlflow_run_id"] for name, m in manifests.items() if m["mlflow_run_id"]} | dict(self._known)
         upstream = {f"upstream.{name}": run for name, run in runs.items() if name in self._inputs}
+        began = (time.time() if ended is None else ended) - self.output.seconds
         created = client.create_run(
-            experiment, tags={**self._tags(), **upstream}, run_name=f"{self._stage} {self._params.env.id}"
+            experiment,
+            start_time=_milliseconds(began),
+            tags={**self._tags(), **upstream},
+            run_name=f"{self._stage} {self._params.env.id}",
         )
         run = Run(client, created.info.run_id)
         run.log_params(flatten(self._params.dump()))
@@ -213,11 +276,7 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
     from filelock import FileLock
     from mlflow import MlflowClient
 
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "12")
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # it would print a password, too
+    quiet()
     configure(Path.cwd())  # a stage may be called from Python, with no command line before it
     uri = os.environ[URI]
     if not uri.startswith("sqlite:///"):
@@ -227,6 +286,15 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
     with FileLock(database.with_name(f".{database.name}.lock")):
         client = MlflowClient(uri)
         return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+
+
+def quiet() -> None:
+    """Keep MLflow from saying what nobody asked, and have it give up soon on a server that does not answer."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "12")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # it would print a password, too
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
@@ -264,6 +332,11 @@ def git_sha() -> str | None:
     return result.stdout.strip() or None
 
 
+def status_of(error: BaseException) -> str:
+    """Return MLflow's status of a run whose work an error ended."""
+    return "KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED"
+
+
 def explained(error: Exception) -> str:
     """Say where MLflow is and what it answered, without user and password."""
     uri = os.environ[URI]
@@ -283,6 +356,10 @@ def failures() -> tuple[type[Exception], ...]:
 def without_secrets(text: str) -> str:
     """Leave user and password out of every URI in a text."""
     return re.sub(r"(?<=://)[^/\s]*@", "", text)
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
 
 
 def _first_line(error: Exception) -> str:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 NAME = "pipeline_run"
 """Tag with the pipeline's name of the run."""
 PARENT = "mlflow.parentRunId"
+UPSTREAM = "upstream."
+"""What names of tags begin with that hold the run of an input."""
 STATUS = {"SUCCEEDED": "FINISHED", "CANCELLED": "KILLED"}
 """KFP's states as MLflow's; any other is a failure."""
 ERROR_LENGTH = 1000
@@ -55,19 +57,40 @@ def close_pipeline_run(params: Params, name: str, state: str, error: str) -> Non
 
 
 def adopt(params: Params, name: str, outputs: Iterable[Path]) -> None:
-    """Put the runs of stages below the pipeline's, by the run ids in their outputs.
+    """Put the runs of stages below the pipeline's, by the run ids in their outputs, and those that they were made from.
+
+    So the runs of steps that divide a stage's work are found by way of the run of their merger.
 
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """
 
     def log(client: MlflowClient, experiment: str) -> None:
         parent = _find(client, experiment, name) or _create(client, experiment, params, name)
-        for output in outputs:
-            run = read_manifest(output)["mlflow_run_id"]
-            if run and PARENT not in client.get_run(run).data.tags:
+        waiting = [read_manifest(output)["mlflow_run_id"] for output in outputs]
+        seen: set[str | None] = {None, ""}
+        while waiting:
+            if (run := waiting.pop()) in seen:
+                continue
+            seen.add(run)
+            tags = _tags_of(client, run)
+            if tags is not None and PARENT not in tags:
                 client.set_tag(run, PARENT, parent)
+                waiting += [of for name, of in tags.items() if name.startswith(UPSTREAM)]
 
     _logged(params, log)
+
+
+def _tags_of(client: MlflowClient, run: str) -> dict[str, str] | None:
+    """Return the tags of a run; None where it was deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.get_run(run)
+        return dict(found.data.tags) if found.info.lifecycle_stage == "active" else None
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
 
 
 def _logged(params: Params, log: Callable[[MlflowClient, str], None]) -> None:

@@ -71,7 +71,7 @@ def run(
 def content(directory: Path) -> dict[str, Any]:
     """What two equal runs have in common: everything but seconds."""
     state = read_json(directory / "state.json")
-    state.pop("seconds")
+    del state["seconds"], state["wall"]
     return {
         "state": state,
         "curve": json.dumps(pq.read_table(directory / "curve.parquet").drop_columns("seconds").to_pylist()),

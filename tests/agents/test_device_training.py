@@ -79,7 +79,7 @@ def figures(row: dict[str, Any]) -> dict[str, float]:
 
 def content(place: Path) -> dict[str, Any]:
     state = read_json(place / "state.json")
-    state.pop("seconds")
+    del state["seconds"], state["wall"]
     files = {name: (place / f"{name}.safetensors").read_bytes() for name in ("model", "optimizer")}
     return {"state": state, "curve": json.dumps(curve(place)), **files}
 

@@ -167,7 +167,9 @@ def test_a_mission_completed_by_an_action():
         before[None], np.array([PICKUP]), np.float32([reward]), room.pack_one(after)[None], np.array([terminated]),
         np.array([truncated]),
     )  # fmt: skip
-    assert [room.describe(int(event)) for event in room.encode(row)] == ["You complete the mission."]
+    assert [room.describe(int(event)) for event in room.encode(row)] == [
+        f"You pick up the {task.obj.color} box and complete the mission."
+    ]
 
 
 def test_walking_into_an_obstacle_fails_the_mission():
@@ -177,7 +179,38 @@ def test_walking_into_an_obstacle_fails_the_mission():
     row = room.pack_one(observation)[None]
     end, going = np.array([True]), np.array([False])
     rows = Transitions(row, np.array([FORWARD]), np.float32([-1]), row, end, going)
-    assert room.describe(int(room.encode(rows)[0])) == "You fail the mission."
+    assert room.describe(int(room.encode(rows)[0])) == "You bump into the blue ball and fail."
+
+
+@pytest.mark.parametrize(
+    ("env_id", "front", "carried", "action", "reward", "said"),
+    [
+        (
+            "MiniGrid-GoToDoor-5x5-v0",
+            (4, 2, 1),
+            (1, 0, 0),
+            DONE,
+            1.0,
+            "You go to the blue door and complete the mission.",
+        ),
+        ("MiniGrid-GoToDoor-5x5-v0", (4, 2, 1), (1, 0, 0), DONE, 0.0, "You go to the blue door and fail."),
+        ("MiniGrid-GoToDoor-5x5-v0", (1, 0, 0), (1, 0, 0), DONE, 0.0, "You fail."),
+        ("BabyAI-GoToRedBall-v0", (6, 0, 0), (1, 0, 0), LEFT, 1.0, "You go to the red ball and complete the mission."),
+        ("MiniGrid-MemoryS7-v0", (2, 5, 0), (1, 0, 0), FORWARD, 1.0, "You complete the mission."),
+    ],
+)
+def test_a_mission_ends_in_front_of_something(env_id, front, carried, action, reward, said):
+    room = room_for(EnvParams(id=env_id))
+    after = np.zeros((1, 148), np.uint8)
+    after[0, 3 * (7 * 3 + 5) : 3 * (7 * 3 + 5) + 3], after[0, 3 * (7 * 3 + 6) : 3 * (7 * 3 + 6) + 3] = front, carried
+    before = after.copy()
+    before[0, 3 * (7 * 3 + 5)] = 1
+    yes, no = np.array([True]), np.array([False])
+    rows = Transitions(before, np.array([action]), np.float32([reward]), after, yes, no)
+    event = int(room.encode(rows)[0])
+    assert room.describe(event) == said
+    assert room.says_success(said) == (reward > 0)
+    assert event in set(room.events())
 
 
 def test_the_action_is_named_if_asked_for():
@@ -242,8 +275,6 @@ def truth(env, action):
         text = "You reach the goal."
     elif terminated and kind == "lava":
         text = "You fall into the lava."
-    elif terminated:
-        text = "You complete the mission." if reward > 0 else "You fail the mission."
     elif env.carrying is not None and carried is None:
         text = f"You pick up {name}."
     elif env.carrying is None and carried is not None:
@@ -255,12 +286,17 @@ def truth(env, action):
             text = f"You open {name}." if now[2] else f"You close {name}."
     elif kind == "box" and action == TOGGLE:
         text = f"You open {name}."
-    elif action == FORWARD and tuple(env.agent_pos) == position:
+    elif action == FORWARD and tuple(env.agent_pos) == position and not reward > 0:
         text = f"You bump into {name}."
+    elif terminated:
+        ahead = cell(env, tuple(int(i) for i in env.front_pos))
+        text = f"You go to {ahead[1]}." if ahead and ahead[0] in ("door", "key", "ball", "box") else "You."
     elif action == FORWARD:
         text = f"You go through {name}." if kind == "door" else "You move forward."
     else:
         text = "You turn." if action in (LEFT, RIGHT) else "Nothing happens."
+    if terminated and not text.endswith(("the goal.", "the lava.")):
+        text = text[:-1] + ("" if text == "You." else " and") + (" complete the mission." if reward > 0 else " fail.")
     return text, after, reward, terminated, truncated
 
 

@@ -135,6 +135,8 @@ def test_rooms_tell_a_language_model_what_it_needs(roll, env_id):
     assert max(worth.values()) == 1.0
     assert len(set(worth.values())) > 1
     assert all(room.oracle(f"{caption} (x3)") == value for caption, value in worth.items())
+    assert all(worth[caption] == max(worth.values()) for caption in room.success_captions())
+    assert bool(room.success_captions()) == (env_id != "CartPole-v1"), "there, nothing is ever achieved for good"
 
 
 def test_the_captioner_numbers_texts_not_events(roll):

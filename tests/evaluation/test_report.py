@@ -9,8 +9,9 @@ import yaml
 from PIL import Image
 
 from laurel.evaluation import plots
-from laurel.evaluation.report import ReportContent, render
+from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.statistics import rank_agreement, summarise
+from laurel.evaluation.style import LINES, STYLES, strokes
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -29,6 +30,7 @@ def answer(text, *, swapped=False, verdict="first"):
 INJECTED = '</pre></main><script>alert("raw")</script>{{ 7 * 7 }} & "answer 1"'
 SAMPLE = [
     {
+        "references": {"oracle": 0.0},
         "pair": 7, "first": "You <b>win</b>.", "second": "You lose.", "status": "ok", "p_first": 0.75,
         "swap_consistent": False, "answers": [answer(INJECTED), answer("It is 2.", swapped=True, verdict="second")],
     },
@@ -62,7 +64,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if not set(self.open) & {"style", "svg", "title"}:
+        if not set(self.open) & {"style", "svg", "title", "script"}:
             self.words.append(data)
 
     @property
@@ -132,7 +134,7 @@ def test_page_is_whole_and_needs_nothing_beside_it(content):
     html = render(content)
     page = Page(html)
     assert html.startswith("<!doctype html>")
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1, "the page's own"
     assert "link" not in page.tags
     assert all(source.startswith(("data:", "#")) for source in page.sources)
     assert not re.search(r"url\((?!#)", html)
@@ -167,7 +169,7 @@ def test_every_section_is_there(words_only):
         "cost unknown",
         "calls 2,000 -",
         "some new key yes",
-        "ok 900 70.5%",
+        "one is better 900 70.5%",
         "similarity 0.81",
         "A baseline does at least as well as the reward model.",
         "agents 1 min 15 s",
@@ -191,9 +193,12 @@ def test_how_far_labels_can_be_trusted(words_only):
 def test_labelled_pairs_can_be_judged_by_a_person(words_only):
     page = Page(render(words_only))
     assert "2 labelled pairs, with what was answered" in page.text
-    assert "ok depends on the order 1 is better, 75% sure You <b>win</b>. You lose. 1 shown first → 1" in page.text
+    assert "one is better at odds with the reference depends on the order 1 is better, 75% sure" in page.text
+    assert (
+        "You <b>win</b>. You lose. Reference: the environment's progress: 2 is better. 1 shown first → 1" in page.text
+    )
     assert "2 shown first → 2 It is 2." in page.text
-    assert "api_failed no answer came a b 1 shown first → failed" in page.text
+    assert "no answer no answer came a b No reference label. 1 shown first → failed" in page.text
 
 
 def test_why_answers_are_missing(words_only):
@@ -210,7 +215,7 @@ def test_why_answers_are_missing(words_only):
 def test_raw_answers_are_data(words_only):
     page = Page(render(words_only))
     assert INJECTED in page.text
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1, "the page's own"
     assert "b" not in page.tags
     assert page.tags.count("main") == 1
 
@@ -218,7 +223,7 @@ def test_raw_answers_are_data(words_only):
 def test_captions_are_data(words_only):
     page = Page(render(words_only))
     assert 'You pay $5 & $6 for <script>alert("x")</script> --> {{ 7 * 7 }}' in page.text
-    assert "script" not in page.tags
+    assert page.tags.count("script") == 1, "the page's own"
 
 
 def test_parameters_can_be_copied_back(words_only):
@@ -284,3 +289,61 @@ def test_few_captions_are_shown_once(words_only):
     html = render(dataclasses.replace(words_only, vocabulary=few, figures={}))
     rewards = re.findall(r'<td class="n (?:up|down)">([^<]*)</td>', html)
     assert [float(reward) for reward in rewards] == pytest.approx(np.sort(few["reward"])[::-1], abs=0.005)
+
+
+def test_figures_take_the_colours_of_the_page(content):
+    html = render(content)
+    drawn = html[html.index("<svg") :]
+    assert "var(--c-0072b2, #0072b2)" in drawn
+    assert not re.search(r'style="[^"]*: #[0-9a-f]{6}', drawn)
+    dark = html[html.index("prefers-color-scheme: dark") :]
+    used = set(re.findall(r"var\(--c-([0-9a-f]{6})", drawn))
+    assert [color for color in used if f"--c-{color}: #" not in dark] == []
+
+
+def test_only_the_main_arms_interval_is_shown_at_first(content, tmp_path):
+    drawn = render(content).partition('class="grid curves"')[2]
+    classes = re.findall(r'<g class="(of-arm a\d [^"]*)"', drawn)
+    assert {"of-arm a1 band", "of-arm a0 band hidden", "of-arm a0 line", "of-arm a2 name"} <= set(classes)
+    plots.save(content.figures["success_curve"], tmp_path, "curve")
+    assert (tmp_path / "curve.svg").read_text().count('id="arm:') == 1 + 3 + 3, (
+        "no band of extrinsic, but lines and names"
+    )
+    assert "arm:extrinsic band hidden" in plots.svg(content.figures["success_curve"]), "it is only left out of the file"
+
+
+def test_strokes_are_those_that_are_drawn():
+    assert strokes(["preference", "random_reward"]) == (
+        "Lines are solid: learned rewards and the environment's own; dashed: controls."
+    )
+    dashes = {stroke: {str(STYLES[arm].dash) for arm in arms} for stroke, arms, _ in LINES}
+    assert all(len(found) == 1 for found in dashes.values())
+    assert len({next(iter(found)) for found in dashes.values()}) == len(LINES)
+    assert {arm for _, arms, _ in LINES for arm in arms} == set(STYLES)
+
+
+def test_pairs_have_their_reference_and_can_be_filtered(words_only):
+    page = Page(render(words_only))
+    assert "Reference: the environment's progress: 2 is better." in page.text
+    assert "No reference label." in page.text
+    html = render(words_only)
+    assert '<article class="example" data-status="ok" data-disagrees data-order>' in html
+    assert '<article class="example" data-status="api_failed">' in html
+    assert '<option value="api_failed">no answer</option>' in html
+    assert '<div class="filters" hidden>' in html, "without scripts nothing can be filtered, and all is there"
+
+
+def test_no_raw_names_are_shown(words_only):
+    text = Page(render(dataclasses.replace(words_only, params={}))).text
+    assert re.findall(r"\b[a-z]+_[a-z_]+\b", text) == []
+
+
+def test_when_where_and_every_arm(words_only, tmp_path):
+    file = tmp_path / "x.webp"
+    Image.new("RGB", (8, 8)).save(file)
+    films = [Portrait(arm, 3, file, "solved after 5 steps, return 0.9") for arm in ("extrinsic", "random_policy")]
+    made = ["2026-01-02", "commit abc", "A CPU, 2 cores"]
+    page = Page(render(dataclasses.replace(words_only, portraits=films, made=made)))
+    assert "2026-01-02 commit abc A CPU, 2 cores" in page.text
+    assert "random policy , seed 3: solved after 5 steps, return 0.9" in page.text
+    assert page.tags.count("img") == 3

@@ -10,11 +10,12 @@ import pytest
 from laurel.cli import main
 from laurel.envs import room_for
 from laurel.errors import AnnotationError
-from laurel.feedback.goals import UNKNOWN, check_goals, embedding_goals
+from laurel.feedback.goals import UNKNOWN, embedding_goals
 from laurel.feedback.prompt import load_prompt
 from laurel.feedback.references import task_of
 from laurel.params import EnvParams, Params
 from laurel.params.judges import EmbeddingParams
+from laurel.stages.preflight import check_fit
 from tiny_project import UNTRACKED, Project
 
 SENTENCE = r"annotate\.embedding\.goal: no useful goal is known for Pendulum-v1.* Set annotate\.embedding\.goal and"
@@ -52,8 +53,8 @@ def test_every_use_of_the_encoder_is_refused(project: Project) -> None:
         params_of(project, annotate__annotator="scripted", agent__arms=["extrinsic", "similarity"]),
     ):
         with pytest.raises(AnnotationError, match=SENTENCE):
-            check_goals(params, room)
-    check_goals(params_of(project, agent__arms=["extrinsic", "preference"]), room)  # a scripted teacher
+            check_fit(params, room)
+    check_fit(params_of(project, agent__arms=["extrinsic", "preference"]), room)  # a scripted teacher
     with pytest.raises(AnnotationError, match=SENTENCE):
         embedding_goals(EmbeddingParams(anti_goal="Number 1 is low."), room)
 

@@ -27,6 +27,7 @@ EVERYWHERE = {
         "progress.py",
         "seeding.py",
         "tracking.py",
+        "tracking_agents.py",
         "workspace.py",
     )
 }

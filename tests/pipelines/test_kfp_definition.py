@@ -141,6 +141,14 @@ def test_division(tmp_path: Path, params: Params) -> None:
     assert {name for name in steps if not name.startswith(("for-loop", "exit-handler"))} == set(STEPS)
 
 
+@pytest.mark.parametrize("at_once", [None, 3])
+def test_how_many_branches_run_at_once(tmp_path: Path, params: Params, at_once: int | None) -> None:
+    content = {**DIVIDED, "pipeline": {**DIVIDED["pipeline"], "parallelism": at_once}}
+    steps = tasks(compiled(tmp_path, changed(params, content)))
+    loops = [task.get("iteratorPolicy") for name, task in steps.items() if name.startswith("for-loop")]
+    assert loops == [None if at_once is None else {"parallelismLimit": 3}] * 3
+
+
 def test_the_end_comes_whatever_happens(tmp_path: Path, params: Params) -> None:
     root = yaml.safe_load(GOLDEN.read_text())["root"]["dag"]["tasks"]
     (stages,) = [name for name in root if name.startswith("exit-handler")]

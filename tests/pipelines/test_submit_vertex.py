@@ -114,6 +114,7 @@ def test_the_request_holds_what_was_asked_for(
         variables = {variable["name"]: variable["value"] for variable in executor["container"]["env"]}
         assert variables == {
             "MLFLOW_TRACKING_URI": "https://mlflow.example.org/",
+            "LAUREL_CHECKPOINTS": "/gcs/demo-bucket/laurel/checkpoints",
             "LAUREL_SECRET_MLFLOW_TRACKING_PASSWORD": "projects/demo-project/secrets/mlflow/versions/latest",
         }
     assert "hunter2" not in json.dumps([request.body for request in google.received])

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from tiny_project import BY_NAME, PLACES_OF, UNTRACKED, Project, read_json
@@ -63,13 +64,35 @@ def test_numbers_and_models(finished: Project, client: Any, runs: list[Any]) -> 
     assert logged["arms.preference.return.iqm"] == metrics["arms"]["preference"]["return"]["iqm"]
     assert {file.path for file in client.list_artifacts(evaluation.info.run_id)} >= {"report.html", "metrics.json"}
     agent = next(run for run in runs if run.data.tags.get("arm") == "preference")
-    curve = client.get_metric_history(agent.info.run_id, "return_mean")
-    assert curve
-    assert max(point.step for point in curve) <= 2048
+    curve = client.get_metric_history(agent.info.run_id, "episodes")
+    assert max(point.step for point in curve) == 2048
+    assert all(agent.info.start_time <= point.timestamp <= agent.info.end_time for point in curve)
     names = {model.name for model in client.search_registered_models()}
     assert names == {"agent.MiniGrid-Empty-5x5-v0", "reward.MiniGrid-Empty-5x5-v0"}
     best = client.get_model_version_by_alias("agent.MiniGrid-Empty-5x5-v0", "best")
-    assert best.tags["arm"] in ("extrinsic", "preference")
+    assert best.tags["arm"] == "preference", "the best that learned from feedback, whatever the others reach"
+
+
+def test_an_agents_run_says_what_it_was_and_what_it_reached(finished: Project, client: Any, runs: list[Any]) -> None:
+    results = pd.read_parquet(finished.path / "reports/results.parquet")
+    state = {
+        path.parent.parent.name: read_json(path)["wall"]
+        for path in finished.path.glob("data/agents/*/seed-0/state.json")
+    }
+    for run in [run for run in runs if "arm" in run.data.tags]:
+        arm, seed = run.data.tags["arm"], int(run.data.tags["seed"])
+        own = results[(results["arm"] == arm) & (results["seed"] == seed)]
+        assert run.data.metrics["eval.return"] == pytest.approx(own["return"].mean())
+        assert run.data.metrics["eval.success"] == pytest.approx(own["success"].astype(float).mean())
+        expected = {"arm": arm, "seed": str(seed), "env.id": "MiniGrid-Empty-5x5-v0", "agent.ppo.n_envs": "4"}
+        assert expected.items() <= run.data.params.items()
+        assert {"shaping.beta", "shaping.intrinsic", "agent.algorithm", "agent.steps"} <= set(run.data.params)
+        if seed == 0:
+            assert run.info.end_time == int(1000 * state[arm][1]), "when its training ended"
+            assert run.info.start_time <= 1000 * state[arm][0] + 1
+    (training,) = [run for run in runs if run.data.tags["stage"] == "train-agents" and "arm" not in run.data.tags]
+    seconds = read_json(finished.output("train-agents") / "manifest.json")["seconds"]
+    assert (training.info.end_time - training.info.start_time) / 1000 == pytest.approx(seconds, abs=2)
 
 
 def test_nothing_is_written_where_tracking_is_off(tmp_path: Path) -> None:

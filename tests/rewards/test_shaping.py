@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from laurel.rewards.model import Normalizer
 from laurel.rewards.shaping import EpisodeCounts, shape
 
 REWARDS = arrays.arrays(np.float32, st.integers(1, 30), elements=st.floats(-100, 100, width=32))
@@ -26,11 +27,11 @@ def counts_like(rewards: np.ndarray) -> st.SearchStrategy[np.ndarray]:
 @given(REWARDS, st.data(), THRESHOLDS, BETAS)
 def test_shape_is_its_formula(rewards: np.ndarray, data: st.DataObject, threshold: float, beta: float) -> None:
     counts = data.draw(counts_like(rewards))
-    expected = [float(r) / float(n) ** beta if r > threshold else 0.0 for r, n in zip(rewards, counts, strict=True)]
+    expected = [max(float(r) - threshold, 0.0) / float(n) ** beta for r, n in zip(rewards, counts, strict=True)]
     shaped = shape(rewards, counts, threshold=threshold, beta=beta)
     assert shaped.dtype == np.float32
     assert shaped.shape == rewards.shape
-    np.testing.assert_allclose(shaped, expected, rtol=1e-4, atol=1e-30)
+    np.testing.assert_allclose(shaped, expected, rtol=1e-4, atol=1e-5)
 
 
 @given(REWARDS, st.data(), THRESHOLDS)
@@ -44,7 +45,7 @@ def test_without_beta_counts_do_not_matter(rewards: np.ndarray, data: st.DataObj
 def test_a_first_occurrence_is_paid_in_full(rewards: np.ndarray, threshold: float, beta: float) -> None:
     first = shape(rewards, np.ones(rewards.shape, np.int64), threshold=threshold, beta=beta)
     above = rewards > threshold
-    assert np.array_equal(first[above], rewards[above])
+    assert np.array_equal(first[above], rewards[above] - np.float32(threshold))
     assert not first[~above].any()
 
 
@@ -54,10 +55,25 @@ def test_at_the_threshold_nothing_is_paid(threshold: float, count: int, beta: fl
     assert not shape(at, np.full(2, count), threshold=float(at[0]), beta=beta).any()
 
 
-@given(REWARDS, st.integers(1, 100), st.floats(0, 5, width=32), BETAS)
-def test_more_reward_is_never_paid_less(rewards: np.ndarray, count: int, threshold: float, beta: float) -> None:
-    shaped = shape(np.sort(rewards), np.full(rewards.shape, count), threshold=threshold, beta=beta)
+@given(REWARDS, st.integers(1, 100), st.floats(0, 1), BETAS)
+def test_a_better_caption_is_never_paid_less(raw: np.ndarray, count: int, quantile: float, beta: float) -> None:
+    """Whatever the utilities and the quantile, which lies below the mean where few captions are good."""
+    normalizer = Normalizer.of(raw)
+    threshold = normalizer.threshold(quantile)
+    shaped = shape(np.sort(normalizer(raw)), np.full(raw.shape, count), threshold=threshold, beta=beta)
     assert (np.diff(shaped) >= 0).all()
+    assert (shaped >= 0).all()
+
+
+def test_a_few_good_captions_among_many_are_the_ones_paid() -> None:
+    """Utilities of 20 milestones among 100 captions with a little noise, as labels give them: half lie above eps."""
+    rng = np.random.default_rng(0)
+    utility = np.where(np.arange(100) < 20, 1.0, 0.0) + rng.normal(0, 0.05, 100)
+    normalizer = Normalizer.of(utility.astype(np.float32))
+    threshold = normalizer.threshold(0.5)
+    assert threshold < 0
+    shaped = shape(normalizer(utility.astype(np.float32)), np.ones(100, np.int64), threshold=threshold, beta=3.0)
+    assert shaped[20:].max() < 0.2 * shaped[:20].min()
     assert (shaped >= 0).all()
 
 
@@ -83,7 +99,7 @@ def test_shape_leaves_its_arguments_alone() -> None:
 
 def test_shape_keeps_time_and_environments_apart() -> None:
     rewards = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert shape(rewards, np.ones((2, 3), np.int64), threshold=2.0, beta=1.0).tolist() == [[0, 0, 0], [3, 4, 5]]
+    assert shape(rewards, np.ones((2, 3), np.int64), threshold=2.0, beta=1.0).tolist() == [[0, 0, 0], [1, 2, 3]]
 
 
 # -- EpisodeCounts ------------------------------------------------------------------------------------------------

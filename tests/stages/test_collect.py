@@ -37,7 +37,6 @@ def make_params(env: str = "FrozenLake-v1", *, backend: str = "gymnasium", seed:
         "seed": seed,
         "env": {"id": env, "backend": backend},
         "collect": {"steps": 500, "n_envs": 4, "shard_steps": 150, **section},
-        "annotate": {"embedding": {"goal": "The pole is upright."}},  # which Pendulum-v1 does not know
         "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }

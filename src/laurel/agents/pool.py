@@ -109,7 +109,13 @@ class Workers:
             worker.receiver.close()
 
 
-def run_jobs(jobs: Sequence[Job], workers: int | None, advance: Advance, preload: Sequence[str] = ()) -> None:
+def run_jobs(
+    jobs: Sequence[Job],
+    workers: int | None,
+    advance: Advance,
+    preload: Sequence[str] = (),
+    begun: Callable[[Job], None] = lambda _: None,
+) -> None:
     """Run jobs, at most `workers` at a time, in order.
 
     Args:
@@ -117,6 +123,7 @@ def run_jobs(jobs: Sequence[Job], workers: int | None, advance: Advance, preload
         workers: processes at a time; None for as many as this process may use CPUs, also in a container.
         advance: told how many more units the jobs report as done.
         preload: modules that the processes find imported.
+        begun: told of each job when it begins.
 
     Raises:
         LaurelError: a job raised it; the others are stopped.
@@ -127,7 +134,9 @@ def run_jobs(jobs: Sequence[Job], workers: int | None, advance: Advance, preload
     with Workers(workers, preload) as processes:
         while ended < len(jobs):
             while waiting and processes.free:
-                processes.start(waiting.pop())
+                job = waiting.pop()
+                processes.start(job)
+                begun(job)
             time.sleep(POLL_SECONDS)
             heard = processes.hear()
             ended += sum(one.ended for one in heard)

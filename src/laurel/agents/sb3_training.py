@@ -146,6 +146,7 @@ class _Keeper(BaseCallback):
         self._curve: list[dict[str, Any]] = []
         self._told = self._saved = 0
         self._spent, self._started = 0.0, time.perf_counter()
+        self._began = time.time()
 
     @property
     def _seconds(self) -> float:
@@ -203,6 +204,7 @@ class _Keeper(BaseCallback):
                 "env_steps": model.num_timesteps,
                 "finished": finished,
                 "seconds": self._seconds,
+                "wall": [self._began, time.time()],  # when the training began, and when it had come so far
                 "unseen": self._envs.signal.unseen,
                 **state,
             },
@@ -221,7 +223,7 @@ class _Keeper(BaseCallback):
         actions = restore_state(self._directory, model, state)
         try:
             self._curve = read_rows(self._directory)
-            self._spent = float(state["seconds"])
+            self._spent, self._began = float(state["seconds"]), float(state["wall"][0])
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{self._directory}: not a whole checkpoint ({str(error).splitlines()[0]}). Delete it to train this "

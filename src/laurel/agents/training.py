@@ -26,11 +26,12 @@ from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
 from laurel.agents.algorithms import initial_policy, make_learner
-from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.agents.signal import Signal
+from laurel.data.digests import digest_file
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Array, Room
@@ -41,6 +42,8 @@ from laurel.rewards.functions import RewardFunction
 from laurel.seeding import derive_seed, generator
 
 OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
+DIGESTED = (OPTIMIZER, ACTIONS)
+"""Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
 
 CURVE_SCHEMA = pa.schema(
     [
@@ -104,6 +107,8 @@ class Progress:
     update: int = 0
     seconds: float = 0.0
     """The agent's share of them, where several are trained at once."""
+    began: float = field(default_factory=time.time)
+    """When the training did, in seconds since 1970."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     actions: list[Array] = field(default_factory=list)
     """(T, N) or (T, N, A) of each update."""
@@ -258,19 +263,21 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
+    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     write_json(
         partial / STATE,
         {
+            "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
             "update": progress.update,
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
             "seconds": progress.seconds,
+            "wall": [progress.began, time.time()],  # when the training began, and when it had come so far
             "unseen": unseen,
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },
     )
-    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     replace_directory(partial, directory)
 
 
@@ -289,8 +296,11 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
         if not state["finished"] and len(actions) != state["update"]:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
+        if not is_as_written(directory, state):
+            raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
-        return Progress(state["update"], state["seconds"], curve, taken, state.get("backend"))
+        began = state["wall"][0]
+        return Progress(state["update"], state["seconds"], began, curve, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

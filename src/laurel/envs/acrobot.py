@@ -46,7 +46,7 @@ class AcrobotRoom(Room):
         "Two linked bars hang from a fixed joint; a torque on the joint between them must swing the free tip "
         "above a line that is one bar's length over the fixed joint."
     )
-    goal = "The tip rises fast and swings above the line."
+    goal = "The tip rises and swings above the line."
     anti_goal = "The tip hangs at the bottom and hardly moves."
     goals = _GOALS
     success_words = ("swings above the line",)

@@ -8,7 +8,7 @@ cell shows what it carries, the cell before it the state of a door
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -32,15 +32,18 @@ CARRIED = (3, 6)
 FRONT = (3, 5)
 IMAGE = VIEW * VIEW * 3
 
-NOTHING, SUCCEED, FAIL, PICK_UP, PUT_DOWN, UNLOCK, OPEN_DOOR, CLOSE_DOOR, OPEN_BOX, TRY_LOCKED = range(10)
-BUMP, PASS_DOOR, MOVE, TURN, SEE, REACH_GOAL, FALL_IN_LAVA = range(10, 17)
-SHAPE = (17, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
+NOTHING, PICK_UP, PUT_DOWN, UNLOCK, OPEN_DOOR, CLOSE_DOOR, OPEN_BOX, TRY_LOCKED = range(8)
+BUMP, PASS_DOOR, MOVE, TURN, SEE, REACH_GOAL, FALL_IN_LAVA, GO_TO = range(8, 16)
+GOES_ON, SUCCEEDS, FAILS = range(3)
+SHAPE = (16, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
+"""What happens, how the mission stands after it, the object and its colour, and the action where captions name it."""
 
 
 class MiniGridRoom(Room):
     """All of the MiniGrid family; the goal is said by the words of each task."""
 
     ids = ("MiniGrid-*", "BabyAI-*")
+    version = 2
     action_names = ACTIONS
     success_words = ("reach the goal", "complete the mission")
     limit_argument: ClassVar[str] = "max_steps"  # its reward falls with the share of the limit that was used
@@ -52,6 +55,7 @@ class MiniGridRoom(Room):
         self._task = task_of(env_id)
         self.description = self._task.description
         self.goal = self._task.goal
+        self.anti_goal = self._task.anti_goal
         self.goals = {**GOALS, **self._task.goals}
         self.example = SEEN if "goal" in self._task.ends else MOVED
         if self._task.varies:
@@ -92,24 +96,26 @@ class MiniGridRoom(Room):
         passable = _OVERLAPPED[thing] | ((thing == DOOR) & (state == OPEN))
         forward = action == FORWARD
         moved = forward & passable
-        ended = transitions.terminated
         rewarded = transitions.reward > 0
+        ended = transitions.terminated | rewarded
+        fails = ended & ~rewarded
         seen = _first_sight(before, after)
 
         # (condition, event, what it is about); the first that holds is said
         front, carried, carried_after, seen = (_kind(cells) for cells in (front, carried, carried_after, seen))
         cases: list[tuple[BoolArray, int, Array | None]] = [
             (rewarded & forward & (thing == GOAL), REACH_GOAL, None),
-            (rewarded, SUCCEED, None),
-            (ended & forward & (thing == LAVA), FALL_IN_LAVA, None),
-            (ended, FAIL, None),
+            (fails & forward & (thing == LAVA), FALL_IN_LAVA, None),
             ((action == PICKUP) & ~carries & carries_after, PICK_UP, carried_after),
             ((action == DROP) & carries & ~carries_after, PUT_DOWN, carried),
             (door & (state == LOCKED) & (state_after == OPEN), UNLOCK, front),
             (door & (state == CLOSED) & (state_after == OPEN), OPEN_DOOR, front),
             (door & (state == OPEN) & (state_after == CLOSED), CLOSE_DOOR, front),
-            (door & (state == LOCKED), TRY_LOCKED, front),
             ((action == TOGGLE) & (thing == BOX) & (thing_after != BOX), OPEN_BOX, front),
+            (fails & forward & ~passable, BUMP, front),
+            (ended & _GONE_TO[thing_after], GO_TO, _kind(front_after)),
+            (ended, NOTHING, None),
+            (door & (state == LOCKED), TRY_LOCKED, front),
             (forward & ~passable, BUMP, front),
             ((moved | (action <= RIGHT)) & (seen > 0), SEE, seen),
             (moved & (thing == DOOR), PASS_DOOR, front),
@@ -120,14 +126,17 @@ class MiniGridRoom(Room):
         for condition, code, about in reversed(cases):
             np.copyto(event, code, where=condition)
             np.copyto(kind, 0 if about is None else about, where=condition)
+        mission = np.where(ended & ~_SAYS_ITS_END[event], np.where(rewarded, SUCCEEDS, FAILS), GOES_ON)
         named_action = action + 1 if self.with_action else np.zeros_like(action)
-        events: IntArray = (event * (SHAPE[1] * SHAPE[2]) + kind) * SHAPE[3] + named_action
+        events: IntArray = ((event * SHAPE[1] + mission) * (SHAPE[2] * SHAPE[3]) + kind) * SHAPE[4] + named_action
         return events
 
     def describe(self, event: int) -> str:
-        verb, thing, color, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
+        verb, mission, thing, color, action = (int(digit) for digit in np.unravel_index(event, SHAPE))
         name = "a wall" if thing == WALL else "the goal" if thing == GOAL else f"the {COLORS[color]} {OBJECTS[thing]}"
         text = _WORDS[verb].format(name)
+        if mission != GOES_ON:
+            text = f"{'You' if verb == NOTHING else text[:-1] + ' and'} {_MISSION[mission]}."
         return f"You try to {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
@@ -137,23 +146,24 @@ class MiniGridRoom(Room):
             for thing, colors in self._task.objects.items()
             for color in colors
         ]
-        about = {
-            BUMP: (WALL, DOOR, KEY, BALL, BOX),
-            PICK_UP: (KEY, BALL, BOX),
-            PUT_DOWN: (KEY, BALL, BOX),
-            SEE: (GOAL, DOOR, KEY, BALL, BOX),
-            OPEN_BOX: (BOX,),
-            **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, PASS_DOOR), (DOOR,)),
-        }
         for verb in range(SHAPE[0]):
-            for thing, color in things if verb in about else [(0, 0)]:
-                if (verb not in about or thing in about[verb]) and self._possible(verb):
-                    for action in _CAUSES[verb] if self.with_action else (-1,):
-                        yield int(np.ravel_multi_index((verb, thing, color, action + 1), SHAPE))
+            if verb != GO_TO and self._possible(verb):  # going somewhere is only told where it ends the episode
+                yield from self._listed(verb, GOES_ON, [one for one in things if one[0] in _ABOUT.get(verb, ())])
+        for mission, endings in ((SUCCEEDS, self._task.solved_by), (FAILS, self._task.failed_by)):
+            for words, objects in endings.items():
+                ends = [one for one in things if OBJECTS[one[0]] in objects]
+                yield from self._listed(_ENDINGS[words], mission, ends)
+
+    def _listed(self, verb: int, mission: int, things: list[tuple[int, int]]) -> Iterator[int]:
+        """Number the event for each of the objects and their colours, once where it is about none."""
+        about = things if verb in _ABOUT else [(0, 0)]
+        for thing, color in about:
+            for action in _CAUSES[verb] if self.with_action else (-1,):
+                yield int(np.ravel_multi_index((verb, mission, thing, color, action + 1), SHAPE))
 
     def _possible(self, verb: int) -> bool:
         """Leave out ends that the task does not have; what the family may do otherwise is listed."""
-        end = {REACH_GOAL: "goal", SUCCEED: "mission", FALL_IN_LAVA: "lava", FAIL: "failure"}.get(verb)
+        end = {REACH_GOAL: "goal", FALL_IN_LAVA: "lava"}.get(verb)
         return end is None or end in self._task.ends
 
     # -- the task -------------------------------------------------------------------------------
@@ -162,18 +172,23 @@ class MiniGridRoom(Room):
 
     def oracle(self, caption: str) -> float:
         """Pay for the steps that a task cannot be solved without: key, door, goal."""
-        return float(any(words in caption for words in self._task.milestones))
+        failed = f" {_MISSION[FAILS]}." in caption
+        return float(any(words in caption for words in self._task.milestones) and not failed)
 
 
 _OVERLAPPED = np.isin(np.arange(len(OBJECTS)), (EMPTY, FLOOR, GOAL, LAVA))
 """Objects that the agent can stand on."""
 
+_GONE_TO = np.isin(np.arange(len(OBJECTS)), (DOOR, KEY, BALL, BOX))
+"""Objects to which a mission can send the agent."""
+
+_SAYS_ITS_END = np.isin(np.arange(SHAPE[0]), (REACH_GOAL, FALL_IN_LAVA))
+"""Events whose words leave no doubt how the mission ended."""
+
 SCALE = np.tile(np.array([1 / 10, 1 / 5, 1 / 2], dtype=np.float32), VIEW * VIEW)
 
 _WORDS = {
     NOTHING: "Nothing happens.",
-    SUCCEED: "You complete the mission.",
-    FAIL: "You fail the mission.",
     PICK_UP: "You pick up {}.",
     PUT_DOWN: "You put down {}.",
     UNLOCK: "You unlock {} with the key.",
@@ -188,10 +203,36 @@ _WORDS = {
     SEE: "You see {}.",
     REACH_GOAL: "You reach the goal.",
     FALL_IN_LAVA: "You fall into the lava.",
+    GO_TO: "You go to {}.",
 }
 
+_MISSION = {SUCCEEDS: "complete the mission", FAILS: "fail"}
+"""A failure does not name the mission: sentence encoders read "fail the mission" as much the same as completing it."""
+
+_ENDINGS = {
+    "pick up": PICK_UP,
+    "put down": PUT_DOWN,
+    "unlock": UNLOCK,
+    "open": OPEN_DOOR,
+    "go to": GO_TO,
+    "bump into": BUMP,
+    "": NOTHING,
+}
+"""Words of `Task.solved_by` and `Task.failed_by` -> the event."""
+
+_ABOUT = {
+    BUMP: (WALL, DOOR, KEY, BALL, BOX),
+    PICK_UP: (KEY, BALL, BOX),
+    PUT_DOWN: (KEY, BALL, BOX),
+    SEE: (GOAL, DOOR, KEY, BALL, BOX),
+    GO_TO: (DOOR, KEY, BALL, BOX),
+    OPEN_BOX: (BOX,),
+    **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, PASS_DOOR), (DOOR,)),
+}
+"""Events that are about an object -> which it can be."""
+
 _CAUSES = {
-    **dict.fromkeys((NOTHING, SUCCEED, FAIL), tuple(range(len(ACTIONS)))),
+    **dict.fromkeys((NOTHING, GO_TO), tuple(range(len(ACTIONS)))),
     **dict.fromkeys((UNLOCK, OPEN_DOOR, CLOSE_DOOR, TRY_LOCKED, OPEN_BOX), (TOGGLE,)),
     **dict.fromkeys((BUMP, PASS_DOOR, MOVE, REACH_GOAL, FALL_IN_LAVA), (FORWARD,)),
     PICK_UP: (PICKUP,),

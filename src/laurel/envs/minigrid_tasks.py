@@ -34,8 +34,13 @@ class Task:
 
     description: str
     goal: str
+    anti_goal: str = "Nothing useful happens."
     ends: tuple[str, ...] = ("goal",)
-    """How an episode can end before its limit: on the goal, in lava, with the mission complete, in failure."""
+    """Where an episode can end before its limit: on the goal, in lava."""
+    solved_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What completes the mission elsewhere than on the goal: verb -> objects; the empty verb says nothing of it."""
+    failed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What fails the mission, likewise."""
     objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Object -> its possible colours, for listing captions."""
     milestones: tuple[str, ...] = ("You see the goal", "You reach the goal")
@@ -55,6 +60,16 @@ GOALS = {
 """What one can aim at in any task."""
 
 
+_ANY_END: Mapping[str, tuple[str, ...]] = {
+    "": (),
+    "pick up": ("key", "ball", "box"),
+    "put down": ("key", "ball", "box"),
+    "open": ("door",),
+    "unlock": ("door",),
+    "go to": ("door", "key", "ball", "box"),
+}
+"""Where all that is known is that there is a mission."""
+
 _TASKS: dict[str, Task] = {
     "MiniGrid-DoorKey-*": Task(
         WORLD + "A locked door separates two rooms; the key lies in the first room, the goal in the second.",
@@ -68,50 +83,57 @@ _TASKS: dict[str, Task] = {
     ),
     "MiniGrid-UnlockPickup-*": Task(
         WORLD + "A box stands in a room behind a locked door; the key lies in the agent's room.",
-        "Unlock the door with the key and pick up the box.",
-        ends=("mission",),
+        "Unlock the door with the key, pick up the box and complete the mission.",
+        ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "box": ANY_COLOR},
-        milestones=("You pick up the", "You unlock", "You complete the mission"),
+        milestones=("You pick up the", "You unlock", "complete the mission"),
+        solved_by={"pick up": ("box",)},
     ),
     "MiniGrid-BlockedUnlockPickup-*": Task(
         WORLD
         + "A box stands in a room behind a locked door, a ball in front of the door; the key lies near the agent.",
-        "Move the ball away, unlock the door with the key and pick up the box.",
-        ends=("mission",),
+        "Move the ball away, unlock the door with the key, pick up the box and complete the mission.",
+        ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "box": ANY_COLOR, "ball": ANY_COLOR},
-        milestones=("You pick up the", "You unlock", "You complete the mission"),
+        milestones=("You pick up the", "You unlock", "complete the mission"),
+        solved_by={"pick up": ("box",)},
     ),
     "MiniGrid-Unlock-*": Task(
         WORLD + "The room's door is locked; the key lies in the agent's room.",
-        "Pick up the key and unlock the door.",
-        ends=("mission",),
+        "Pick up the key, unlock the door and complete the mission.",
+        ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR},
-        milestones=("You pick up the", "You complete the mission"),
+        milestones=("You pick up the", "complete the mission"),
+        solved_by={"unlock": ("door",)},
     ),
     "MiniGrid-RedBlueDoors-*": Task(
         WORLD + "The room has a red door and a blue door; opening the blue one first fails the mission.",
-        "Open the red door, then open the blue door.",
-        ends=("mission", "failure"),
+        "Open the red door, then open the blue door and complete the mission.",
+        ends=(),
         objects={"door": ("red", "blue")},
-        milestones=("You open the red door", "You complete the mission"),
+        milestones=("You open the red door", "complete the mission"),
+        solved_by={"open": ("door",)},
+        failed_by={"open": ("door",)},
     ),
     "MiniGrid-KeyCorridor*": Task(
         WORLD + "Rooms lie along a corridor; a ball is in the locked room and the key in one of the others.",
-        "Open doors to find the key, unlock the locked door and pick up the ball.",
-        ends=("mission",),
+        "Find the key, unlock the door, pick up the ball and complete the mission.",
+        ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR},
-        milestones=("You open", "You pick up the", "You unlock", "You complete the mission"),
+        milestones=("You open", "You pick up the", "You unlock", "complete the mission"),
+        solved_by={"pick up": ("ball",)},
     ),
     "MiniGrid-ObstructedMaze-*": Task(
         WORLD + "A ball is in one of several rooms behind locked doors; boxes hide the keys and balls block doors.",
-        "Open boxes to find keys, unlock the doors and pick up the blue ball.",
-        ends=("mission",),
+        "Unlock the doors, pick up the blue ball and complete the mission.",
+        ends=(),
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
-        milestones=("You open", "You pick up the", "You unlock", "You complete the mission"),
+        milestones=("You open", "You pick up the", "You unlock", "complete the mission"),
+        solved_by={"pick up": ("ball",)},
     ),
     "MiniGrid-LockedRoom-*": Task(
         WORLD + "The goal is in a locked room off a corridor; the key to its door is in one of the other rooms.",
-        "Find the key, unlock the door of the locked room and get to the goal.",
+        "Unlock the door and go to the goal.",
         objects={"key": ANY_COLOR, "door": ANY_COLOR},
         milestones=("You open", "You pick up the", "You unlock", "You reach the goal"),
     ),
@@ -125,22 +147,26 @@ _TASKS: dict[str, Task] = {
         WORLD + "Streams of deadly lava, each with one gap, lie between the agent and the goal.",
         "Avoid the lava and get to the goal.",
         ends=("goal", "lava"),
+        anti_goal="Fall into the lava.",
     ),
     "MiniGrid-LavaGap*": Task(
         WORLD + "A wall of deadly lava with one gap lies between the agent and the goal.",
         "Avoid the lava and get to the goal.",
         ends=("goal", "lava"),
+        anti_goal="Fall into the lava.",
     ),
     "MiniGrid-DistShift*": Task(
         WORLD + "Strips of deadly lava lie beside the way to the goal.",
         "Avoid the lava and get to the goal.",
         ends=("goal", "lava"),
+        anti_goal="Fall into the lava.",
     ),
     "MiniGrid-Dynamic-Obstacles-*": Task(
         WORLD + "Balls roll about the room; walking into one fails the mission.",
         "Get to the goal without walking into a ball.",
-        ends=("goal", "failure"),
+        ends=("goal",),
         objects={"ball": ("blue",)},
+        failed_by={"bump into": ("ball", "wall")},
     ),
     "MiniGrid-SimpleCrossing*": Task(
         WORLD + "Walls, each with one gap, lie between the agent and the goal.",
@@ -151,12 +177,63 @@ _TASKS: dict[str, Task] = {
         "Find the goal and get to it.",
     ),
     "MiniGrid-Empty-*": Task(WORLD + "The room is empty but for the goal.", "Find the goal and get to it."),
+    "MiniGrid-Fetch-*": Task(
+        WORLD + "A mission names one of the things that lie about; picking up another one fails it.",
+        "Fetch the object that the mission names: pick it up and complete the mission.",
+        ends=(),
+        solved_by={"pick up": ("key", "ball")},
+        failed_by={"pick up": ("key", "ball")},
+        objects={"key": ANY_COLOR, "ball": ANY_COLOR},
+        milestones=("complete the mission",),
+        varies=True,
+    ),
+    "MiniGrid-GoToDoor-*": Task(
+        WORLD + "Each wall of the room has a door; a mission names the door to go to and to finish at.",
+        "Go to the door that the mission names and complete the mission.",
+        ends=(),
+        solved_by={"go to": ("door",), "": ()},
+        failed_by={"go to": ("door",), "": ()},
+        objects={"door": ANY_COLOR},
+        milestones=("complete the mission",),
+        varies=True,
+    ),
+    "MiniGrid-GoToObject-*": Task(
+        WORLD + "A mission names the thing to go to and to finish at.",
+        "Go to the object that the mission names and complete the mission.",
+        ends=(),
+        solved_by={"go to": ("key", "ball", "box"), "": ()},
+        failed_by={"go to": ("key", "ball", "box"), "": ()},
+        objects={"key": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
+        milestones=("complete the mission",),
+        varies=True,
+    ),
+    "MiniGrid-PutNear-*": Task(
+        WORLD + "A mission names a thing, and another one near which it is to be put down.",
+        "Put the object that the mission names near the other one and complete the mission.",
+        ends=(),
+        solved_by={"put down": ("key", "ball", "box")},
+        failed_by={"pick up": ("key", "ball", "box"), "put down": ("key", "ball", "box")},
+        objects={"key": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
+        milestones=("complete the mission",),
+        varies=True,
+    ),
+    "MiniGrid-Memory*": Task(
+        WORLD + "The agent sees an object, and goes to the one like it at the end of a hallway.",
+        "Go to the matching object at the end of the hallway and complete the mission.",
+        ends=(),
+        solved_by={"go to": ("key", "ball"), "": ()},
+        failed_by={"go to": ("key", "ball"), "": ()},
+        objects={"key": ("green",), "ball": ("green",)},
+        milestones=("complete the mission",),
+    ),
     "*": Task(
         WORLD + "A mission says what to do.",
         "Complete the mission.",
-        ends=("goal", "lava", "mission", "failure"),
+        ends=("goal", "lava"),
+        solved_by=_ANY_END,
+        failed_by=_ANY_END,
         objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
-        milestones=("You complete the mission", "You reach the goal"),
+        milestones=("complete the mission", "You reach the goal"),
         varies=True,
     ),
 }

@@ -77,6 +77,18 @@ def side_by_side(before: Sequence[Moment], after: Sequence[Moment], path: Path) 
     write_webp(frames, durations, path)
 
 
+PORTRAIT, PORTRAIT_FRAMES = 160, 60
+"""Width and height at most of an arm's film, in pixels, and pictures at most."""
+
+
+def portrait(episode: Sequence[Moment], path: Path) -> None:
+    """Write an episode as a small looping WebP, thinned evenly where it is long; the end is held."""
+    shown = np.unique(np.linspace(0, len(episode) - 1, min(len(episode), PORTRAIT_FRAMES)).astype(np.int64))
+    frames = [Image.fromarray(scaled(episode[t].picture, PORTRAIT)) for t in shown]
+    duration = int(np.clip(6_000 / len(frames), 70, 500))
+    write_webp(frames, [duration] * (len(frames) - 1) + [HOLD], path)
+
+
 def write_webp(frames: Sequence[Image.Image], durations: Sequence[int], path: Path) -> None:
     """Write pictures that follow one another, each for its milliseconds, and begin again.
 

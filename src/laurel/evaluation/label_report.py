@@ -31,6 +31,25 @@ KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator", "
 """What of an annotation's figures is laid out here."""
 
 
+_STATUSES = {
+    "ok": "one is better",
+    "tie": "neither is better",
+    "abstain": "no opinion",
+    "incomplete": "too few answers",
+    "parse_failed": "answer not readable",
+    "api_failed": "no answer",
+}
+
+
+def status_in_words(status: str) -> str:
+    """Say what a pair's status means.
+
+    >>> status_in_words("parse_failed"), status_in_words("some_other")
+    ('answer not readable', 'some other')
+    """
+    return _STATUSES.get(status, status.replace("_", " "))
+
+
 @dataclass(frozen=True, slots=True)
 class Members:
     """Several annotators beside each other."""
@@ -63,6 +82,10 @@ class Example:
     """In words."""
     inconsistent: bool
     """Whether asking in the other order gave another label."""
+    reference: str
+    """What is known of the pair, in words; empty where nothing is."""
+    disagrees: bool
+    """Whether the label names the text that is known to be the worse."""
     answers: tuple[Answer, ...]
 
 
@@ -113,10 +136,21 @@ def examples(sample: Sequence[Mapping[str, Any]]) -> list[Example]:
             status=pair["status"],
             label=label_in_words(pair["status"], pair["p_first"]),
             inconsistent=pair["swap_consistent"] is False,
+            reference=_reference(pair.get("references", {})),
+            disagrees=_disagrees(pair["p_first"], pair.get("references", {})),
             answers=tuple(_answer(answer, several) for answer in pair["answers"]),
         )
         for pair in sample
     ]
+
+
+def _reference(known: Mapping[str, float]) -> str:
+    sides = {1.0: "1 is better", 0.0: "2 is better", 0.5: "neither is better"}
+    return "; ".join(f"{REFERENCES[name]}: {sides[side]}" for name, side in known.items())
+
+
+def _disagrees(p_first: float | None, known: Mapping[str, float]) -> bool:
+    return p_first is not None and any((p_first - 0.5) * (side - 0.5) < 0 for side in known.values())
 
 
 def _answer(answer: Mapping[str, Any], several: bool) -> Answer:

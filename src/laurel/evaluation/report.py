@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ from matplotlib.figure import Figure
 from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
-from laurel.evaluation.label_report import KEYS, examples, kappa, members, used
+from laurel.evaluation.label_report import KEYS, examples, kappa, members, status_in_words, used
 from laurel.evaluation.plots import svg
-from laurel.evaluation.style import strokes, style
+from laurel.evaluation.style import DARK, strokes, style
 from laurel.evaluation.summary import (
     MAIN,
     NONE,
+    ROLES,
     columns,
     comparison_columns,
     in_order,
@@ -38,7 +39,7 @@ from laurel.evaluation.summary import (
     steps,
     table,
 )
-from laurel.evaluation.verdict import headline
+from laurel.evaluation.verdict import Headline, headline
 
 __all__ = ["ReportContent", "headline", "markdown_table", "render", "table"]
 
@@ -60,6 +61,18 @@ _FIGURES = {
 
 
 @dataclass(frozen=True)
+class Portrait:
+    """An episode of an arm, to look at."""
+
+    arm: str
+    seed: int
+    file: Path
+    """WebP."""
+    outcome: str
+    """How it ended, in words."""
+
+
+@dataclass(frozen=True)
 class ReportContent:
     """All that the report shows. What is None or empty is left out, and where it matters the report says so."""
 
@@ -75,6 +88,10 @@ class ReportContent:
     """What was skipped, degraded or simulated, as sentences; shown near the top."""
     animation: Path | None = None
     """WebP of an episode before and after training."""
+    made: Sequence[str] = ()
+    """When, from which commit and on what machine the report was made, in a few words each."""
+    portraits: Sequence[Portrait] = ()
+    """An episode of each arm."""
     animation_of: str = MAIN
     """The arm that the animation shows after training."""
     vocabulary: pd.DataFrame | None = None
@@ -106,14 +123,20 @@ def render(content: ReportContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, steps=steps, seconds=_seconds, words=_words)
+    environment.filters.update(number=number, steps=steps, seconds=_seconds, words=_words, status=status_in_words)
     heads, rows = columns(content.metrics)
+    places = {arm: place for place, arm in enumerate(in_order(arms))}
     return environment.get_template("report.html.j2").render(
         content=content,
-        headline=headline(content.metrics),
+        headline=_in_words(headline(content.metrics), arms),
         facts=_facts(arms, content.metrics.get("algorithm")),
+        made=content.made,
         notes=[*content.notes, *_own_notes(content)],
-        figures={name: _inline(name, figure) for name, figure in content.figures.items() if name in _FIGURES},
+        figures={name: _inline(name, figure, places) for name, figure in content.figures.items() if name in _FIGURES},
+        places=places,
+        dark={color[1:]: instead for color, instead in DARK.items()},
+        portraits=[(one, _data_uri(one.file)) for one in content.portraits],
+        roles=ROLES,
         heads=heads,
         compared=comparison_columns(content.metrics),
         rows=rows,
@@ -141,6 +164,14 @@ def render(content: ReportContent) -> str:
         total=sum(content.stage_seconds.values()),
         params=yaml.safe_dump(dict(content.params), sort_keys=False, allow_unicode=True) if content.params else "",
     )
+
+
+def _in_words(said: Headline, arms: Iterable[str]) -> Headline:
+    """Return the headline with arms named in words."""
+    sentences = said.sentences
+    for arm in arms:
+        sentences = tuple(sentence.replace(arm, _words(arm)) for sentence in sentences)
+    return replace(said, sentences=sentences)
 
 
 def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
@@ -227,10 +258,10 @@ def _annotation(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:
-    """Return status, count and share of all pairs."""
+    """Return status in words, count and share of all pairs."""
     counts = {name: int(annotation[name]) for name in STATUSES if name in annotation} if annotation else {}
     total = sum(counts.values()) or 1
-    return [(name, count, count / total) for name, count in counts.items()]
+    return [(status_in_words(name), count, count / total) for name, count in counts.items()]
 
 
 def _heldout_agreement(reward: Mapping[str, Any] | None) -> list[tuple[str, float, bool]]:
@@ -294,17 +325,26 @@ def _seconds(value: float) -> str:
 
 
 # -- pictures -------------------------------------------------------------------------------------
-def _inline(name: str, figure: Figure) -> Markup:
-    """Return a figure as SVG that scales with the page; its ids are made unique within the page."""
+def _inline(name: str, figure: Figure, places: Mapping[str, int]) -> Markup:
+    """Return a figure as SVG that scales with the page, and takes its colours from it.
+
+    Ids are made unique within the page. Parts of an arm get classes, by which the page finds them: `a` and the arm's
+    place, and what part it is.
+    """
     text = svg(figure)
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     opening, rest = text.split(">", 1)
     opening = re.sub(r' (width|height)="[^"]*"', "", opening)
     text = f'{opening} role="img" aria-label="{_FIGURES[name]}">{rest}'
+    text = re.sub(r'\bid="arm:(\S+) ([a-z ]+)"', lambda m: f'class="of-arm a{places.get(m[1], "")} {m[2]}"', text)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\g<1>#{name}-", text)
+    text = re.sub(r'(?<=style=")[^"]*', lambda m: _COLOUR.sub(r"var(--c-\1, #\1)", m[0]), text)
     return Markup(text)  # noqa: S704 - matplotlib escapes what it writes into SVG
+
+
+_COLOUR = re.compile(r"(?<=: )#([0-9a-f]{6})\b")
 
 
 def _data_uri(path: Path) -> str:

@@ -65,6 +65,14 @@ def mark(arm: str, part: str) -> str:
 INK, MUTED, GRID = "#26292e", "#6b7280", "#e4e6ea"
 POSITIVE, NEGATIVE = "#0072B2", "#D55E00"
 
+DARK: Mapping[str, str] = {
+    "#ffffff": "#1d2024", "#000000": "#e6e4df", "#26292e": "#e6e4df", "#6b7280": "#9ea5af", "#e4e6ea": "#31353b",
+    "#c4c8ce": "#4a5058", "#9aa0a8": "#737a84", "#d5d8dd": "#3d4249", "#d55e00": "#f0894a", "#0072b2": "#5fb4e5",
+    "#009e73": "#3fcfa3", "#7a7a7a": "#a8a8a8", "#b07c00": "#dcae45", "#4ba3d3": "#8fcdf0", "#c0609a": "#e08cc0",
+    "#9a9a9a": "#8a8f96", "#1f77b4": "#5fb4e5",
+}  # fmt: skip
+"""Colour of a figure -> the same on a dark page."""
+
 _RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so figures are alike on all machines
     "font.size": 9.5,

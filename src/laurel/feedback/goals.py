@@ -11,8 +11,6 @@ from laurel.errors import AnnotationError
 
 if TYPE_CHECKING:
     from laurel.envs.base import Room
-    from laurel.params import Params
-    from laurel.params.annotation import AnnotateParams
     from laurel.params.judges import EmbeddingParams
 
 UNKNOWN = "What the task is was not told; an episode that ends with a positive reward went well."
@@ -34,23 +32,3 @@ def embedding_goals(params: EmbeddingParams, room: Room) -> tuple[str, str]:
             "(CONTRIBUTING.md), or choose another annotate.annotator and leave out the arm similarity."
         )
     return goal, params.anti_goal or room.anti_goal
-
-
-def check_goals(params: Params, room: Room) -> None:
-    """Refuse what annotating or the arm `similarity` would refuse for want of a goal, before anything is collected.
-
-    Raises:
-        AnnotationError: a sentence encoder is to judge, and there is no goal.
-    """
-    if "similarity" in params.agent.arms:
-        embedding_goals(params.annotate.embedding, room)
-    for annotate in _voters(params.annotate):
-        if annotate.annotator == "embedding":
-            embedding_goals(annotate.embedding, room)
-
-
-def _voters(params: AnnotateParams) -> list[AnnotateParams]:
-    """Return the params of each annotator that judges: the members of an ensemble, or the one that there is."""
-    if params.annotator != "ensemble" or params.ensemble is None:
-        return [params]
-    return [params.of_member(number) for number in range(len(params.ensemble.members))]

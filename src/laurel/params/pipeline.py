@@ -79,6 +79,8 @@ class PipelineParams(Section):
     """Steps that share the pairs to judge, side by side."""
     seeds_per_step: Count | None = None
     """Training runs of an arm that share a step and its cores; null: all seeds."""
+    parallelism: Count | None = None
+    """Branches of a loop (parts, shards, training) that run at once, at most; null: all."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     """Further attempts at a step that failed."""
     resources: Annotated[dict[str, ResourceParams], AfterValidator(_steps_alone)] = Field(default_factory=dict)

@@ -24,6 +24,8 @@ Arm = Literal[
     "random_policy",
 ]
 ARMS: tuple[str, ...] = get_args(Arm)
+LEARNED = ("preference", "intrinsic_only", "similarity")
+"""Arms whose reward is made of the annotator's feedback; the others are controls, a reference or no reward of ours."""
 
 
 def _all_if_full(value: Any) -> Any:
@@ -66,7 +68,8 @@ class RewardParams(Section):
 
 class ShapingParams(Section):
     quantile: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
-    """Normalised rewards at or below this quantile over distinct captions are paid nothing."""
+    """Normalised rewards at or below this quantile over distinct captions are paid nothing, others
+    what they exceed it by."""
     beta: NonNegative = 3.0
     """A caption's N-th occurrence in an episode is paid 1/N^beta of its reward."""
     intrinsic: NonNegative = 0.1

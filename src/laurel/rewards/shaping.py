@@ -1,9 +1,11 @@
 """Shaping: from a caption's normalised reward to what the agent is paid. Pure, and the same everywhere.
 
-    r = extrinsic * r_env + intrinsic * 1[r_hat > eps] * r_hat / N(caption)^beta
+    r = extrinsic * r_env + intrinsic * max(r_hat - eps, 0) / N(caption)^beta
 
 after Motif (Klissarov et al. 2023, arXiv 2310.00166, sec. 3): eps is a quantile over distinct captions and
-N counts the caption's occurrences in the episode so far, this one included.
+N counts the caption's occurrences in the episode so far, this one included. Motif pays r_hat itself above eps. Rewards
+are normalised to a mean of 0, so eps is often negative; captions between eps and 0 would then be paid less than worse
+ones, which get nothing. Paying what exceeds eps, a better caption is never paid less than a worse one.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from laurel.envs.base import BoolArray, FloatArray, IntArray
 
 
 def shape(reward: FloatArray, count: IntArray, *, threshold: float, beta: float) -> FloatArray:
-    """Pay rewards above the threshold, divided by count^beta; all arrays of one shape, counts from 1.
+    """Pay what rewards exceed the threshold by, divided by count^beta; all arrays of one shape, counts from 1.
 
-    >>> shape(np.float32([2, 2, -1]), np.array([1, 2, 1]), threshold=0.0, beta=3.0).tolist()
-    [2.0, 0.25, 0.0]
+    >>> shape(np.float32([2, 2, -1, -3]), np.array([1, 2, 1, 1]), threshold=-2.0, beta=3.0).tolist()
+    [4.0, 0.5, 1.0, 0.0]
     """
-    paid = np.where(reward > threshold, reward, 0)
+    paid = np.maximum(reward - np.float32(threshold), 0)
     with np.errstate(over="ignore"):  # a reward divided by infinity is rightly 0
         return (paid / np.power(count, beta, dtype=np.float32)).astype(np.float32)
 

@@ -29,7 +29,7 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     running then are kept: neither flag is set on their last step.
 
     Args:
-        params: sections seed, env and collect are used; agent and annotate are checked.
+        params: sections seed, env and collect are used; agent is checked.
         output: directory to write shards of `laurel.data.trajectories` into.
         part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
 
@@ -37,7 +37,6 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
         EnvError: the environment cannot be made, or its spaces are not supported, here or by the agents' algorithm.
         ParamsError: there are more policies than environments, or more parts than steps; or no agent can be trained
             with these params.
-        AnnotationError: a sentence encoder is to judge, and no goal is known for the environment.
         DataError: a policy's checkpoint cannot be used, or the output cannot be written.
     """
     import shutil
@@ -45,7 +44,6 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     from laurel.agents.fit import check_agents
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
-    from laurel.feedback.goals import check_goals
     from laurel.progress import progress
     from laurel.tracking import Tracker
 
@@ -57,7 +55,6 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     numbers = [part] if part is not None else list(range(parts))
     collectors = [_Collector.of(params, number) for number in numbers]  # what is wrong is said before anything is made
     check_agents(params, collectors[0].room)
-    check_goals(params, collectors[0].room)
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:

@@ -84,7 +84,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
                 for row in rows:
                     child = tracker.child_run(tracked, title(row), _tags(row))
                     child.log_metrics({k: v for k, v in row.items() if isinstance(v, int | float)})
-                    tracker.finish(child)
+                    child.end()
                 tracked.log_directory(out.path, "leaderboard")
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,13 @@ from laurel import __version__
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     import pandas as pd
 
     from laurel.data.directory import Output
     from laurel.envs.base import Room
+    from laurel.evaluation.report import Portrait
     from laurel.rewards.model import RewardModel
     from laurel.tracking import Run
 
@@ -25,6 +27,8 @@ METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
     "report.html",
     "episodes.webp",
 )
+PORTRAITS = "arms"
+"""Films of every arm."""
 EPISODES = "episodes"
 """Tables of the agents that were played already, while the others are."""
 MAIN_ARM = "preference"
@@ -57,6 +61,7 @@ def run(
     import shutil
     from dataclasses import asdict
 
+    from laurel.data.captions import read_vocabulary
     from laurel.data.directory import output_directory, read_json, write_json
     from laurel.data.lineage import PRODUCERS, read_inputs
     from laurel.data.quality import QUALITY
@@ -114,17 +119,20 @@ def run(
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = _animate(params, room, model, played, out)
+            portraits = _portraits(params, room, played, results, out) if animation else []
             advance(1)
             metrics["seconds"]["evaluate"] = out.seconds
             write_json(out.path / METRICS, metrics)
-            _write_report(params, room, model, metrics, results, curves, rank, animation, read_sample(preferences), out)
+            sample = _with_references(params, room, read_sample(preferences), read_vocabulary(captions).texts)
+            _write_report(params, room, model, metrics, results, curves, rank, animation, portraits, sample, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
             late = track_late(params, inputs, out)
             with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
-                    _track(tracked, params, metrics, results, played, out.path)
+                    runs = {**manifests["agents"].get("mlflow_agent_runs", {}), **out.agent_runs}
+                    _track(tracked, params, metrics, results, played, out.path, runs)
             advance(1)
 
 
@@ -250,6 +258,75 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     return out.path / ANIMATION, arm
 
 
+def _portraits(params: Params, room: Room, agents: Agents, results: pd.DataFrame, out: Output) -> list[Portrait]:
+    """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
+    from laurel.envs.captioner import Captioner
+    from laurel.evaluation.animation import portrait, record
+    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.report import Portrait
+    from laurel.evaluation.statistics import seed_scores
+    from laurel.evaluation.summary import in_order
+    from laurel.seeding import derive_seed
+
+    episode = derive_seed(params.seed, "animation")
+    places = {(arm, seed): place for arm, seed, place in agents}
+    scores = seed_scores(results).sort_values(["return", "seed"])
+    (out.path / PORTRAITS).mkdir()
+    found = []
+    for arm in in_order({arm for arm, _, _ in agents}):
+        ordered = scores.loc[scores["arm"] == arm, "seed"].tolist()
+        seed = int(ordered[(len(ordered) - 1) // 2])
+        act = agent_act(room, places[arm, seed], episode, greedy=params.evaluate.greedy)
+        steps = params.evaluate.animation_steps
+        played = record(params.env, room, act, Captioner(room), steps, episode, None)
+        file = out.path / PORTRAITS / f"{arm}.webp"
+        portrait(played, file)
+        last = played[-1]
+        ended = f"{last.outcome} after {last.step} steps" if last.over else last.outcome
+        found.append(Portrait(arm, seed, file, f"{ended}, return {last.total:.2f}"))
+    return found
+
+
+def _with_references(
+    params: Params, room: Room, sample: list[dict[str, Any]], captions: Collection[str]
+) -> list[dict[str, Any]]:
+    """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
+    import numpy as np
+
+    from laurel.data.preferences import Pairs
+    from laurel.feedback.references import references
+    from laurel.stages.label_quality import gold_of
+
+    if not sample:
+        return []
+    texts = [pair[side] for pair in sample for side in ("first", "second")]
+    place = {text: texts.index(text) for text in texts}
+    first, second = (np.array([place[pair[side]] for pair in sample]) for side in ("first", "second"))
+    known = references(Pairs(first, second, "sample", 0), texts, room, gold_of(params, room), captions)
+    return [
+        {**pair, "references": {name: float(side[i]) for name, side in known.items() if not np.isnan(side[i])}}
+        for i, pair in enumerate(sample)
+    ]
+
+
+def _made() -> list[str]:
+    """Say when, from which commit and on what machine this is made."""
+    import os
+    from datetime import UTC, datetime
+
+    from laurel.machine import machine
+    from laurel.tracking import git_sha
+
+    found = machine()
+    commit = git_sha()
+    return [
+        datetime.now(UTC).strftime("%Y-%m-%d"),
+        *([f"commit {commit}"] if commit else []),
+        f"{found['cpu']}, {found['architecture']}, {os.cpu_count()} cores",
+        f"Python {found['python']}",
+    ]
+
+
 def _write_report(
     params: Params,
     room: Room,
@@ -259,6 +336,7 @@ def _write_report(
     curves: pd.DataFrame,
     rank: dict[str, Any] | None,
     animation: tuple[Path, str] | None,
+    portraits: list[Portrait],
     sample: list[dict[str, Any]],
     out: Output,
 ) -> None:
@@ -295,6 +373,8 @@ def _write_report(
         description=room.description,
         figures=figures,
         notes=out.notes,
+        made=_made(),
+        portraits=portraits,
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else MAIN_ARM,
         vocabulary=vocabulary,
@@ -324,21 +404,41 @@ def _versions(engine: str) -> dict[str, str]:
 
 
 def _track(
-    tracked: Run, params: Params, metrics: dict[str, Any], results: pd.DataFrame, agents: Agents, path: Path
+    tracked: Run,
+    params: Params,
+    metrics: dict[str, Any],
+    results: pd.DataFrame,
+    agents: Agents,
+    path: Path,
+    runs: Mapping[str, str],
 ) -> None:
-    """Log the summary again from the files, and register the best agent under an alias."""
+    """Log the summary again from the files, and the final figures of each agent with its own run.
+
+    The best agent of the arms that learned from feedback is registered under an alias.
+    """
+    from laurel.evaluation.statistics import seed_scores
+    from laurel.params.training import LEARNED
     from laurel.tracking import BEST, flatten
+    from laurel.tracking_agents import log_evaluation, name_of
 
     numbers = {k: v for k, v in flatten(metrics).items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
     for name in (METRICS, REPORT, RESULTS):
         tracked.log_file(path / name)
-    trained = {(arm, seed): place for arm, seed, place in agents if place is not None}
-    if not params.tracking.register_models or not trained:
+    scores = {
+        (str(row["arm"]), int(row["seed"])): (float(row["return"]), float(row["success"]))
+        for row in seed_scores(results).to_dict("records")
+    }
+    final = {
+        name_of(*agent): {"return": returned, "success": None if math.isnan(success) else success}
+        for agent, (returned, success) in scores.items()
+    }
+    log_evaluation(tracked, runs, final)
+    learned = {(arm, seed): place for arm, seed, place in agents if place is not None and arm in LEARNED}
+    if not params.tracking.register_models or not learned:
         return
-    scores = results.groupby(["arm", "seed"])["return"].mean()
-    best = max(trained, key=lambda agent: (scores[agent], agent))
-    source = tracked.log_directory(trained[best], "best_agent")
-    tags = {"arm": best[0], "seed": str(best[1]), "return": f"{scores[best]:.4g}"}
+    best = max(learned, key=lambda agent: (scores[agent][0], agent))
+    source = tracked.log_directory(learned[best], "best_agent")
+    tags = {"arm": best[0], "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
     tracked.register(f"agent.{params.env.id}", source, tags, alias=BEST)

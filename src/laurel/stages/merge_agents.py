@@ -107,6 +107,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
             places += trained
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained
+            out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
             of_this = notes_on_training(params, trained)
             added = [note for note in manifests[path]["notes"] if note not in of_this]
             notes = notes + added if trained else added + notes  # what was left out comes first, as in a whole stage

@@ -25,14 +25,14 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
     Raises:
         DataError: a part is missing, damaged, there twice, or of other parameters.
     """
-    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.tracking import Tracker
 
     used = params.dump("seed", "env", "collect")
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in parts:
-        manifest = read_manifest(path, PART)
+        manifest = checked_manifest(path, PART)
         number = manifest["params"]["part"]
         if manifest["params"] != {**used, "part": number}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")
@@ -45,6 +45,7 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        with Tracker(params, STAGE, {}, out).stage_run() as tracked:
+        sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
+        with Tracker(params, STAGE, sources, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts)

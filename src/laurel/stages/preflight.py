@@ -52,8 +52,11 @@ def check_fit(params: Params, room: Room) -> None:
         PromptError: the prompt is none, or does not go with the environment.
     """
     from laurel.agents.fit import check_agents
+    from laurel.feedback.goals import embedding_goals
 
     check_agents(params, room)
+    if "similarity" in params.agent.arms:
+        embedding_goals(params.annotate.embedding, room)
     for voter in params.annotate.voters:
         _check_annotator(voter, room)
 
@@ -72,9 +75,12 @@ def check_parts(params: Params, compiled: int) -> None:
 
 def _check_annotator(params: AnnotateParams, room: Room) -> None:
     from laurel.feedback.annotators import choices_of, make_annotator
+    from laurel.feedback.goals import embedding_goals
     from laurel.feedback.prompt import load_prompt
 
     match params.annotator:
+        case "embedding":
+            embedding_goals(params.embedding, room)
         case "scripted":
             make_annotator(params, room, 0)
         case "openai" | "huggingface":

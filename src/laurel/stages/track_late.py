@@ -19,12 +19,14 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
     Args:
         params: of the run.
         inputs: names of `laurel.data.lineage.PRODUCERS` -> directories.
-        out: takes a note where MLflow cannot be reached now either; no more is tried then.
+        out: takes the runs of agents, and a note where MLflow cannot be reached now either; no more is tried then.
 
     Returns:
         Name of the input -> id of the run that was made for it.
     """
-    from laurel.data.directory import Output, read_manifest
+    import time
+
+    from laurel.data.directory import MANIFEST, Output, read_manifest
     from laurel.data.lineage import PRODUCERS
     from laurel.tracking import Tracker
 
@@ -36,15 +38,17 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
         if manifest["mlflow_run_id"] is not None:
             continue
         sources = {source: inputs[source] for source in manifest["inputs"] if source in inputs}
-        late = Output(path, counts=manifest["counts"])
+        ended = (path / MANIFEST).stat().st_mtime
+        late = Output(path, counts=manifest["counts"], started=time.monotonic() - (manifest["seconds"] or 0.0))
         tracker = Tracker(params, PRODUCERS[name], sources, late, known=made)
-        with tracker.stage_run() as run:
+        with tracker.stage_run(ended=ended) as run:
             if run:
                 _TRACK[name](params, tracker, run, late)
         if late.mlflow_run_id is None:
             out.notes += late.notes
             break
         made[name] = late.mlflow_run_id
+        out.agent_runs |= late.agent_runs
     return made
 
 

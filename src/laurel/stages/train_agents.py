@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ Agents = Sequence[tuple[str, int, Path]]
 """Arm, seed and directory of each."""
 MAX_GROUP = 8
 """Agents that a process trains at once: more gain little, and end no sooner than the last of them."""
-TRACKED_POINTS = 50
-"""Points of a learning curve that MLflow gets; the files have them all."""
 
 
 def run(params: Params, captions: Path, preferences: Path, reward: Path, output: Path) -> None:
@@ -45,6 +44,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     from laurel.envs import room_for
     from laurel.progress import progress
     from laurel.tracking import Tracker
+    from laurel.tracking_agents import NOTE, STAGE, AgentRuns, read_note
 
     used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
@@ -71,15 +71,24 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
             for some in groups(params, unfinished)
         ]
         total = sum(steps_of(params, arm, seed) for arm, seed, _ in unfinished)
-        with progress(total, "train-agents", "steps") as advance:
-            run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)])
+        tracker, note = Tracker(params, "train-agents", inputs, out), out.path / NOTE
+        with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
+            runs = AgentRuns(tracker, tracked, params, note) if tracked else None
+
+            def begun(job: Job) -> None:
+                if runs:
+                    _, agents, *_ = job.args
+                    runs.begin(agents)
+
+            with runs or nullcontext():
+                with progress(total, "train-agents", "steps") as advance:
+                    run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)], begun)
+                if runs:
+                    runs.finish(places)
         _remove_leftovers(out.path)
+        note.unlink(missing_ok=True)
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         out.notes += notes_on_training(params, places)
-        tracker = Tracker(params, "train-agents", inputs, out)
-        with tracker.stage_run() as tracked:
-            if tracked:
-                track_agents(tracker, tracked, params, places)
 
 
 def groups(params: Params, agents: Agents) -> list[Agents]:
@@ -227,25 +236,7 @@ def _notes_on_steps(params: Params, places: Agents) -> list[str]:
 
 
 def track_agents(tracker: Tracker, run: Run, params: Params, places: Agents) -> None:
-    """Log each agent as a run of its own below the stage's."""
-    for arm, seed, place in places:
-        _track_agent(tracker, run, params, arm, seed, place)
+    """Log whole agents as runs of their own below the stage's, which begin and end when their training did."""
+    from laurel.tracking_agents import NOTE, AgentRuns
 
-
-def _track_agent(tracker: Tracker, parent: Run, params: Params, arm: str, seed: int, place: Path) -> None:
-    """Log an agent's curve, at most TRACKED_POINTS points of it, and register it."""
-    import pyarrow.parquet as pq
-
-    from laurel.agents.training import CURVE
-
-    rows = pq.read_table(place / CURVE).to_pylist()
-    kept = rows[:: max(1, len(rows) // TRACKED_POINTS)] + rows[-1:]
-    run = tracker.child_run(parent, f"{arm} seed {seed}", {"arm": arm, "seed": str(seed)})
-    run.log_curve(
-        (row["env_steps"], {key: value for key, value in row.items() if key not in ("env_steps", "seconds")})
-        for row in kept
-    )
-    source = run.log_directory(place, "agent")
-    if params.tracking.register_models:
-        run.register(f"agent.{params.env.id}", source, {"arm": arm, "seed": str(seed)})
-    tracker.finish(run)
+    AgentRuns(tracker, run, params, tracker.output.path / NOTE).finish(places)

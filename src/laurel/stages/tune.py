@@ -284,4 +284,4 @@ def track(tracker: Tracker, run: Run, sweep: Sweep, trials: Sequence[Trial], pla
         child.log_params(trial.values)
         child.log_metrics({"score": trial.score, "last_return": trial.last_return})
         child.log_curve((tenths, {"score_so_far": value}) for tenths, value in trial.reports)
-        tracker.finish(child)
+        child.end()
