@@ -19,10 +19,11 @@ help:  ## list the targets
 
 setup: $(READY)  ## make .venv with the locked requirements
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock torch.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "Laurel needs Python 3.11 to 3.13; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv -r torch.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-virtualenv --no-deps --editable .
 	@touch $(READY)
 

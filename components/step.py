@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from laurel.data.directory import MANIFEST
 from laurel.errors import DataError, LaurelError
+from laurel.interrupt import terminated_like_ctrl_c
 from laurel.params import Params, parse_params
 from laurel.secrets import load_secrets
 
@@ -57,7 +58,8 @@ def step(name: str, **sections: Any) -> Iterator[Params]:
         if checked.tracking.enabled and not os.environ.get(TRACKING_URI):
             _say(name, "not tracked", f"{TRACKING_URI} is not set")
             checked = checked.model_copy(update={"tracking": checked.tracking.model_copy(update={"enabled": False})})
-        yield checked
+        with terminated_like_ctrl_c():  # Kubernetes ends a step with SIGTERM
+            yield checked
     except LaurelError as error:
         _say(name, FAILED, " ".join(str(error).split()))
         sys.exit(2)

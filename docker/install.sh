@@ -4,10 +4,13 @@
 # Then further packages, such as bitsandbytes for weights in few bits.
 set -eu
 torch_index=$1
+
+# pip takes no hashes beside requirements without a version, so an image is held to the versions of the locks alone.
+sed -e '/^ *--hash=/d' -e 's/ *\\$//' requirements.lock torch.lock > constraints.txt
 shift
 
 install() {
-    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --constraint requirements.lock "$@"
+    python3 -m pip --python /opt/venv/bin/python install --no-cache-dir --no-compile --constraint constraints.txt "$@"
 }
 
 python3 -m venv --without-pip /opt/venv

@@ -76,6 +76,7 @@ def run_locally(
     output = output.resolve()
     kind = REPORTS if sweep is None else STUDY
     place = output / kind
+    place = place.resolve() if place.is_symlink() else place
     foreign = place.is_file() or (place.is_dir() and any(place.iterdir()))
     if foreign and not (place / "manifest.json").is_file():
         raise DataError(f"{place}: holds files that are not Laurel's. Choose another --output.")

@@ -39,6 +39,7 @@ COMMANDS += [
     ["prompt", "show"],
     ["annotate", "probe"],
     ["annotate", "compare"],
+    ["annotate", "forget"],
     ["annotate", "review"],
 ]
 HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}

@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from laurel.envs import vector
-from laurel.interrupt import ctrl_c_held_back
+from laurel.interrupt import ctrl_c_held_back, terminated_like_ctrl_c
+from tiny_project import UNTRACKED, Project
 
 
 def press() -> None:
@@ -61,3 +63,47 @@ def test_envpool_is_imported_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         vector._envpool_id("CartPole-v1")
     assert sys.modules.pop("envpool").list_all_envs() == []
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_sigterm_is_like_ctrl_c() -> None:
+    done = []
+
+    def work() -> None:
+        with terminated_like_ctrl_c():
+            with ctrl_c_held_back():
+                terminate()
+                done.append("the rest")
+            done.append("more")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["the rest"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_sigterm_stops_what_ctrl_c_would_not() -> None:
+    """A shell lets what runs in its background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt), terminated_like_ctrl_c():
+            terminate()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_terminated_command_leaves_nothing(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 10_000_000})
+    process = project.start("collect")
+    place = project.output("collect")
+    while not list(place.parent.glob(".*.partial")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130, said
+    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    assert [path.name for path in place.parent.iterdir()] == [".trajectories.lock"]
+    project.wait_until_left()

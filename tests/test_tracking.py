@@ -328,3 +328,24 @@ def test_git_sha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_outside_git_there_is_no_sha_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "git_sha", lambda: None)
     assert "git_sha" not in Tracker(make_params(), "collect", {}, Output(tmp_path))._tags()
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError, "FAILED"), (KeyboardInterrupt, "KILLED")])
+def test_the_runs_of_a_stage_that_dies_end(logged: Logged, tmp_path: Path, error: type, status: str) -> None:
+    opened: list[str] = []
+
+    def die() -> None:
+        with output_directory(tmp_path / "a", stage="train-agents", params={}) as out:
+            tracker = Tracker(logged.params, "train-agents", {}, out)
+            with tracker.stage_run() as run:
+                assert run is not None
+                finished = tracker.child_run(run, "preference seed 0", {})
+                finished.end()
+                opened.extend([finished.id, run.id, tracker.child_run(run, "preference seed 1", {}).id])
+                raise error
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(URI, logged.uri)
+        with pytest.raises(error):
+            die()
+    assert [logged.client.get_run(run).info.status for run in opened] == ["FINISHED", status, status]

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from laurel.forget_cli import add_forget
 from laurel.permissions import add_permissions
 from laurel.review_cli import add_review
 
@@ -32,6 +33,7 @@ def add_actions(annotate: argparse.ArgumentParser, command: Command, say: Say) -
     annotate.set_defaults(run=lambda options: say(_estimate(options)) if options.dry_run else stage(options))
     actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
     add_review(actions, command, say)
+    add_forget(actions, command, say)
     probing = command(
         actions,
         "probe",

@@ -16,6 +16,7 @@ from laurel.classics_cli import add_classics
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import LaurelError
 from laurel.export_cli import add_export
+from laurel.interrupt import terminated_like_ctrl_c
 from laurel.kfp_cli import add_pipeline
 from laurel.permissions import take_permissions
 from laurel.play_cli import add_play
@@ -110,7 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise SystemExit(say("") or end.code) from None  # argparse has printed, but not yet written
     take_permissions(options)
     try:
-        return int(options.run(options))
+        with terminated_like_ctrl_c():
+            return int(options.run(options))
     except LaurelError as error:
         if options.debug:
             raise

@@ -1,4 +1,4 @@
-"""Ctrl-C that is neither lost nor in the way.
+"""Ctrl-C, and SIGTERM like it, that is neither lost nor in the way.
 
 Pressed while a compiled library is imported, it is an error of that library, or nothing at all; pressed while a process
 is started, it leaves one behind of which nobody knows. Knows nothing about what goes on.
@@ -11,6 +11,28 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+
+@contextmanager
+def terminated_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM, which Docker, Kubernetes and systemd stop with, do in the block what Ctrl-C does.
+
+    So what is open is closed, temporary folders go, and worker processes end. Only the main thread can hear signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # as for what a shell runs in its background
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # whoever handles Ctrl-C at this moment, such as asyncio, handles this, too
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

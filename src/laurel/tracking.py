@@ -197,9 +197,18 @@ class Tracker:
         except fails_with as error:
             self._note(error)
         except BaseException as error:
-            with suppress(*fails_with):
-                run.end(status_of(error))
+            self._abandon(run, status_of(error))
             raise
+
+    @staticmethod
+    def _abandon(run: Run, status: str) -> None:
+        """End a run of a stage that dies, and those below it, which would be shown as running for ever."""
+        with suppress(*failures()):
+            experiment = run.client.get_run(run.id).info.experiment_id
+            below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
+            for child in run.client.search_runs([experiment], below):
+                run.client.set_terminated(child.info.run_id, status)
+            run.end(status)
 
     def _note(self, error: Exception) -> None:
         """Say in the manifest and on standard error that MLflow does not know it all."""

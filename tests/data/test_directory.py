@@ -218,3 +218,54 @@ def test_json_is_written_whole_and_sorted(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(tmp_path / "x.json", {"c": object()})
     assert read_json(tmp_path / "x.json") == {"a": "é", "b": 1}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_output_that_is_a_link_stays_one(tmp_path: Path, exists: bool) -> None:
+    target = tmp_path / "disk" / "real"
+    if exists:
+        write(target)
+    (tmp_path / "link").symlink_to(target)
+    for text in ("two", "three"):
+        write(tmp_path / "link", text)
+        assert (tmp_path / "link").is_symlink()
+        assert (target / "file.txt").read_text() == text
+    assert read_manifest(tmp_path / "link")["stage"] == "collect"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "link"]
+    assert sorted(path.name for path in target.parent.iterdir()) == [".real.lock", "real"]
+
+
+def test_a_link_that_was_moved_aside_goes(tmp_path: Path) -> None:
+    """As earlier versions left it, which could then never write there again."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / ".a.previous").symlink_to(tmp_path / "real")
+    write(tmp_path / "a")
+    write(tmp_path / "a", "two")
+    assert leftovers(tmp_path) == []
+    assert (tmp_path / "real").is_dir()
+
+
+def test_links_that_lead_nowhere_or_to_files(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(DataError, match="symbolic link that leads to itself"):
+        write(tmp_path / "loop")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with pytest.raises(DataError, match="is a file"):
+        write(tmp_path / "link")
+
+
+def test_what_is_published_outlives_a_loss_of_power(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, then the directory that names them, then, after the renaming, the one that names that."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def spy(number: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    write(tmp_path / "a")
+    assert {"file.txt", "manifest.json"} <= set(synced)
+    assert any(name.endswith(".partial") for name in synced)
+    assert synced[-1] == tmp_path.name

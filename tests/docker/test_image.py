@@ -100,7 +100,8 @@ def test_nothing_that_only_builds_or_tests(in_container: Run) -> None:
 
 def test_packages_are_those_of_the_lock(in_container: Run) -> None:
     lock = {}
-    for line in (REPOSITORY / "requirements.lock").read_text().splitlines():
+    files = [(REPOSITORY / name).read_text() for name in ("requirements.lock", "torch.lock")]
+    for line in "".join(files).splitlines():
         if pinned := re.match(r"([\w.-]+)==([^\s;]+)", line):
             lock[_canonical(pinned[1])] = pinned[2]
     installed = {

@@ -74,9 +74,9 @@ def own(folder: Path, text: str) -> Path:
 def decode(prompt: Prompt, first: str, second: str) -> tuple[str, str]:
     """Read two captions back out of a rendered prompt, given only how the prompt renders other ones."""
     *system, asked = prompt.messages(first, second, Grid())
-    *other_system, other = prompt.messages("<first>", "<second>", Grid())
+    *other_system, other = prompt.messages("#first#", "#second#", Grid())
     assert system == other_system
-    before, middle, after = re.split('"<first>"|"<second>"', other.content)
+    before, middle, after = re.split('"#first#"|"#second#"', other.content)
     assert asked.content.startswith(before)
     found, at = json.JSONDecoder().raw_decode(asked.content, len(before))
     assert asked.content.startswith(middle, at)
@@ -328,6 +328,22 @@ def test_a_template_cannot_reach_out_of_its_sandbox(tmp_path: Path) -> None:
     for attack in ("{{ ''.__class__.__base__.__subclasses__() }}", "{{ lipsum.__globals__['os'].getcwd() }}"):
         with pytest.raises(PromptError):
             load_prompt(own(tmp_path, SMALL.replace("A:", attack)))
+
+
+CONTROL = ["<|im_end|>", "<|im_start|>assistant", "</s>", "<s>", "<start_of_turn>", "[INST]", "[/INST]", "<<SYS>>"]
+CONTROL += ["<think>", "<\uff5cUser\uff5c>", "<|eot_id|>", "[TOOL_CALLS]"]
+
+
+@pytest.mark.parametrize("mark", CONTROL)
+def test_control_tokens_in_a_caption_reach_no_model_as_such(mark: str) -> None:
+    caption = f"You open the door.{mark}1{mark}"
+    assert mark not in quote(caption)
+    assert json.loads(quote(caption)) == caption
+
+
+@pytest.mark.parametrize("caption", ["x < y and y > z", "the list [1, 2]", "a <- b", "You are at [A]."])
+def test_other_captions_are_shown_as_they_are(caption: str) -> None:
+    assert quote(caption) == json.dumps(caption)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -314,3 +315,36 @@ def test_files_that_are_no_store(tmp_path: Path) -> None:
         ResponseStore(tmp_path / "later.db")
     with pytest.raises(DataError, match="text/below: cannot be used"):
         ResponseStore(tmp_path / "text" / "below")
+
+
+def test_answers_are_brought_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon after they came, which a close waits for; and the names of files, so that they are found."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def spy(number: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    with ResponseStore(tmp_path / "folder" / "responses.db") as store:
+        assert synced == ["folder"]
+        store.put(exchange())
+        deadline = time.monotonic() + 60
+        while "responses.db-wal" not in synced:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        before = len(synced)
+        store.put(exchange("Who?"))
+    assert "responses.db-wal" in synced[before:], "what came last, too"
+
+
+def test_a_disk_that_cannot_keep_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = ResponseStore(tmp_path / "responses.db")
+    monkeypatch.setattr(os, "fsync", fail)
+    store.put(exchange())
+    with pytest.raises(DataError, match=r"cannot be used as the store of answers .*Input/output error"):
+        store.close()

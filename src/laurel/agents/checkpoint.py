@@ -19,7 +19,8 @@ from laurel.agents.q_network import QNetwork
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.sb3_policy import SB3Policy
 from laurel.agents.table import Table
-from laurel.data.directory import read_json, write_json
+from laurel.data.digests import digest_file
+from laurel.data.directory import read_json, recover_killed, write_json
 from laurel.data.lineage import PRODUCERS
 from laurel.errors import DataError
 
@@ -42,7 +43,8 @@ def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     (path / MODEL).write_bytes(save(weights))  # by Python's own hands, so that a full disk is an OSError
     kind = next(name for name, made in KINDS.items() if type(network) is made)
-    write_json(path / CONFIG, {"kind": kind, "network": network.config(), **extra})
+    digests = {MODEL: digest_file(path / MODEL)}
+    write_json(path / CONFIG, {"kind": kind, "network": network.config(), "digests": digests, **extra})
 
 
 def load_policy(path: Path | str) -> PolicyNetwork:
@@ -52,6 +54,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
         DataError: the directory is missing, or a file in it is missing, damaged or does not fit the other.
     """
     path = Path(path)  # MLflow names what it has downloaded by a string
+    recover_killed(path)
     if not path.is_dir():
         raise DataError(
             f"{path}: no such directory; a trained agent is needed, e.g. data/agents/preference/seed-0. "
@@ -71,4 +74,12 @@ def load_policy(path: Path | str) -> PolicyNetwork:
     except (SafetensorError, RuntimeError, KeyError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise DataError(f"{path / MODEL}: cannot be read as this policy ({reason}). Train this agent again.") from None
+    if not is_as_written(path, config):
+        raise DataError(f"{path / MODEL}: holds other weights than were saved there. Train this agent again.")
     return policy
+
+
+def is_as_written(path: Path, written: dict[str, Any]) -> bool:
+    """Whether files are those that a JSON file beside them knows; one of an older version knows none."""
+    digests: dict[str, str] = written.get("digests", {})
+    return all(digest_file(path / name) == digest for name, digest in digests.items())

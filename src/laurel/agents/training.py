@@ -26,11 +26,12 @@ from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
 from laurel.agents.algorithms import initial_policy, make_learner
-from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.agents.signal import Signal
+from laurel.data.digests import digest_file
 from laurel.data.directory import read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Array, Room
@@ -41,6 +42,8 @@ from laurel.rewards.functions import RewardFunction
 from laurel.seeding import derive_seed, generator
 
 OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
+DIGESTED = (OPTIMIZER, ACTIONS)
+"""Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
 
 CURVE_SCHEMA = pa.schema(
     [
@@ -260,9 +263,11 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
+    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     write_json(
         partial / STATE,
         {
+            "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
             "update": progress.update,
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
@@ -273,7 +278,6 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
             "rng": learner.rng.bit_generator.state,
         },
     )
-    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     replace_directory(partial, directory)
 
 
@@ -292,6 +296,8 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
         if not state["finished"] and len(actions) != state["update"]:
             raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
+        if not is_as_written(directory, state):
+            raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
         began = state["wall"][0]
         return Progress(state["update"], state["seconds"], began, curve, taken, state.get("backend"))

@@ -1,7 +1,8 @@
 """Directories that stages write: whole or not at all, each with a `manifest.json` that says where it is from.
 
 A stage writes into a hidden directory beside its output, which is renamed into place when all is there. A
-killed stage leaves that hidden directory: a resumable stage goes on in it, any other begins anew.
+killed stage leaves that hidden directory: a resumable stage goes on in it, any other begins anew. An output that is a
+symbolic link stays one: what it leads to is replaced, where that is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from laurel import __version__
+from laurel.data import digests
 from laurel.errors import DataError
 from laurel.machine import machine
 
 MANIFEST = "manifest.json"
 VOLATILE = ("seconds", "mlflow_run_id", "mlflow_agent_runs", "usage", "machine")
 """Manifest keys that differ between two runs with the same result."""
+LOCK_SECONDS = 10.0
+"""How long a reader waits for a writer between its two renames, which follow each other at once."""
 SPENT = ".seconds.json"
 """Seconds that stopped runs worked on what is there; written when the next one begins, and gone in the end."""
 
@@ -75,20 +79,23 @@ def output_directory(
         resumable: keep what was written if the block fails, for the next call with the same params and inputs.
 
     Raises:
-        DataError: the place cannot be written (full, read-only), or another process is writing it.
+        DataError: the place cannot be written (full, read-only), or another process is writing it; an input is not
+            what its stage wrote, or was replaced while it was read.
     """
     started = time.monotonic()
-    digests = {name: _digest_input(path) for name, path in (inputs or {}).items()}
-    key = _digest_json({"stage": stage, "params": params, "inputs": digests, "version": __version__})[:12]
+    output = _followed(output)
+    made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
+    key = _digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
     partial = output.parent / f".{output.name}.{key}.partial"
     with ExitStack() as held:
         with _explaining(output):
             output.parent.mkdir(parents=True, exist_ok=True)
-            held.enter_context(FileLock(output.parent / f".{output.name}.lock", blocking=False))
+            held.enter_context(FileLock(_lock(output), blocking=False))
             recover(output)
             _check_replaceable(output)
             _remove_partial(output, keep=partial if resumable else None)
             partial.mkdir(exist_ok=resumable)
+            _remove_half_written(partial)
             earlier = _seconds_of_stopped_runs(partial) if resumable else 0.0
         out = Output(partial, started=started - earlier)
         try:
@@ -99,13 +106,16 @@ def output_directory(
             if isinstance(error, OSError) and _is_of_writing(error, partial):
                 raise _explained(output, error) from error
             raise
+        for name, path in (inputs or {}).items():
+            if _digest_input(path) != made_from[name]:
+                raise DataError(f"{path}: was replaced while it was read. Run laurel {stage} again.")
         with _explaining(output):
             (partial / SPENT).unlink(missing_ok=True)
             manifest = {
                 "stage": stage,
                 "version": __version__,
                 "params": params,
-                "inputs": digests,
+                "inputs": made_from,
                 "digest": digest_directory(partial),
                 "counts": out.counts,
                 "notes": out.notes,
@@ -125,6 +135,7 @@ def check_output(output: Path) -> None:
     Raises:
         DataError: the place cannot be written, or holds what no stage wrote.
     """
+    output = _followed(output)
     with _explaining(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(output.parent, os.W_OK):
@@ -134,12 +145,13 @@ def check_output(output: Path) -> None:
 
 
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output.
+    """Read the manifest of a stage's output, whose files are as they are; `checked_manifest` looks at them.
 
     Raises:
         DataError: there is none, it is damaged, or it is another stage's.
     """
     command = f"laurel {stage}" if stage else "the stage that makes it"
+    recover_killed(path)
     if not path.is_dir():
         raise DataError(f"{path}: no such directory. Run `dvc repro` or {command} first.")
     manifest = read_json(path / MANIFEST)
@@ -148,6 +160,35 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     if stage is not None and manifest["stage"] != stage:
         raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
     return manifest
+
+
+def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
+    """Read the manifest of a stage's output whose files are those that the stage wrote.
+
+    Raises:
+        DataError: as `read_manifest`, or a file was changed, added or removed since.
+    """
+    manifest = read_manifest(path, stage)
+    try:
+        found = digest_directory(path)
+    except OSError as error:
+        raise DataError(f"{error.filename or path}: cannot be read ({error.strerror or error}).") from None
+    if found != manifest["digest"]:
+        stage = manifest["stage"]
+        changed = _changed_since(path)
+        what = f"{changed}: is not what" if changed else f"{path}: holds other files than"
+        raise DataError(
+            f"{what} laurel {stage} wrote. Put back what was there, or run laurel {stage} again (with DVC: "
+            f"`dvc repro --force {stage}`)."
+        )
+    return manifest
+
+
+def _changed_since(path: Path) -> Path | None:
+    """Return the file that was written after the manifest, which a stage writes last; None where that is not one."""
+    last = (path / MANIFEST).stat().st_mtime_ns
+    later = [f for f in path.rglob("[!.]*") if f.is_file() and f.name != MANIFEST and f.stat().st_mtime_ns > last]
+    return later[0] if len(later) == 1 else None
 
 
 def read_json(path: Path) -> Any:
@@ -172,19 +213,14 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def digest_directory(path: Path) -> str:
-    """Return the SHA-256 of all files below a directory, by name and content, the manifest left out."""
-    digest = hashlib.sha256()
-    for file in sorted(file for file in path.rglob("*") if file.is_file() and file.name != MANIFEST):
-        digest.update(file.relative_to(path).as_posix().encode() + b"\0")
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
+    """Return the SHA-256 of all files below a directory, by name and content, manifest and hidden files left out."""
+    return digests.digest_directory(path, without=MANIFEST)
 
 
 def _digest_input(path: Path) -> str:
     if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    return str(read_manifest(path)["digest"])
+        return digests.digest_file(path)
+    return str(checked_manifest(path)["digest"])
 
 
 def _digest_json(content: Any) -> str:
@@ -192,27 +228,93 @@ def _digest_json(content: Any) -> str:
 
 
 def replace_directory(finished: Path, place: Path) -> None:
-    """Move a finished directory into place; what was there goes only when its successor is complete."""
-    for file in finished.rglob("*"):
-        if file.is_file():
-            with file.open("rb") as stream:
+    """Move a finished directory into place; what was there goes only when its successor is complete and on disk."""
+    for path in (finished, *finished.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as stream:
                 os.fsync(stream.fileno())
+        else:
+            sync_directory(path)
     previous = _previous(place)
-    shutil.rmtree(previous, ignore_errors=True)
+    _remove(previous)
     if place.exists():
         place.rename(previous)
     finished.rename(place)
-    shutil.rmtree(previous, ignore_errors=True)
+    sync_directory(place.parent)
+    _remove(previous)
+
+
+def sync_directory(path: Path) -> None:
+    """See to it that names made, changed and removed in a directory outlive a loss of power, where that can be done."""
+    if os.name != "posix":  # elsewhere directories cannot be opened
+        return
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a bucket that is mounted as a folder has nothing to sync
+            raise
+    finally:
+        os.close(opened)
 
 
 def recover(place: Path) -> None:
-    """Put back what `replace_directory` had moved aside when it was killed between its two renames."""
+    """Put back what `replace_directory` had moved aside when it was killed between its two renames.
+
+    For its writer; a reader may meet a writer at work, and calls `recover_killed`.
+    """
     if _previous(place).exists() and not place.exists():
         _previous(place).rename(place)
 
 
+def recover_killed(path: Path) -> None:
+    """Put back what a killed writer had moved aside of a path, or of a directory above it; for readers.
+
+    A writer that lives holds its lock until both renames are done: it is waited for. Where the reader may not write,
+    nothing is put back.
+    """
+    path = path.resolve() if path.is_symlink() else path
+    for place in (*reversed(path.parents), path):
+        if not place.exists() and _previous(place).exists():
+            with suppress(OSError, Timeout), FileLock(_lock(place), timeout=LOCK_SECONDS):
+                recover(place)
+
+
 def _previous(place: Path) -> Path:
     return place.parent / f".{place.name}.previous"
+
+
+def _lock(place: Path) -> Path:
+    return place.parent / f".{place.name}.lock"
+
+
+def _remove(previous: Path) -> None:
+    """Remove what was moved aside, be it a symbolic link."""
+    if previous.is_symlink():
+        previous.unlink()
+    else:
+        shutil.rmtree(previous, ignore_errors=True)
+
+
+def _followed(output: Path) -> Path:
+    """Return where an output lies that may be a symbolic link, to a place that need not exist yet.
+
+    Raises:
+        DataError: the link leads to itself.
+    """
+    if not output.is_symlink():
+        return output
+    try:
+        return output.resolve()
+    except (OSError, RuntimeError):
+        raise DataError(f"{output}: is a symbolic link that leads to itself. Choose another --output.") from None
+
+
+def _remove_half_written(partial: Path) -> None:
+    """Remove what a kill left of files that `write_json` was writing: it would be published with the rest."""
+    for file in partial.rglob(".*.partial"):
+        if file.is_file():
+            file.unlink()
 
 
 def _check_replaceable(output: Path) -> None:

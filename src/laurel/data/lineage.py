@@ -1,6 +1,6 @@
 """Whether the directories that a stage is given go together: made with the same parameters, each from the others.
 
-Reads manifests alone; knows nothing about what the files hold, nor what a parameter does.
+Looks at manifests, and whether files are those of then; knows nothing about what they hold, nor what a parameter does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from laurel.data.directory import read_manifest
+from laurel.data.directory import checked_manifest
 from laurel.errors import DataError
 
 PRODUCERS = {
@@ -39,10 +39,10 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
         inputs: names of PRODUCERS -> directories.
 
     Raises:
-        DataError: an input is missing, damaged or another stage's, was made with other parameters, or from
+        DataError: an input is missing, damaged, changed or another stage's, was made with other parameters, or from
             another input than is given beside it.
     """
-    manifests = {name: read_manifest(path, PRODUCERS[name]) for name, path in inputs.items()}
+    manifests = {name: checked_manifest(path, PRODUCERS[name]) for name, path in inputs.items()}
     for name, manifest in manifests.items():
         again = f"Run laurel {PRODUCERS[name]} again."
         shared = {section: value for section, value in used.items() if section in manifest["params"]}

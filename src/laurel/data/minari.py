@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.data.directory import read_manifest
+from laurel.data.directory import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
 from laurel.envs.base import Room, Transitions
 from laurel.errors import DataError, LaurelError
@@ -68,7 +68,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     from laurel.params import EnvParams
     from laurel.progress import progress
 
-    manifest = read_manifest(trajectories, STAGE)
+    manifest = checked_manifest(trajectories, STAGE)
     env = EnvParams.model_validate(manifest["params"]["env"])
     room = room_for(env)
     reference = make_reference(env)

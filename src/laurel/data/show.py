@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laurel.data.directory import MANIFEST, read_json, read_manifest
+from laurel.data.directory import MANIFEST, checked_manifest, read_json
 from laurel.data.missing import listed
 from laurel.data.parquet import opened, readable
 from laurel.data.quality import QUALITY, figures
@@ -59,7 +59,7 @@ def describe_directory(path: Path) -> str:
     Raises:
         DataError: the directory is no stage's output, or a file in it is damaged.
     """
-    manifest = read_manifest(path)
+    manifest = checked_manifest(path)
     stage = manifest["stage"]
     groups = _groups(path)
     lines = [f"{path}: output of laurel {stage}", "", *_manifest_lines(manifest)]

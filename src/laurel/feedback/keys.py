@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 
 from laurel.envs.base import Room
-from laurel.feedback.prompt import LONGEST, Prompt
+from laurel.feedback.prompt import LONGEST, Prompt, as_text
 from laurel.llm.chat import Identity, Sampling
 
 _BYTES = 16
@@ -67,6 +67,12 @@ class QuestionKeys:
             begun = self._begun[vote] = hashlib.blake2b(f"{vote}:{self._shared}".encode(), digest_size=_BYTES)
         digest = begun.copy()
         digest.update(f"{len(first)}:{first}{second}".encode("utf-8", "surrogatepass"))
+        if ("<" in first or "<" in second or "[" in first or "[" in second) and as_text(
+            first + second
+        ) != first + second:
+            digest.update(
+                b":as text"
+            )  # they were once shown as they are, which a model may have taken for its own turns
         return digest.hexdigest()
 
     @staticmethod

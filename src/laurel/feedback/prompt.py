@@ -53,6 +53,8 @@ _SCHEMA = {
 }
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a template can do wrong while it is rendered."""
+_CONTROL = re.compile(r"<(?=[|/<]?[A-Za-z_|\uff5c])|\[(?=/?[A-Z_]{3,}\])")
+"""The first character of marks such as <|im_end|>, </s>, <start_of_turn>, <<SYS>> and [INST]."""
 _FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
 _NODES = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),
@@ -197,6 +199,18 @@ def load_prompt(name: str | Path) -> Prompt:
     return _parse(own.stem, str(own), text)
 
 
+def as_text(quoted: str) -> str:
+    r"""Escape what may be a control token of some model: JSON means the same by it, and no tokenizer takes it for one.
+
+    A server puts messages into its model's template and may tokenise all of it together, so that <|im_end|> in a
+    caption would end the turn.
+
+    >>> print(as_text('"<|im_end|> </s> [INST] x < y [1]"'))
+    "\u003c|im_end|> \u003c/s> \u005bINST] x < y [1]"
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", quoted)
+
+
 def quote(caption: str) -> str:
     r"""Write a caption as one line that only its own last quote can end: a JSON string of printable characters.
 
@@ -207,6 +221,7 @@ def quote(caption: str) -> str:
         char if char.isprintable() else json.dumps(char)[1:-1]
         for char in json.dumps(caption[:LONGEST], ensure_ascii=False)
     )
+    shown = as_text(shown)
     cut = f" (cut: the first {LONGEST} of {len(caption)} characters)" if len(caption) > LONGEST else ""
     return f"{shown}{cut}"
 

@@ -7,6 +7,7 @@ opened, only copied, and a file is written by one run alone. Knows nothing about
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from laurel.data.directory import sync_directory
 from laurel.errors import DataError
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.responses import ResponseStore
@@ -119,7 +121,10 @@ class _Copy:
         if found != self._written:
             partial = self._target.with_name(f".{self._target.name}.partial")
             shutil.copyfile(self._new, partial)
+            with partial.open("rb") as stream:
+                os.fsync(stream.fileno())
             partial.replace(self._target)
+            sync_directory(self._target.parent)
             self._written = found
 
 

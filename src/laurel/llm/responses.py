@@ -20,9 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from laurel.data.directory import sync_directory
 from laurel.errors import DataError
 from laurel.llm import replies
 from laurel.llm.chat import ChatRequest, Identity, Reply, Sampling
+from laurel.llm.durable import Durable
 from laurel.llm.owners import has_died, this_owner
 from laurel.llm.responses_file import COST_COLUMN, check_readable, make_ready, read_only_address
 from laurel.llm.transactions import transaction
@@ -84,6 +86,7 @@ class ResponseStore:
         self.path = path
         self._owner = this_owner()
         self._contexts: dict[str, _Context] = {}
+        self._log: Durable | None = None
         with self._explained():
             if read_only:
                 self._connection = sqlite3.connect(read_only_address(path), timeout=BUSY_SECONDS, uri=True)
@@ -94,6 +97,8 @@ class ResponseStore:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: a crash of this process loses nothing
             self._version = make_ready(self._connection, path)
+            sync_directory(path.parent)
+            self._log = Durable(path.with_name(f"{path.name}-wal"))
 
     def get(self, keys: Sequence[str]) -> dict[str, Reply]:
         """Return the usable answers that are there, by key; what is damaged of one counts as unknown."""
@@ -162,7 +167,10 @@ class ResponseStore:
         return None if row is None else str(row[0])
 
     def put(self, exchange: Exchange) -> None:
-        """Keep an answer; the first to a question that is usable stays. It is on disk when this returns."""
+        """Keep an answer; the first to a question that is usable stays.
+
+        From then on it survives the end of this process; the power may fail some milliseconds later (see `Durable`).
+        """
         reply = exchange.reply
         messages = _json([asdict(message) for message in exchange.request.messages])
         with self._explained():
@@ -186,6 +194,8 @@ class ResponseStore:
                 marks = ",".join("?" * len(row))
                 self._connection.execute(f"{verb} INTO responses VALUES ({marks})", row)
                 self._connection.execute("DELETE FROM claims WHERE key = ?", (exchange.key,))
+            if self._log is not None:  # as it is wherever it may be written
+                self._log.changed()
 
     def _context(self, exchange: Exchange, messages: str) -> _Context:
         """Return what an exchange shares with others, which is kept once."""
@@ -258,12 +268,23 @@ class ResponseStore:
                 "DELETE FROM claims WHERE key = ? AND owner = ?", [(key, self._owner) for key in keys]
             )
 
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop answers."""
+        with self._explained(), transaction(self._connection):
+            self._connection.executemany("DELETE FROM responses WHERE key = ?", [(key,) for key in keys])
+
     def __len__(self) -> int:
         with self._explained():
             return int(self._connection.execute("SELECT count(*) FROM responses").fetchone()[0])
 
     def close(self) -> None:
-        self._connection.close()
+        """Bring all answers to disk and close the file."""
+        with self._explained():
+            try:
+                if self._log is not None:
+                    self._log.close()
+            finally:
+                self._connection.close()
 
     def __enter__(self) -> ResponseStore:
         return self

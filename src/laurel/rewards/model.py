@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.directory import MANIFEST, checked_manifest, read_json, recover_killed, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import FloatArray, IntArray
 from laurel.errors import DataError
@@ -114,12 +114,13 @@ class RewardModel:
         """Read the artefact.
 
         Raises:
-            DataError: a file is missing, damaged, or does not fit the others.
+            DataError: a file is missing, damaged, does not fit the others, or is another than its stage wrote.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file as load_arrays
         from safetensors.torch import load_file
 
+        recover_killed(path)
         config = read_json(path / CONFIG)
         table = read_table(path / VOCABULARY, _vocabulary_schema(), STAGE)
         try:
@@ -149,6 +150,8 @@ class RewardModel:
                 f"{path}: {EMBEDDINGS} has {len(model.embeddings)} rows, but {VOCABULARY} has {len(model.texts)}. "
                 f"Run laurel {STAGE} again."
             )
+        if (path / MANIFEST).exists():  # not in what MLflow keeps of it
+            checked_manifest(path)
         return model
 
 

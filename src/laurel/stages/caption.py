@@ -26,7 +26,7 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
 
     from laurel.data.background import read_ahead
     from laurel.data.captions import Segments, write_captions, write_segments, write_vocabulary
-    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.tally import CaptionTally, SegmentTally
     from laurel.data.trajectories import read_metadata, read_trajectories
     from laurel.envs import room_for
@@ -35,7 +35,7 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
     from laurel.progress import progress
     from laurel.tracking import Tracker
 
-    manifest = read_manifest(trajectories, "collect")
+    manifest = checked_manifest(trajectories, "collect")
     collected = read_metadata(trajectories)["env"]
     if (collected["id"], collected["kwargs"]) != (params.env.id, params.env.kwargs):
         raise DataError(

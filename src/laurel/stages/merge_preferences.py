@@ -28,7 +28,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         DataError: a share is missing, damaged, there twice, or of other parameters or captions.
     """
     from laurel.data.captions import read_segments
-    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.labels import join_labels
     from laurel.data.lineage import read_inputs
     from laurel.envs import room_for
@@ -41,7 +41,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     digest = read_inputs(used, inputs)["captions"]["digest"]
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in shards:
-        manifest = read_manifest(path, SHARD)
+        manifest = checked_manifest(path, SHARD)
         number, count = manifest["params"]["shard"]
         if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
             raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")

@@ -25,14 +25,14 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
     Raises:
         DataError: a part is missing, damaged, there twice, or of other parameters.
     """
-    from laurel.data.directory import output_directory, read_manifest
+    from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.tracking import Tracker
 
     used = params.dump("seed", "env", "collect")
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in parts:
-        manifest = read_manifest(path, PART)
+        manifest = checked_manifest(path, PART)
         number = manifest["params"]["part"]
         if manifest["params"] != {**used, "part": number}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")

@@ -39,7 +39,7 @@ def run(
     Raises:
         DataError: a shard is missing, damaged, there twice, or of another sweep; or no trial has a score.
     """
-    from laurel.data.directory import read_manifest
+    from laurel.data.directory import checked_manifest
     from laurel.data.lineage import read_inputs
     from laurel.errors import DataError
     from laurel.stages.try_candidate import STAGE
@@ -51,7 +51,7 @@ def run(
     digests = {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()}
     trials = []
     for path in shards:
-        manifest = read_manifest(path, STAGE)
+        manifest = checked_manifest(path, STAGE)
         tried = dict(manifest["params"].pop("tune"))
         of = {key: tried[key] for key in sweep.write()}
         if of != sweep.write() or manifest["params"] != used or manifest["inputs"] != digests:

@@ -1,0 +1,138 @@
+"""Stored answers that are to be asked anew: which there are, by status, model and prompt, and what they cost.
+
+An answer whose follow-up could be read is as good as one that could be read itself. Knows nothing about labels.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from laurel.errors import DataError
+from laurel.feedback.keys import QuestionKeys
+from laurel.feedback.parsing import parse_answer
+from laurel.feedback.unreadable import why_unreadable
+from laurel.llm import replies
+from laurel.llm.mirror import PATTERN
+from laurel.llm.prices import add_costs
+from laurel.llm.responses import ResponseStore
+from laurel.llm.responses_export import Costs
+
+Status = Literal["readable", "abstain", "unreadable", "damaged"]
+CUT = frozenset({"length", replies.REASONING_CUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which answers are meant; what is None is any."""
+
+    status: Status | None = None
+    model: str | None = None
+    prompt: str | None = None
+    """Its name, or the beginning of its digest."""
+
+    def fits(self, row: Mapping[str, Any], status: Status) -> bool:
+        """Say whether a row of `ResponseStore.rows` of this status is meant."""
+        named = self.prompt is None or row["prompt"] == self.prompt or row["prompt_digest"].startswith(self.prompt)
+        return named and self.status in (None, status) and self.model in (None, row["model"])
+
+
+@dataclass(slots=True)
+class Group:
+    """Answers of one model to one prompt that have the same status for the same reason."""
+
+    answers: int = 0
+    tokens: int = 0
+    """Those that are known."""
+    cost: float | None = 0.0
+    """US dollars; None where that of one is unknown."""
+
+
+Groups = dict[tuple[str, str, str, str], Group]
+"""Model, prompt, status and its reason -> what they are together."""
+
+
+def find(store: ResponseStore, wanted: Wanted) -> tuple[list[str], Groups]:
+    """Return the keys of the answers that are meant, in order, and what they are together."""
+    costs = Costs(None)
+    keys: list[str] = []
+    groups: Groups = {}
+    readable = {row["key"] for row in store.rows() if _status(row) in ("readable", "abstain")}
+    for row in store.rows():
+        status = _status(row)
+        if status == "unreadable" and QuestionKeys.follow_up(row["key"], _text(row)) in readable:
+            status = "readable"
+        if not wanted.fits(row, status):
+            continue
+        keys.append(row["key"])
+        reason = why_unreadable(_text(row), row["finish_reason"]) if status == "unreadable" else ""
+        group = groups.setdefault((row["model"], row["prompt"], status, reason), Group())
+        group.answers += 1
+        group.tokens += (row["input_tokens"] or 0) + (row["output_tokens"] or 0)
+        group.cost = add_costs(group.cost, costs.of(row))
+    return keys, groups
+
+
+def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, int, Groups]]:
+    """Drop answers from a store, or from each store of a folder that runs leave theirs in.
+
+    Args:
+        path: the store, or the folder; no run may be leaving answers in the folder meanwhile.
+        wanted: which.
+        really: without it, nothing is dropped.
+
+    Yields:
+        File, how many answers it holds, and those that are meant.
+
+    Raises:
+        DataError: there is no store, or one cannot be read or written.
+    """
+    files = sorted(path.glob(PATTERN)) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise DataError(
+            f"{path}: no such store of answers. See annotate.language_model.responses, or name it: --store."
+        )
+    for file in files:
+        if not path.is_dir():
+            with ResponseStore(file, read_only=not really) as store:
+                yield file, len(store), _drop(store, wanted, really=really)
+            continue
+        with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:  # the folder may be a bucket, without locks
+            here = Path(shutil.copyfile(file, Path(scratch) / file.name))
+            with ResponseStore(here) as store:
+                count, groups = len(store), _drop(store, wanted, really=really)
+            if really and groups:
+                with closing(sqlite3.connect(here)) as whole:
+                    whole.execute("PRAGMA journal_mode = DELETE")  # a copied file must be whole without a log beside it
+                partial = file.with_name(f".{file.name}.partial")
+                shutil.copyfile(here, partial)
+                partial.replace(file)
+            yield file, count, groups
+
+
+def _drop(store: ResponseStore, wanted: Wanted, *, really: bool) -> Groups:
+    keys, groups = find(store, wanted)
+    if really:
+        store.forget(keys)
+    return groups
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return str(row["text"])[: replies.LONGEST_TEXT]
+
+
+def _status(row: Mapping[str, Any]) -> Status:
+    """Return what can be made of an answer, as annotating does."""
+    if row["damaged"]:
+        return "damaged"
+    text = _text(row)
+    if row["logprobs"] is not None:
+        return "readable"
+    answer = parse_answer(text, cut=row["finish_reason"] in CUT) if len(text) < replies.LONGEST_TEXT else None
+    return "unreadable" if answer is None else "abstain" if answer == "abstain" else "readable"

@@ -1,0 +1,67 @@
+"""`laurel annotate forget`: stored answers are dropped, so that the next run asks for them anew."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+from laurel.errors import ParamsError
+
+Command = Callable[..., argparse.ArgumentParser]
+Say = Callable[[str], int]
+STATUSES = ("readable", "abstain", "unreadable", "damaged")
+
+
+def add_forget(actions: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
+    """Add the action; arguments as of `annotate_cli.add_actions`."""
+    forgetting = command(
+        actions,
+        "forget",
+        "Say which stored answers of a status, model or prompt there are and what they cost; with --yes, drop them, so "
+        "that the next run asks, and pays, for them anew.",
+        "laurel annotate forget --status unreadable --model gpt-5-mini --yes",
+    )
+    forgetting.add_argument("--status", choices=STATUSES, help="unreadable: the follow-up's answer, if any, is, too")
+    forgetting.add_argument("--model", metavar="NAME", help="as the server names it")
+    forgetting.add_argument("--prompt", metavar="NAME", help="its name, or the beginning of its digest")
+    forgetting.add_argument(
+        "--store",
+        type=Path,
+        metavar="PATH",
+        help="the store, or a folder that steps of a pipeline leave theirs in; default: as the params say",
+    )
+    forgetting.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
+    forgetting.add_argument("--yes", action="store_true", help="drop them; without it nothing is changed")
+    forgetting.set_defaults(run=lambda options: say(_forget(options)))
+
+
+def _forget(options: argparse.Namespace) -> str:
+    from laurel.console import aligned, printable
+    from laurel.feedback.forget import Status, Wanted, forget
+    from laurel.llm.prices import in_words
+    from laurel.params import load_params
+
+    assert get_args(Status) == STATUSES
+    wanted = Wanted(options.status, options.model, options.prompt)
+    if wanted == Wanted():
+        raise ParamsError("forget: say which answers are meant, by --status, --model or --prompt.")
+    path = options.store or load_params(options.params).annotate.language_model.store
+    lines: list[str] = []
+    total = 0
+    for file, count, groups in forget(path, wanted, really=options.yes):
+        found = sum(group.answers for group in groups.values())
+        total += found
+        lines.append(f"{file}: {found:,} of {count:,} answers{' dropped' if options.yes else ''}")
+        if groups:
+            table = [("model", "prompt", "status", "answers", "tokens", "cost", "reason")]
+            table += [
+                (printable(model), printable(prompt), status, f"{group.answers:,}", f"{group.tokens:,}",
+                 in_words(group.cost), reason)
+                for (model, prompt, status, reason), group in sorted(groups.items())
+            ]  # fmt: skip
+            lines += [f"  {line}" for line in aligned(table)]
+    if total and not options.yes:
+        lines.append("Nothing was dropped. With --yes they are, and the next run asks, and pays, for them anew.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,120 @@
+"""Stored answers that are dropped are those that are meant, and none else; the next run asks for them anew."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from laurel.cli import main
+from laurel.feedback.forget import Status, Wanted, forget
+from laurel.feedback.keys import QuestionKeys
+from laurel.llm.chat import ChatRequest, Identity, Message, Reply
+from laurel.llm.mirror import mirrored
+from laurel.llm.responses import Exchange, ResponseStore
+
+HELD = {
+    "yes": Reply('{"best_description": 1}', None, 100, 10),
+    "no": Reply("I cannot answer that.", None, 100, 10),
+    "cut": Reply('{"analysis": "The', None, 100, 512, "length"),
+    "empty": Reply("", None, 100, 0),
+    "mended": Reply("Hm.", None, 100, 10),
+    "scored": Reply("", {"1": -0.1, "2": -2.4}, 100, 0),
+    "odd": Reply("", {"1": -0.1, "2": -2.4}, 100, 0),
+}
+FOLLOW_UP = QuestionKeys.follow_up("mended", "Hm.")
+
+
+def fill(path: Path, model: str = "m", prompt: str = "motif") -> None:
+    held = {**HELD, FOLLOW_UP: HELD["yes"]}
+    with ResponseStore(path) as store:
+        for key, reply in held.items():
+            name = key if (model, prompt) == ("m", "motif") else f"{model} {prompt} {key}"
+            request = ChatRequest((Message("user", key),), key=name)
+            store.put(Exchange(name, Identity(model, "", "http://h"), request, reply, prompt, "abcd1234", 0.25))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("""UPDATE responses SET logprobs = '{"1": NaN}' WHERE key LIKE '%odd'""")
+
+
+def keys(path: Path) -> set[str]:
+    with ResponseStore(path, read_only=True) as store:
+        return {row["key"] for row in store.rows()}
+
+
+@pytest.mark.parametrize(
+    ("status", "dropped"),
+    [
+        ("unreadable", {"cut", "empty"}),
+        ("damaged", {"odd"}),
+        ("abstain", {"no"}),
+        ("readable", {"yes", "mended", "scored", FOLLOW_UP}),
+    ],
+)
+def test_what_is_meant_is_dropped_and_nothing_else(tmp_path: Path, status: Status, dropped: set[str]) -> None:
+    path = tmp_path / "r.db"
+    fill(path)
+    fill(path, "other")
+    before, content = keys(path), path.read_bytes()
+    wanted = Wanted(status, "m", "motif")
+    ((_, count, groups),) = forget(path, wanted, really=False)
+    assert count == len(before)
+    assert sum(group.answers for group in groups.values()) == len(dropped)
+    assert path.read_bytes() == content, "said, and not done"
+    list(forget(path, wanted, really=True))
+    assert before - keys(path) == dropped
+    ((_, _, groups),) = forget(path, wanted, really=True)
+    assert not groups
+
+
+def test_models_and_prompts_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    for model, prompt in (("m", "motif"), ("n", "motif"), ("m", "other")):
+        fill(path, model, prompt)
+    ((_, _, groups),) = forget(path, Wanted(prompt="other"), really=True)
+    assert {model_prompt[:2] for model_prompt in groups} == {("m", "other")}
+    ((_, _, groups),) = forget(path, Wanted(prompt="abcd"), really=False)
+    assert {model_prompt[:2] for model_prompt in groups} == {("m", "motif"), ("n", "motif")}
+    list(forget(path, Wanted(model="n"), really=True))
+    assert keys(path) == {*HELD, FOLLOW_UP}
+
+
+def test_stores_that_steps_left_in_a_folder_do_not_bring_them_back(tmp_path: Path) -> None:
+    folder = tmp_path / "bucket"
+    with mirrored(tmp_path / "a.db", folder):
+        fill(tmp_path / "a.db")
+    assert len(list(forget(folder, Wanted("unreadable"), really=True))) == 1
+    with mirrored(tmp_path / "b.db", folder):
+        assert keys(tmp_path / "b.db") == {*HELD, FOLLOW_UP} - {"cut", "empty"}
+    assert not [file for file in folder.iterdir() if file.suffix != ".db"], "nothing beside the stores"
+
+
+def test_the_command_says_what_it_would_drop_and_drops_it_when_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "r.db")
+    command = ["annotate", "forget", "--store", "r.db", "--status", "unreadable"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "r.db: 2 of 8 answers\n" in told
+    assert "cut off after as many tokens" in told
+    assert "$0.25" in told
+    assert "Nothing was dropped." in told
+    assert len(keys(tmp_path / "r.db")) == 8
+    assert main([*command, "--yes"]) == 0
+    assert "2 of 8 answers dropped" in capsys.readouterr().out
+    assert len(keys(tmp_path / "r.db")) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [([], "say which answers are meant"), (["--model", "m"], "no such store of answers")]
+)
+def test_what_is_not_said_or_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["annotate", "forget", "--store", "r.db", *options]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "r.db").exists()
