@@ -22,6 +22,7 @@ SAID = [
     Judgement("ok", 0.75, False),
     Judgement("tie", 0.5, False),
     Judgement("tie", 0.5, True),
+    Judgement("incomplete", None, None),
     Judgement("abstain", None, None),
     Judgement("parse_failed", None, None),
     Judgement("api_failed", None, None),

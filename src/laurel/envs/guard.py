@@ -10,6 +10,7 @@ from laurel.errors import EnvError
 
 if TYPE_CHECKING:
     import gymnasium as gym
+    from gymnasium.envs.registration import EnvSpec
 
     from laurel.envs.base import FloatArray
 
@@ -19,6 +20,11 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
     import gymnasium as gym
 
     class Guarded(gym.Wrapper[Any, Any, Any, Any]):
+        @property
+        def spec(self) -> EnvSpec | None:
+            """How the environment itself is made: the guard changes nothing of it, and cannot be made from text."""
+            return self.env.spec
+
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
             try:
                 return self.env.reset(seed=seed, options=options)
