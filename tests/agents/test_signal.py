@@ -25,34 +25,34 @@ def test_the_mixed_reward_by_hand() -> None:
     figures = signal.mix_into(rollout)
     # first: good, good for the second time and the end, a reset, good for the first time again
     # second: good, fine (below the threshold), good for the second time, bad
-    shaped = np.array([[2, 2], [1, 0], [0, 1], [2, 0]])
+    shaped = (2 - 0.75) * np.array([[1, 1], [1 / 2, 0], [0, 1 / 2], [1, 0]])
     np.testing.assert_allclose(rollout.reward, 10 * rollout.extrinsic + 0.1 * shaped, rtol=1e-6)
     assert figures == pytest.approx(
         {
             "raw_reward": (2 + 2 + 2 + 2 + 0.5 + 2 - 1) / 7,
-            "shaped_reward": 8 / 7,
+            "shaped_reward": 5 / 7,
             "share_paid": 5 / 7,
         }
     )
     # counts go on in the next rollout: the episode of the second has met "good" twice
     rollout = rollout_of([[3, 1], [0, 0]], valid=[[1, 1], [1, 1]])
     figures = signal.mix_into(rollout)
-    np.testing.assert_allclose(rollout.reward, 0.1 * np.array([[0, 2 / 3], [0, 0]]), rtol=1e-6)
-    assert figures == pytest.approx({"raw_reward": 2.5 / 2, "shaped_reward": 2 / 3 / 4, "share_paid": 1 / 4})
+    np.testing.assert_allclose(rollout.reward, 0.1 * np.array([[0, 1.25 / 3], [0, 0]]), rtol=1e-6)
+    assert figures == pytest.approx({"raw_reward": 2.5 / 2, "shaped_reward": 1.25 / 3 / 4, "share_paid": 1 / 4})
 
 
 def test_truncation_ends_an_episodes_counts_too() -> None:
     signal = Signal(SHAPING, Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [1], [1]], truncated=[[0], [1], [0]])
     signal.mix_into(rollout)
-    np.testing.assert_allclose(rollout.reward[:, 0], [0.2, 0.1, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(rollout.reward[:, 0], [0.125, 0.0625, 0.125], rtol=1e-6)
 
 
 def test_the_learned_reward_alone() -> None:
     signal = Signal(SHAPING.model_copy(update={"extrinsic": 0.0}), Sayings(), TABLE, 1)
     rollout = rollout_of([[1], [2]], extrinsic=[[5], [7]])
     signal.mix_into(rollout)
-    np.testing.assert_allclose(rollout.reward[:, 0], [0.2, 0], rtol=1e-6)
+    np.testing.assert_allclose(rollout.reward[:, 0], [0.125, 0], rtol=1e-6)
 
 
 def test_the_environments_reward_alone() -> None:

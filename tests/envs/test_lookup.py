@@ -190,8 +190,9 @@ def test_a_defect_of_the_environment_keeps_its_traceback():
 
     gym.register("BrokenHouse-v0", entry_point=broken)
     try:
-        with pytest.raises(KeyError, match="own defect"):
+        with pytest.raises(EnvError, match=r"BrokenHouse-v0 cannot be made: KeyError: 'own defect'") as caught:
             room_for(EnvParams(id="BrokenHouse-v0"))
+        assert isinstance(caught.value.__cause__, KeyError), "whose traceback --debug shows"
     finally:
         gym.registry.pop("BrokenHouse-v0")
 

@@ -81,7 +81,7 @@ def _plain_episode(single: Any, room: Room, observation: Array, beta: float) -> 
             value = float(score([text])[0])
             met[text] += 1
             raw_rewards.append(value)
-            paid += value / met[text] ** beta if value > THRESHOLD else 0.0
+            paid += max(value - THRESHOLD, 0.0) / met[text] ** beta
         observation = after
         if terminated or truncated:
             return {
@@ -161,7 +161,7 @@ def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout._Meter, "update", noted)
     params = EnvParams(id="CartPole-v1")
     room = room_for(params)
-    ones = LearnedReward(CaptionReward({}, -1.0, lambda texts: np.ones(len(texts), np.float32)), 0.0)
+    ones = LearnedReward(CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), np.float32)), 0.0)
     found = roll_out(params, room, Policy(room), n_envs=1, episodes=12, seed=0, learned=ones)
     assert [row["return"] for row in found] == [row["length"] for row in found]
     assert [row["shaped_reward"] for row in found] == [row["length"] for row in found]

@@ -46,15 +46,22 @@ def test_collect_refuses_a_sentence_encoder_without_a_goal(
 
 def test_every_use_of_the_encoder_is_refused(project: Project) -> None:
     room = room_for(project.params.env)
-    voters = {"members": [{"annotator": "scripted"}, {"annotator": "embedding"}]}
+    chat = {"model": "small", "base_url": "http://localhost:1/v1"}
+    voters = {"members": [{"annotator": "openai", "openai": chat}, {"annotator": "embedding"}]}
     for params in (
         project.params,
         params_of(project, annotate__annotator="ensemble", annotate__ensemble=voters),
-        params_of(project, annotate__annotator="scripted", agent__arms=["extrinsic", "similarity"]),
+        params_of(
+            project,
+            annotate__annotator="openai",
+            annotate__openai=chat,
+            annotate__ensemble=None,
+            agent__arms=["extrinsic", "similarity"],
+        ),
     ):
         with pytest.raises(AnnotationError, match=SENTENCE):
             check_fit(params, room)
-    check_fit(params_of(project, agent__arms=["extrinsic", "preference"]), room)  # a scripted teacher
+    check_fit(params_of(project, agent__arms=["extrinsic", "preference"]), room)  # a chat model alone
     with pytest.raises(AnnotationError, match=SENTENCE):
         embedding_goals(EmbeddingParams(anti_goal="Number 1 is low."), room)
 

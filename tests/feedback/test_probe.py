@@ -49,6 +49,11 @@ IDS = (
     "MiniGrid-RedBlueDoors-6x6-v0",
     "MiniGrid-ObstructedMaze-1Dlhb-v0",
     "MiniGrid-LockedRoom-v0",
+    "MiniGrid-Fetch-5x5-N2-v0",
+    "MiniGrid-GoToDoor-5x5-v0",
+    "MiniGrid-GoToObject-6x6-N2-v0",
+    "MiniGrid-PutNear-6x6-N2-v0",
+    "MiniGrid-MemoryS7-v0",
 )
 
 

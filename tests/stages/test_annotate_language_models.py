@@ -53,7 +53,8 @@ def server() -> Any:
 
 
 @pytest.fixture
-def project(finished: Project, tmp_path: Path) -> Project:
+def project(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "p" / "responses.db"))
     return finished.copy(tmp_path / "p", without=["annotate", "train-reward", "train-agents", "evaluate"])
 
 

@@ -81,9 +81,10 @@ def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project, monk
     assert read_manifest(refused)["mlflow_run_id"] == run.info.run_id
 
 
-def test_they_are_counted_before_they_are_asked(project: Project) -> None:
+def test_they_are_counted_before_they_are_asked(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.path)
     chat = {"annotate.annotator": "openai", "annotate.openai": {"model": "m", "base_url": "http://127.0.0.1:9/v1"}}
-    project.change({**chat, "annotate.n_pairs": 10, "annotate.language_model.responses": str(project.path / "r.db")})
+    project.change({**chat, "annotate.n_pairs": 10, "annotate.language_model.responses": "r.db"})
     said = estimate_annotate.run(project.params, project.output("caption"))
     n = int(re.findall(r"Of the pairs (\d+) ask first whether success at the task is better", said)[0])
     assert n > 2

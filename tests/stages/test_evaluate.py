@@ -81,7 +81,7 @@ def test_metrics(finished: Project) -> None:
     assert set(labels) == {"annotator", "tie_rate", "intransitivity", "oracle"}, "an encoder cannot be biased, nor fail"
     assert {key: metrics["annotation"].pop(key) for key in labels} == labels
     assert set(metrics["annotation"]) == {
-        "pairs", "distinct_segments", "ok", "tie", "abstain", "parse_failed", "api_failed", "usage",
+        "pairs", "distinct_segments", "ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed", "usage",
     }  # fmt: skip
     reward = metrics["reward"]
     quality = read_json(finished.path / "data/reward/quality.json")

@@ -54,7 +54,8 @@ def project(finished: Project, tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def asking(project: Project, server: ChatServer) -> Project:
+def asking(project: Project, server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(project.path / "responses.db"))
     project.change(
         {
             "annotate.annotator": "openai",

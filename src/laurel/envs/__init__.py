@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.envs.base import Room, Transition, Transitions
+from laurel.envs.guard import guarded, in_a_line
 from laurel.errors import EnvError, MissingEnvError, closest
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
     if env_id not in gym.registry:
         for module in ("laurel.worlds", "minigrid"):  # for the sake of the hint
             importlib.import_module(module)
-        raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{closest(env_id, gym.registry)}')
+        atari = ' The environments of ALE come with another package: pip install ale-py, and write "ale_py:{0}".'
+        hint = atari.format(env_id) if env_id.startswith("ALE/") else closest(env_id, gym.registry)
+        raise EnvError(f'env.id: Gymnasium knows no environment "{env_id}".{hint}')
     options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)
     if limit is not None:
@@ -79,14 +82,16 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
             )
         options.setdefault(argument, limit)
     try:
-        return gym.make(env_id, **options)
+        return guarded(gym.make(env_id, **options), env_id)
     except gym.error.DependencyNotInstalled as error:
         raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {error}.") from None
-    except (gym.error.Error, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if not (env.kwargs or isinstance(error, gym.error.Error)):
-            raise  # a defect of the environment's own, which its traceback tells best
-        why = str(error) or type(error).__name__
-        raise EnvError(f"env.kwargs: {env_id} cannot be made with {env.kwargs}: {why}.") from error
+    except ImportError as error:
+        raise MissingEnvError(f"env.id: {env_id} needs a package that is not installed: {in_a_line(error)}.") from error
+    except Exception as error:  # whatever its constructor raises: the code is not ours
+        if env.kwargs:
+            why = str(error) or type(error).__name__
+            raise EnvError(f"env.kwargs: {env_id} cannot be made with {env.kwargs}: {why}.") from error
+        raise EnvError(f"env.id: {env_id} cannot be made: {in_a_line(error)}. --debug shows where.") from error
 
 
 def reference_id(env: EnvParams) -> str:

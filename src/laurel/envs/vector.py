@@ -19,6 +19,7 @@ import numpy as np
 
 from laurel.envs import make_reference, reference_id, step_limit
 from laurel.envs.base import Array, BoolArray, FloatArray, Room
+from laurel.envs.guard import check_rewards
 from laurel.errors import EnvError
 from laurel.interrupt import ctrl_c_held_back
 
@@ -89,6 +90,8 @@ class VectorEnv:
         self._singles = singles or []
         self._in_halves = in_halves
         self.form = form
+        self.steps = 0
+        """Steps that were taken of each environment, for what is said of a bad one."""
         self._actions: Array | None = None
         self.resting = np.zeros(n_envs, dtype=np.bool_)
         """(N,) of which nothing more is wanted."""
@@ -124,6 +127,8 @@ class VectorEnv:
         terminated = np.asarray(terminated, dtype=np.bool_)
         truncated = np.asarray(truncated, dtype=np.bool_) & ~terminated
         self.ended = terminated | truncated
+        self.steps += 1
+        check_rewards(reward, self.room.env_id, self.steps)
         return Step(self._pack(raw), reward, terminated, truncated, valid)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
