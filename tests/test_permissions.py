@@ -97,7 +97,7 @@ def test_the_command_line_allows_too() -> None:
     for grant in ("VLLM_KEY@a.example", "VLLM_KEY@b.example"):
         take_permissions(SimpleNamespace(allow_key=[grant], responses="/elsewhere/r.db"))  # type: ignore[arg-type]
     assert key("https://a.example/v1", "VLLM_KEY") == key("https://b.example/v1", "VLLM_KEY") == "sk-secret"
-    assert why_responses_are_refused(Path("/elsewhere/r.db")) is None
+    assert why_responses_are_refused(Path("/elsewhere/r.db"), Path()) is None
 
 
 def test_answers_stay_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

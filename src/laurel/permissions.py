@@ -81,20 +81,26 @@ def why_key_is_withheld(name: str, endpoint: str, environment: Mapping[str, str]
     )
 
 
-def why_responses_are_refused(responses: Path, environment: Mapping[str, str] = os.environ) -> str | None:
+def why_responses_are_refused(
+    responses: Path, project: Path, environment: Mapping[str, str] = os.environ
+) -> str | None:
     """Return why answers may not be kept in a file, with the line that allows it; None where they may.
 
     Args:
         responses: annotate.language_model.responses.
+        project: the folder of the params file.
         environment: the user's variables.
     """
     place, allowed = _absolute(responses), environment.get(RESPONSES)
-    if place.is_relative_to(_absolute(".")) or (allowed and place == _absolute(allowed)):
+    if any(map(place.is_relative_to, (_absolute("."), _absolute(project)))):
+        return None
+    if allowed and place == _absolute(allowed):
         return None
     given = shlex.quote(str(responses))
     return (
-        f"annotate.language_model.responses is {responses}, which is outside of the working directory. If you want "
-        f"answers to be kept there, type: export {RESPONSES}={given} (or add --responses {given} to laurel annotate)"
+        f"annotate.language_model.responses is {responses}, which is neither below the working directory nor below the "
+        f"folder of the params file. If you want answers to be kept there, type: export {RESPONSES}={given} "
+        f"(or add --responses {given} to laurel annotate)"
     )
 
 

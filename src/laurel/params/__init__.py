@@ -148,7 +148,7 @@ def load_params(path: Path) -> Params:
             user has not allowed it.
     """
     params = parse_params(read_mapping(path), str(path))
-    refused = why_responses_are_refused(params.annotate.language_model.responses)
+    refused = why_responses_are_refused(params.annotate.language_model.responses, path.parent)
     if params.annotate.keeps_responses and refused:
         raise ParamsError(f"{path}: {refused}")
     return params
