@@ -172,7 +172,7 @@ def read_json(path: Path) -> Any:
 
 
 def lasting_content(output: Path) -> dict[str, Any]:
-    """Return file -> content of a stage's output, without what two equal runs may differ in: times and run ids.
+    """Return file -> content of a stage's output, without what two equal runs may differ in: times, run ids, commits.
 
     Digests of agents count as times, since agents hold the seconds that they were trained for.
     """
@@ -191,6 +191,7 @@ def lasting_content(output: Path) -> dict[str, Any]:
                     content[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(stream)]
             case "report.html":
                 timeless = re.sub(r"<h2>Time</h2>.*?</section>", "", file.read_text(), flags=re.DOTALL)
+                timeless = re.sub(r"<li>(\d{4}-\d\d-\d\d|commit \w+)</li>", "", timeless)
                 content[name] = re.sub(r"tracking:\n  enabled: (true|false)", "", timeless)
             case _:
                 content[name] = file.read_bytes()
