@@ -183,6 +183,11 @@ def test_the_content_is_left_alone() -> None:
             'agent.algorithm is "dqm", but must be one of ppo, dqn, reinforce, a2c, tabular, bandit. Did',
         ),
         (
+            "agent.algorithm",
+            "sac",
+            'agent.algorithm is "sac", an algorithm of Stable-Baselines3: write engine: sb3 and sb3: {algorithm: SAC}',
+        ),
+        (
             "agent.sb3.algorithm",
             "SACC",
             'agent.sb3.algorithm is "SACC", but must be one of A2C, DDPG, DQN, PPO, SAC, TD3, CrossQ, QRDQN, TQC, '

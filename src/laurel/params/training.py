@@ -10,7 +10,7 @@ from laurel.errors import closest
 from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
 from laurel.params.file import shown
-from laurel.params.sb3 import SB3Params
+from laurel.params.sb3 import SB3Algorithm, SB3Params
 
 Activation = Literal["tanh", "relu"]
 Arm = Literal[
@@ -113,6 +113,18 @@ ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
 """Each has a section of its name."""
 
 
+def _of_another_engine(value: Any) -> Any:
+    """Name the engine of an algorithm that only Stable-Baselines3 has."""
+    if isinstance(value, str) and value not in ALGORITHMS:
+        named = next((name for name in get_args(SB3Algorithm) if name.casefold() == value.casefold()), None)
+        if named is not None:
+            raise ValueError(
+                f"is {shown(value)}, an algorithm of Stable-Baselines3: write engine: sb3 and sb3: "
+                f"{{algorithm: {named}}} instead. Laurel's own are {', '.join(ALGORITHMS)}."
+            )
+    return value
+
+
 class AgentParams(Section):
     arms: Arms
     """What is compared; `full` means all of them."""
@@ -120,7 +132,7 @@ class AgentParams(Section):
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
-    algorithm: Algorithm = "ppo"
+    algorithm: Annotated[Algorithm, BeforeValidator(_of_another_engine)] = "ppo"
     """What all arms are trained with; the section of its name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
     """Who trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
