@@ -21,7 +21,7 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
 
     class Guarded(gym.Wrapper[Any, Any, Any, Any]):
         @property
-        def spec(self) -> EnvSpec | None:
+        def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as gym.Wrapper's own
             """How the environment itself is made: the guard changes nothing of it, and cannot be made from text."""
             return self.env.spec
 
