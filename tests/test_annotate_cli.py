@@ -149,7 +149,7 @@ def test_a_gate_that_is_passed_notes_the_score(project: Project, least: float) -
 
 
 def test_an_environment_without_questions_passes_with_a_note(project: Project) -> None:
-    project.change({"env.id": "MiniGrid-Fetch-5x5-N2-v0", "annotate.probe": {"min_score": 1.0}})
+    project.change({"env.id": "MiniGrid-Playground-v0", "annotate.probe": {"min_score": 1.0}})
     project.run("collect", "caption", "annotate")
     notes = read_manifest(project.output("annotate"))["notes"]
     assert any(note.startswith("The annotator was not probed: there are no questions") for note in notes)
