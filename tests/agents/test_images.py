@@ -114,7 +114,7 @@ def test_without_an_image_there_is_nothing_to_filter() -> None:
 def test_a_bar_in_a_picture_is_told_from_another(seed: int) -> None:
     """Picture and number are both needed: either alone earns nothing on average."""
     bar = probe(Bar)
-    learner = learned(bar, SMALL, 30, seed)
+    learner = learned(bar, SMALL, 60, seed)
     assert isinstance(learner.policy, ImageActorCritic)
     assert mean_return(learner, bar) > 0.9
 
