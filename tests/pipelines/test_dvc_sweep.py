@@ -40,7 +40,7 @@ def test_a_queue_of_weights(finished: Project, tmp_path: Path) -> None:
 def test_the_best_of_a_search_runs_in_place_of_params(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", UNTRACKED)
     options = ["--search", "shaping.intrinsic=log:0.2:1", "--search", "agent.ppo.hidden=[8]", "--sampler", "random"]
-    done = project.laurel("tune", "--trials", "2", "--steps", "256", *options)
+    done = project.laurel("tune", "--trials", "2", "--steps", "2048", *options)
     assert done.returncode == 0, done.stderr
     (project.path / "params.yaml").write_text((project.path / "data/tune/best.yaml").read_text())
     params = load_params(project.path / "params.yaml")
