@@ -62,7 +62,7 @@ def kept(
     copying.start()
     try:
         yield
-    except BaseException:
+    except BaseException:  # also SIGTERM: the next attempt goes on from here
         ended.set()
         copying.join()
         _copy(output, file, name)

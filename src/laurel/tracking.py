@@ -196,7 +196,7 @@ class Tracker:
             run.end(at=ended)
         except fails_with as error:
             self._note(error)
-        except BaseException as error:
+        except BaseException as error:  # also Ctrl-C: a run that died must not be shown as running
             self._abandon(run, status_of(error))
             raise
 

@@ -3,7 +3,7 @@
 Works on the scores of an arm's seeds. Knows nothing about arms, files or figures.
 
 Training runs succeed or fail: a bootstrap, and a t interval, of five successes is a point, although one run in ten may
-fail. The intervals here allow for outcomes that so few seeds would miss. `tests/evaluation/test_coverage.py` measures
+fail. The intervals here allow for outcomes that so few seeds would miss. `tests/evaluation/test_intervals.py` measures
 how often they hold a planted truth.
 """
 
