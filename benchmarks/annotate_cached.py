@@ -63,7 +63,7 @@ def main() -> None:
             *(round(_microseconds(one, "judging"), 1) for one in (few, alike)),
         ],
     }
-    write("annotate_cached", found, about("pyarrow", "laurel", remarks=(load,), sqlite=sqlite3.sqlite_version))
+    write("annotate_cached", found, about("pyarrow", "laurel-rl", remarks=(load,), sqlite=sqlite3.sqlite_version))
 
 
 def _microseconds(measured: dict[str, float], seconds: str) -> float:

@@ -22,7 +22,7 @@ from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
 
-PACKAGES = ("openai", "aiohttp", "laurel")
+PACKAGES = ("openai", "aiohttp", "laurel-rl")
 QUESTION = "Which of the two is better? " + "The agent moves towards the goal. " * 20
 LIMIT, LIMITED_LATENCY, LIMITED_IN_FLIGHT = 50.0, 0.8, 64
 WARM_UP, MEASURED = 5.0, 30.0

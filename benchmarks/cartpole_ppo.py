@@ -51,7 +51,7 @@ def main() -> None:
     }
     peers = {"stable-baselines3": SB3, "jax": " ".join(JAX)}
     common = about(
-        "torch", "numpy", "gymnasium", "laurel", remarks=(ONE_THREAD, f"{load_average()} after the run"), **peers
+        "torch", "numpy", "gymnasium", "laurel-rl", remarks=(ONE_THREAD, f"{load_average()} after the run"), **peers
     )
     write(
         "cartpole_ppo",

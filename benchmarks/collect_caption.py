@@ -55,7 +55,7 @@ def main() -> None:
     limit = statistics.median(raw)
     rate = arguments.steps / statistics.median(_seconds(run) for run in small)
     rate_large = 10 * arguments.steps / _seconds(large)
-    common = about("envpool", "numpy", "pyarrow", "laurel", remarks=(load,))
+    common = about("envpool", "numpy", "pyarrow", "laurel-rl", remarks=(load,))
     write(
         "collect_caption",
         {

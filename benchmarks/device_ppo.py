@@ -53,7 +53,7 @@ def main() -> None:
             "steps_per_second": {"device": there, "host": here},
         },
         about(
-            *("torch", "numpy", "gymnasium", "minigrid", "laurel"),
+            *("torch", "numpy", "gymnasium", "minigrid", "laurel-rl"),
             remarks=(ONE_THREAD, f"{load_average()} after the run", f"with all on {name}"),
         ),
     )

@@ -38,7 +38,7 @@ def main() -> None:
         {name: statistics.median(some["steps"] / some[of] for some in runs) for name, runs in found.items()}
         for of in ("seconds", "cpu_seconds")
     )
-    packages, peers = ("torch", "numpy", "envpool", "minigrid", "laurel"), {"stable-baselines3": SB3}
+    packages, peers = ("torch", "numpy", "envpool", "minigrid", "laurel-rl"), {"stable-baselines3": SB3}
     common = about(*packages, remarks=(ONE_THREAD, f"{load_average()} after the run"), **peers)
     write(
         "doorkey_ppo",

@@ -53,7 +53,7 @@ def main() -> None:
         "peer": "seconds of a stage called alone, as a command",
         "peer_value": round(a_command, 3),
     }
-    write("kfp_overhead", found, about("kfp", "laurel"))
+    write("kfp_overhead", found, about("kfp", "laurel-rl"))
 
 
 def _timed(work: Callable[[], None]) -> float:

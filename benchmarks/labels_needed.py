@@ -121,7 +121,7 @@ def _write(output: Path, cells: list[dict[str, Any]], left: list[str], load: str
     write(
         "labels_needed",
         found,
-        about("numpy", "scipy", "laurel", remarks=(load,)),
+        about("numpy", "scipy", "laurel-rl", remarks=(load,)),
         output,
         last=not left,
     )

@@ -50,7 +50,7 @@ def main() -> None:
     short, long = (statistics.mean(good["accuracies"][str(epochs)]) for epochs in (EPOCHS, LONG))
     short_peer, long_peer = (statistics.mean(good_peer["accuracies"][str(epochs)]) for epochs in (EPOCHS, LONG))
     peers = _versions(python, "imitation", "stable-baselines3", "gymnasium", "torch", "numpy")
-    common = about("torch", "numpy", "laurel", remarks=("one thread each", load), **peers)
+    common = about("torch", "numpy", "laurel-rl", remarks=("one thread each", load), **peers)
     task = f"{PAIRS} pairs of {LENGTH} steps of {WIDTH} numbers, {HIDDEN[0]}-{HIDDEN[1]} ReLU, batch {BATCH}"
     write(
         "reward_training",

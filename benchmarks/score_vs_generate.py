@@ -81,7 +81,7 @@ def main() -> None:
         "model": "Llama, 8 layers of width 256, random weights, float32",
     }
     remarks = f"one thread on {local.device}", load
-    write("score_vs_generate", found, about("torch", "transformers", "laurel", remarks=remarks))
+    write("score_vs_generate", found, about("torch", "transformers", "laurel-rl", remarks=remarks))
 
 
 def _model(folder: Path) -> LocalModel:

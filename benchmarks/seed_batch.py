@@ -92,7 +92,7 @@ def main() -> None:
             "why": WHY,
             "profile": {name: _profiled(*SETTINGS[name]) for name in SETTINGS},
         },
-        about("torch", "numpy", "gymnasium", "laurel", remarks=(ONE_THREAD, f"{load_average()} after the run")),
+        about("torch", "numpy", "gymnasium", "laurel-rl", remarks=(ONE_THREAD, f"{load_average()} after the run")),
     )
 
 

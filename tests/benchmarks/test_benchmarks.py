@@ -47,7 +47,7 @@ def test_a_record_has_all_there_is_to_say(file: Path) -> None:
 def test_a_record_is_written_whole_under_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = importlib.import_module("record")
     found = {"value": 1.5, "unit": "s", "target": "<= 2", "met": True, "peer": "a clock", "peer_value": 2}
-    record.write("of_mine", found, record.about("laurel", remarks=("idle",)), tmp_path / "of_mine.json")
+    record.write("of_mine", found, record.about("laurel-rl", remarks=("idle",)), tmp_path / "of_mine.json")
     written = json.loads((tmp_path / "of_mine.json").read_text())
     assert set(written) == KEYS
     assert json.loads(capsys.readouterr().out) == written
