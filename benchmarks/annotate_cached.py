@@ -85,7 +85,7 @@ def _fill(folder: Path, distinct: bool) -> None:
     """Write captions, and the answers to all questions about them."""
     from laurel.data.captions import Segments, Vocabulary, write_segments, write_vocabulary
     from laurel.data.directory import output_directory
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.language_model import LanguageModelAnnotator
     from laurel.feedback.pairs import sample_pairs
@@ -104,7 +104,7 @@ def _fill(folder: Path, distinct: bool) -> None:
         write_segments(out.path, segments)
     seed = derive_seed(params.seed, "annotate")
     first, second = sample_pairs(segments.counts, params.annotate.n_pairs, "uniform", np.random.default_rng(seed))
-    annotator = make_annotator(params.annotate, room_for(params.env), seed)
+    annotator = make_annotator(params.annotate, adapter_for(params.env), seed)
     assert isinstance(annotator, LanguageModelAnnotator)
     keys = annotator._keys
 

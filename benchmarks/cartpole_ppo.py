@@ -92,7 +92,7 @@ def ours(seed: int) -> None:
     from reaching import Clock
 
     from laurel.agents.algorithms import initial_policy, make_learner
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.envs.vector import make_vector
     from laurel.params import EnvParams
     from laurel.params.training import PPOParams
@@ -101,9 +101,9 @@ def ours(seed: int) -> None:
     torch.set_num_threads(1)
     env, params = EnvParams(id="CartPole-v1"), PPOParams.model_validate(PPO)
     clock = Clock()
-    room = room_for(env)
-    learner = make_learner(initial_policy(room, params, 0, seed), params, generator(0, "agent", seed, "actions"))
-    envs = make_vector(env, room, params.n_envs, derive_seed(0, "agent", seed, "envs"))
+    adapter = adapter_for(env)
+    learner = make_learner(initial_policy(adapter, params, 0, seed), params, generator(0, "agent", seed, "actions"))
+    envs = make_vector(env, adapter, params.n_envs, derive_seed(0, "agent", seed, "envs"))
     rollout, observation = learner.rollout(envs), envs.reset()
     running, steps, reached = np.zeros(params.n_envs), 0, False
     while steps < STEPS and not reached:

@@ -64,14 +64,14 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
     import torch
     from threadpoolctl import threadpool_limits
 
-    from laurel.agents.training import Assignment, Task, train_together
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.params import EnvParams
     from laurel.params.training import PPOParams, ShapingParams
+    from laurel.training.loop import Assignment, Task, train_together
 
     torch.set_num_threads(1)
     env, ppo, shaping = EnvParams(id=env_id), PPOParams(), ShapingParams()
-    room, each = room_for(env), ppo.n_envs * ppo.n_steps
+    adapter, each = adapter_for(env), ppo.n_envs * ppo.n_steps
     updates = max(UPDATES[device], min(8, UPDATES[device] * AGENTS[-1] // n_agents))
     times: list[float] = []
 
@@ -85,7 +85,7 @@ def _rate(env_id: str, n_agents: int, device: str, *, tensors: bool) -> int:
         tasks = [Task("extrinsic", seed, 0, env, ppo, shaping, total, total, device) for seed in range(n_agents)]
         agents: list[Any] = [Assignment(task, None, Path(place) / str(task.seed)) for task in tasks]
         with contextlib.suppress(_DoneError):
-            train_together(agents, room, advance, tensors=tensors)
+            train_together(agents, adapter, advance, tensors=tensors)
     return round(updates * n_agents * each / (times[-1] - times[1]))
 
 

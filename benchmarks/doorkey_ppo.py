@@ -73,19 +73,19 @@ def ours(seed: int, what: str) -> None:
     from doorkey_task import ENV, reward_of
     from reaching import Clock
 
-    from laurel.agents.training import Task, train
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.params.training import PPOParams, ShapingParams
+    from laurel.training.loop import Task, train
 
     torch.set_num_threads(1)
-    room = room_for(ENV)
+    adapter = adapter_for(ENV)
 
     def run(rewarded: bool, intrinsic: float, steps: int = STEPS) -> Clock:
         shaping = ShapingParams(intrinsic=intrinsic)
         task = Task("preference", seed, 0, ENV, PPOParams(), shaping, steps, steps)
         clock = Clock()
         with tempfile.TemporaryDirectory() as place:
-            train(task, room, reward_of(room) if rewarded else None, Path(place) / "agent", lambda _: None)
+            train(task, adapter, reward_of(adapter) if rewarded else None, Path(place) / "agent", lambda _: None)
         return clock
 
     run(True, 0.0, steps=1)  # imports what is imported when it is needed

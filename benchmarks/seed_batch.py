@@ -17,7 +17,7 @@ from typing import Any
 
 from record import ONE_THREAD, about, command_line, load_average, write
 
-from laurel.agents.pool import Job, run_jobs
+from laurel.pool import Job, run_jobs
 
 SEEDS, PROCESSES, ROUNDS = 8, 2, 3
 SETTINGS: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -29,7 +29,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any], int]] = {
         200 * 256,
     ),
 }
-PRELOAD = ["laurel.agents.training", "threadpoolctl", "torch._dynamo", "envpool", "minigrid"]
+PRELOAD = ["laurel.training.loop", "threadpoolctl", "torch._dynamo", "envpool", "minigrid"]
 TIMES = 2.0
 PARTS = {
     "products of matrices and tanh": ("stacked.py", {"forward", "backward"}),
@@ -147,21 +147,21 @@ def work(
     import torch
     from threadpoolctl import threadpool_limits
 
-    from laurel.agents.training import Assignment, Task, train_together
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.params import EnvParams
     from laurel.params.training import PPOParams, ShapingParams
+    from laurel.training.loop import Assignment, Task, train_together
 
     torch.set_num_threads(1)
     env, ppo = EnvParams(id=env_id), PPOParams.model_validate(settings)
-    room = room_for(env)
+    adapter = adapter_for(env)
     agents = [
         Assignment(Task("extrinsic", seed, 0, env, ppo, ShapingParams(), steps, steps), None, Path(place) / str(seed))
         for seed in seeds
     ]
     with threadpool_limits(1, user_api="blas"):
         for some in [agents] if together else [[agent] for agent in agents]:
-            train_together(some, room, advance)
+            train_together(some, adapter, advance)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def evaluate(
     from laurel.components.step import step, unpacked, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
-    from laurel.tracking_pipeline import adopt
+    from laurel.tracking.pipeline import adopt
 
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
     sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}

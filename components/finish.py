@@ -23,7 +23,7 @@ def finish(
         status: State of the pipeline, and its error.
     """
     from laurel.components.step import step
-    from laurel.tracking_pipeline import close_pipeline_run
+    from laurel.tracking.pipeline import close_pipeline_run
 
     with step("finish", env=env, tracking=tracking) as params:
         close_pipeline_run(params, run, status.state, status.error_message or "")

@@ -57,7 +57,7 @@ def pick_best(
     from laurel.components.step import step, written
     from laurel.params.search import Sweep
     from laurel.stages import pick_best as stage
-    from laurel.tracking_pipeline import adopt
+    from laurel.tracking.pipeline import adopt
     from laurel.tuning import results, trials
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}

@@ -48,7 +48,7 @@ def plan(
     from laurel.components.step import step
     from laurel.stages.merge_agents import branches
     from laurel.stages.preflight import check_parts, check_run
-    from laurel.tracking_pipeline import open_pipeline_run
+    from laurel.tracking.pipeline import open_pipeline_run
 
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
     sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from laurel import __version__
 from laurel.components.checkpoints import FOLDER as CHECKPOINTS
 from laurel.components.step import RESPONSES
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
@@ -267,7 +267,7 @@ def _check_files(params: Params, options: Options, found: _Findings) -> None:
 def _check_fit(params: Params, found: _Findings) -> None:
     """Refuse what the step `plan` would refuse, as far as this machine can tell."""
     try:
-        check_fit(params, room_for(params.env, with_action=params.caption.with_action))
+        check_fit(params, adapter_for(params.env, with_action=params.caption.with_action))
     except MissingHereError as error:
         found.remarks.append(
             f"whether the parameters fit together was not checked here: {error} The step plan does so, in the image "

@@ -55,7 +55,7 @@ def warm_workers() -> None:
     """Import once what training and evaluation processes need, for all stages that run in this process."""
     forkserver.set_forkserver_preload(
         [
-            "laurel.agents.arms",
+            "laurel.training.arms",
             "laurel.evaluation.play",
             "torch._dynamo",
             "envpool",

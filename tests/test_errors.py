@@ -9,7 +9,7 @@ import re
 import pytest
 
 from laurel import errors
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.data.lineage import PRODUCERS
 from laurel.errors import LaurelError, closest
 from tiny_project import REPOSITORY

@@ -18,14 +18,12 @@ import torch
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.device_ppo import DevicePPO
 from laurel.agents.learner import Rollout
-from laurel.agents.lockstep import group_of, make_envs, make_rollout
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
-from laurel.agents.training import Assignment, Task, train, train_together
 from laurel.data.directory import read_json
 from laurel.device import torch_device
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import ParamsError
 from laurel.llm.encoder import PACKAGED, load_encoder
@@ -33,6 +31,8 @@ from laurel.params import EnvParams
 from laurel.params.training import PPOParams, RewardParams, ShapingParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.functions import oracle
+from laurel.training.lockstep import group_of, make_envs, make_rollout
+from laurel.training.loop import Assignment, Task, train, train_together
 
 CUDA = pytest.param(
     "cuda",
@@ -92,16 +92,16 @@ def test_the_encoder_is_the_same(device: str) -> None:
 
 def learner_on(device: str, params: PPOParams, seed: int = 0) -> StackedPPO:
     """A PPO whose weights are there."""
-    policy = initial_policy(room_for(ENV), params, 0, seed).to(torch_device(device, "agent.device"))
+    policy = initial_policy(adapter_for(ENV), params, 0, seed).to(torch_device(device, "agent.device"))
     assert isinstance(policy, ActorCritic)
     return StackedPPO(policy, params, np.random.default_rng(seed))
 
 
 def filled(params: PPOParams) -> tuple[StackedPPO, OnPolicyRollout]:
     """A PPO on the CPU, and a rollout that it has collected."""
-    room = room_for(ENV)
+    adapter = adapter_for(ENV)
     ppo = learner_on("cpu", params)
-    envs = make_vector(ENV, room, params.n_envs, 0)
+    envs = make_vector(ENV, adapter, params.n_envs, 0)
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     envs.close()
@@ -126,8 +126,8 @@ def test_many_agents_at_once(device: str) -> None:
     """Each learns what it learns alone, where there are hundreds."""
     params, n = PPOParams(n_envs=4, n_steps=16, n_epochs=1, batch_size=32, hidden=(16,)), 256
     group = PPOGroup([learner_on(device, params, seed) for seed in range(n)])
-    room = room_for(ENV)
-    envs = [make_vector(ENV, room, params.n_envs, seed) for seed in range(n)]
+    adapter = adapter_for(ENV)
+    envs = [make_vector(ENV, adapter, params.n_envs, seed) for seed in range(n)]
     rollouts = [learner.rollout(its) for learner, its in zip(group.learners, envs, strict=True)]
     group.collect(envs, [its.reset() for its in envs], rollouts)
     kept = [copy.deepcopy(rollout) for rollout in rollouts[:: n - 1]]
@@ -143,10 +143,10 @@ def test_many_agents_at_once(device: str) -> None:
 
 @devices
 def test_training_goes_on_from_its_checkpoint(device: str, tmp_path: Path) -> None:
-    shaping, room = ShapingParams(), room_for(ENV)
+    shaping, adapter = ShapingParams(), adapter_for(ENV)
 
     def run(place: Path, stop_after: int | None = None) -> None:
-        train(Task("extrinsic", 0, 0, ENV, TINY, shaping, 256, 64, device), room, None, place, stopping(stop_after))
+        train(Task("extrinsic", 0, 0, ENV, TINY, shaping, 256, 64, device), adapter, None, place, stopping(stop_after))
 
     run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -163,13 +163,13 @@ TENSORS = pytest.mark.parametrize("env_id", ["CartPole-v1", "MiniGrid-DoorKey-5x
 def all_on(device: str, env_id: str, params: PPOParams, n_agents: int) -> tuple[DevicePPO, list[Rollout]]:
     """A group of agents with their environments there, and what the host keeps of their steps."""
     env = EnvParams(id=env_id)
-    room, there = room_for(env), torch_device(device, "agent.device")
+    adapter, there = adapter_for(env), torch_device(device, "agent.device")
     learners = []
     for seed in range(n_agents):
-        policy = initial_policy(room, params, 0, seed).to(there)
+        policy = initial_policy(adapter, params, 0, seed).to(there)
         assert isinstance(policy, ActorCritic)
         learners.append(StackedPPO(policy, params, np.random.default_rng(seed)))
-    envs = [make_envs(env, room, params.n_envs, seed, there) for seed in range(n_agents)]
+    envs = [make_envs(env, adapter, params.n_envs, seed, there) for seed in range(n_agents)]
     rollouts = [make_rollout(learner, its, True) for learner, its in zip(learners, envs, strict=True)]
     group = group_of(learners, envs, rollouts)
     assert isinstance(group, DevicePPO)
@@ -241,14 +241,14 @@ def test_hundreds_act_and_learn_there(env_id: str, device: str) -> None:
 def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device: str, tmp_path: Path) -> None:
     """A GPU is used without being asked twice; on the CPU, it is asked for."""
     env = EnvParams(id=env_id)
-    room = room_for(env)
-    room.oracle = lambda caption: float("turn" in caption)  # type: ignore[method-assign]
+    adapter = adapter_for(env)
+    adapter.oracle = lambda caption: float("turn" in caption)  # type: ignore[method-assign]
 
     def run(place: Path, stop_after: int | None = None) -> None:
         tasks = [Task("oracle", seed, 0, env, TINY, ShapingParams(), 256, 64, device) for seed in range(3)]
-        rewards = [oracle(room), None, oracle(room)]
+        rewards = [oracle(adapter), None, oracle(adapter)]
         agents = [Assignment(*pair, place / str(seed)) for seed, pair in enumerate(zip(tasks, rewards, strict=True))]
-        train_together(agents, room, stopping(stop_after), tensors=True if device == "cpu" else None)
+        train_together(agents, adapter, stopping(stop_after), tensors=True if device == "cpu" else None)
 
     run(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):

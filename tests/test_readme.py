@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from laurel.classics_deep import in_words
-from laurel.cli import _parser
+from laurel.classics.deep import in_words
+from laurel.cli.app import _parser
 from laurel.data.captions import read_vocabulary
 from laurel.evaluation.summary import markdown_table
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
@@ -116,7 +116,7 @@ def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
     }
     project = Project.create(tmp_path / "p", {**UNTRACKED, **small, "env.id": env_id})
     (project.path / file).write_text(code)
-    run = "from laurel.cli import STAGES, main; raise SystemExit(any(main([stage.name]) for stage in STAGES))"
+    run = "from laurel.cli.app import STAGES, main; raise SystemExit(any(main([stage.name]) for stage in STAGES))"
     done = subprocess.run(
         [sys.executable, "-c", run], cwd=project.path, env=project.environment(), capture_output=True, text=True
     )
@@ -124,4 +124,4 @@ def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
     said = read_vocabulary(project.output("caption")).texts
     assert {"You walk right.", "You walk left.", "You bump into the wall."} <= set(said)
     assert list(read_json(project.path / "reports/metrics.json")["arms"]) == ["preference"]
-    assert "no room of its own" not in done.stderr
+    assert "no adapter of its own" not in done.stderr

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import yaml
 
-from laurel.cli import PLACES, STAGES, Stage
+from laurel.cli.app import PLACES, STAGES, Stage
 from laurel.data.directory import VOLATILE
 from laurel.params import Params, load_params
 

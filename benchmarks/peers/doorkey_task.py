@@ -1,6 +1,6 @@
 """MiniGrid-DoorKey-8x8 with a reward for each caption: what both sides of doorkey_ppo.py train on."""
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.params import EnvParams
 from laurel.rewards.functions import RewardFunction, random_reward
@@ -8,6 +8,6 @@ from laurel.rewards.functions import RewardFunction, random_reward
 ENV = EnvParams(id="MiniGrid-DoorKey-8x8-v0")
 
 
-def reward_of(room: Room) -> RewardFunction:
+def reward_of(adapter: EnvAdapter) -> RewardFunction:
     """Return a reward for every caption; a learned one is looked up in the same table."""
-    return random_reward(tuple(Captioner(room, enumerate_events=True).texts), 0.5, 0)
+    return random_reward(tuple(Captioner(adapter, enumerate_events=True).texts), 0.5, 0)

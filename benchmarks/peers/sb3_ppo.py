@@ -59,20 +59,20 @@ def cartpole(seed: int) -> None:
 class LearnedReward(VecEnvWrapper):
     """Pays the shaped learned reward beside the environment's, and shows features."""
 
-    def __init__(self, venv: Any, room: Any, reward: Any) -> None:
+    def __init__(self, venv: Any, adapter: Any, reward: Any) -> None:
         import gymnasium as gym
 
         from laurel.envs.captioner import Captioner
         from laurel.rewards.shaping import EpisodeCounts
 
-        self.room, self.reward = room, reward
-        self.captioner, self.counts = Captioner(room), EpisodeCounts(venv.num_envs)
-        width = room.features(np.zeros((1, room.observation_size), room.observation_dtype)).shape[1]
+        self.adapter, self.reward = adapter, reward
+        self.captioner, self.counts = Captioner(adapter), EpisodeCounts(venv.num_envs)
+        width = adapter.features(np.zeros((1, adapter.observation_size), adapter.observation_dtype)).shape[1]
         super().__init__(venv, observation_space=gym.spaces.Box(-np.inf, np.inf, (width,), np.float32))
 
     def reset(self) -> np.ndarray:
         self.before = self.venv.reset()
-        return self.room.features(self.before)
+        return self.adapter.features(self.before)
 
     def step_async(self, actions: np.ndarray) -> None:
         self.actions = actions
@@ -95,24 +95,24 @@ class LearnedReward(VecEnvWrapper):
             paid = shape(raw, counts, threshold=self.reward.threshold, beta=shaping.beta)
             rewards = shaping.extrinsic * rewards + shaping.intrinsic * paid
         self.before = observation.copy()
-        return self.room.features(observation), rewards, dones, infos
+        return self.adapter.features(observation), rewards, dones, infos
 
 
 def doorkey(seed: int, steps: int, rewarded: bool) -> None:
     """Train for some steps with the settings of params.yaml."""
     from doorkey_task import ENV, reward_of
 
-    from laurel.envs import make_reference, room_for
+    from laurel.envs import adapter_for, make_reference
     from laurel.envs.vector import packed
     from laurel.params.training import PPOParams
 
-    p, room = PPOParams(), room_for(ENV)
+    p, adapter = PPOParams(), adapter_for(ENV)
     clock = Clock()
-    envs = VecMonitor(DummyVecEnv([lambda: packed(make_reference(ENV), room)] * p.n_envs))
+    envs = VecMonitor(DummyVecEnv([lambda: packed(make_reference(ENV), adapter)] * p.n_envs))
     envs.seed(seed)
     model = PPO(
         "MlpPolicy",
-        LearnedReward(envs, room, reward_of(room) if rewarded else None),
+        LearnedReward(envs, adapter, reward_of(adapter) if rewarded else None),
         learning_rate=p.learning_rate,
         n_steps=p.n_steps,
         batch_size=p.batch_size,

@@ -15,7 +15,7 @@ from probe_environments import probe_id
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.learner import Learner
 from laurel.agents.player import Player
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams
@@ -36,9 +36,9 @@ def make(
 ) -> tuple[Any, VectorEnv]:
     """Make a learner, of another kind than training makes where one is named, and its environments."""
     torch.set_num_threads(1)
-    room = room_for(env)
-    learner = kind(initial_policy(room, settings, 0, seed), settings, generator(seed, "actions"))
-    return learner, make_vector(env, room, settings.n_envs, derive_seed(seed, "envs"))
+    adapter = adapter_for(env)
+    learner = kind(initial_policy(adapter, settings, 0, seed), settings, generator(seed, "actions"))
+    return learner, make_vector(env, adapter, settings.n_envs, derive_seed(seed, "envs"))
 
 
 def collected(env: EnvParams, settings: AlgorithmParams, seed: int = 0) -> tuple[Any, Any, VectorEnv]:
@@ -132,7 +132,7 @@ def returns_of_the_last(
 
 def mean_return(learner: Any, env: EnvParams, episodes: int = 200) -> float:
     """Play episodes as evaluation does; return their mean return."""
-    room = room_for(env)
+    adapter = adapter_for(env)
     player = Player(learner.policy, np.random.default_rng(0), greedy=True)
-    rows = roll_out(env, room, player, n_envs=20, episodes=episodes, seed=99, learned=None)
+    rows = roll_out(env, adapter, player, n_envs=20, episodes=episodes, seed=99, learned=None)
     return float(np.mean([row["return"] for row in rows]))

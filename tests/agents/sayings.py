@@ -1,4 +1,4 @@
-"""A room where little is said, and rollouts made by hand in it."""
+"""An environment adapter where little is said, and rollouts made by hand in it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.ppo import OnPolicyRollout
-from laurel.envs.base import IntArray, Room, Transitions
+from laurel.envs.base import EnvAdapter, IntArray, Transitions
 
 
-class Sayings(Room):
+class Sayings(EnvAdapter):
     """What is said is the action: "", "good", "bad" or "fine"."""
 
     words = ("", "good", "bad", "fine")

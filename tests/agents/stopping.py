@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 
-from laurel.agents.training import Task, train
 from laurel.data.directory import read_json
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.params import EnvParams
 from laurel.params.training import PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward, RewardFunction
+from laurel.training.loop import Task, train
 
 torch.set_num_threads(1)
 FILES = {"config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}
@@ -51,7 +51,12 @@ class StoppedError(Exception):
 
 
 def run(
-    task: Task, room: Room, directory: Path, reward: RewardFunction | None = None, *, updates: int | None = None
+    task: Task,
+    adapter: EnvAdapter,
+    directory: Path,
+    reward: RewardFunction | None = None,
+    *,
+    updates: int | None = None,
 ) -> int:
     """Train for some updates more, or to the end; return how many steps were told."""
     told: list[int] = []
@@ -62,7 +67,7 @@ def run(
             raise StoppedError
 
     try:
-        train(task, room, reward, directory, advance)
+        train(task, adapter, reward, directory, advance)
     except StoppedError:
         assert updates is not None
     return sum(told)

@@ -16,18 +16,18 @@ from probe_environments import Bar, RewardByAction, Targets, probe_id
 from stopping import caption_reward, content
 
 from laurel.agents.algorithms import make_learner
-from laurel.agents.arms import task_of, train_arms
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.ppo import PPO
 from laurel.agents.stacked_ppo import StackedPPO
-from laurel.agents.training import Task, train
-from laurel.envs import room_for
+from laurel.envs import adapter_for
+from laurel.envs.builtin import CATCH
 from laurel.evaluation.play import play_agent
 from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import ALGORITHMS, AlgorithmParams, PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
-from laurel.worlds import CATCH
+from laurel.training.arms import task_of, train_arms
+from laurel.training.loop import Task, train
 from tiny_project import Project, changed
 
 torch.set_num_threads(1)
@@ -75,7 +75,7 @@ def task_for(name: str, env: str, updates: int = 8) -> Task:
 
 def run(task: Task, directory: Path, *, updates: int | None = None) -> None:
     """Train for some updates more, or to the end, paid for captions by their length."""
-    stopping.run(task, room_for(task.env), directory, caption_reward(), updates=updates)
+    stopping.run(task, adapter_for(task.env), directory, caption_reward(), updates=updates)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "ppo"])
@@ -113,11 +113,11 @@ def test_the_learned_reward_steers_what_is_learned(name: str, tmp_path: Path) ->
     def score(texts: list[str]) -> np.ndarray:
         return np.array([1.0 if "negative" in text else -1.0 for text in texts], dtype=np.float32)
 
-    room = room_for(env, with_action=True)
+    adapter = adapter_for(env, with_action=True)
     returns = []
     for mixed in (task, replace(task, shaping=ShapingParams(intrinsic=0.0))):
         place = tmp_path / str(len(returns))
-        train(mixed, room, CaptionReward({"": 0.0}, 0.0, score), place, lambda _: None)
+        train(mixed, adapter, CaptionReward({"": 0.0}, 0.0, score), place, lambda _: None)
         returns.append(pq.read_table(place / "curve.parquet").to_pylist()[-1]["return_mean"])
     assert returns[0] < -0.7
     assert returns[1] > 0.7
@@ -143,8 +143,8 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
     def score(texts: list[str]) -> np.ndarray:
         return np.array([1.0 if said in text else -1.0 for text in texts], dtype=np.float32)
 
-    room = room_for(task.env, with_action=True)
-    train(task, room, CaptionReward({"": 0.0}, 0.0, score), tmp_path / "agent", lambda _: None)
+    adapter = adapter_for(task.env, with_action=True)
+    train(task, adapter, CaptionReward({"": 0.0}, 0.0, score), tmp_path / "agent", lambda _: None)
     rows = pq.read_table(tmp_path / "agent" / "curve.parquet").to_pylist()
     assert rows[0]["raw_reward"] < 0 < 0.8 < rows[-1]["raw_reward"]
     learner = make_learner(load_policy(tmp_path / "agent"), settings, np.random.default_rng(0))

@@ -23,11 +23,11 @@ from laurel.agents.bandits.agent import OpenBanditAgent
 from laurel.agents.bandits.thompson import chances_of_best
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.learner import Rollout
-from laurel.envs import room_for
+from laurel.envs import adapter_for
+from laurel.envs.builtin import ARMED_BANDIT
+from laurel.envs.builtin.armed_bandit import Arms
 from laurel.params import EnvParams
 from laurel.params.algorithms import BanditParams
-from laurel.worlds import ARMED_BANDIT
-from laurel.worlds.armed_bandit import Arms
 
 SMALL = BanditParams(n_envs=4, n_steps=5)
 BANDIT = EnvParams(
@@ -111,7 +111,7 @@ def test_a_learner_of_every_pull_pulls_what_the_agent_does(method: Any) -> None:
 def test_every_method_finds_the_best_arm(method: Any, seed: int) -> None:
     learner = learned(BANDIT, BanditParams(method=method, noise=0.5, step_size=0.2), 60, seed)
     policy = learner.policy
-    features = room_for(BANDIT).features(np.zeros((50, 1), dtype=np.int32))
+    features = adapter_for(BANDIT).features(np.zeros((50, 1), dtype=np.int32))
     assert set(policy.act(features, learner.rng, greedy=True)[0]) == {MEANS.argmax()}
     if method == "ucb":  # which never settles: it pulled the best most often, and is to try any
         assert policy.counts[0].argmax() == MEANS.argmax()
@@ -151,8 +151,8 @@ def test_resets_teach_nothing(method: Any) -> None:
 def taught(method: str, n_actions: int = 4) -> BanditPolicy:
     """Return a policy that believes arm 0 best; by their bounds, 2 and 3 are better, and equal."""
     params = BanditParams.model_validate({"method": method, "step_size": 0.5, "epsilon": 0.3, "c": 2.0})
-    room = room_for(EnvParams(id=ARMED_BANDIT, kwargs={"n_arms": n_actions}))
-    policy = initial_policy(room, params, 0, 0)
+    adapter = adapter_for(EnvParams(id=ARMED_BANDIT, kwargs={"n_arms": n_actions}))
+    policy = initial_policy(adapter, params, 0, 0)
     assert isinstance(policy, BanditPolicy)
     agent = policy.agent()
     row = np.zeros(1, dtype=np.bool_)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laurel.agents.behaviour import Behaviour, UniformPolicy, assign
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import ActorCritic
-from laurel.envs import Room, room_for
+from laurel.envs import EnvAdapter, adapter_for
 from laurel.errors import DataError, EnvError, ParamsError
 from laurel.params import EnvParams, PolicyShare
 
@@ -77,13 +77,13 @@ def _one_thread() -> None:
 
 
 @pytest.fixture(scope="module")
-def room() -> Room:
-    return room_for(EnvParams(id="CartPole-v1"))
+def adapter() -> EnvAdapter:
+    return adapter_for(EnvParams(id="CartPole-v1"))
 
 
-def agent(path: Path, room: Room, n_actions: int = 2) -> Path:
+def agent(path: Path, adapter: EnvAdapter, n_actions: int = 2) -> Path:
     torch.manual_seed(1)
-    features = room.features(np.zeros((1, 4), dtype=np.float32)).shape[1]
+    features = adapter.features(np.zeros((1, 4), dtype=np.float32)).shape[1]
     network = ActorCritic(features, n_actions, continuous=False, hidden=(8,))
     for parameter in network.actor.parameters():
         parameter.data *= 40  # far from uniform
@@ -95,52 +95,52 @@ def observations(n: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32)
 
 
-def probabilities(path: Path, room: Room, observation: np.ndarray) -> np.ndarray:
+def probabilities(path: Path, adapter: EnvAdapter, observation: np.ndarray) -> np.ndarray:
     from laurel.agents.checkpoint import load_policy
 
     with torch.inference_mode():
-        return torch.softmax(load_policy(path).actor(torch.from_numpy(room.features(observation))), 1).numpy()
+        return torch.softmax(load_policy(path).actor(torch.from_numpy(adapter.features(observation))), 1).numpy()
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
-def test_log_prob_is_that_of_the_mixture(tmp_path: Path, room: Room, epsilon: float) -> None:
-    path = agent(tmp_path / "agent", room)
+def test_log_prob_is_that_of_the_mixture(tmp_path: Path, adapter: EnvAdapter, epsilon: float) -> None:
+    path = agent(tmp_path / "agent", adapter)
     policy = PolicyShare(kind="epsilon_random", epsilon=epsilon, path=path)
     observation = np.repeat(observations(1), 4000, axis=0)
-    action, log_prob, value = Behaviour([policy], room, 4000, 0).act(observation)
-    mixture = epsilon / 2 + (1 - epsilon) * probabilities(path, room, observation[:1])[0]
+    action, log_prob, value = Behaviour([policy], adapter, 4000, 0).act(observation)
+    mixture = epsilon / 2 + (1 - epsilon) * probabilities(path, adapter, observation[:1])[0]
     np.testing.assert_allclose(np.exp(log_prob), mixture[action], rtol=1e-4)
     assert abs(np.mean(action == 0) - mixture[0]) < 4 * np.sqrt(mixture.prod() / 4000) + 1e-9
     assert np.isfinite(value).all()
 
 
-def test_a_mix_acts_as_its_members_do(tmp_path: Path, room: Room) -> None:
-    path = agent(tmp_path / "agent", room)
+def test_a_mix_acts_as_its_members_do(tmp_path: Path, adapter: EnvAdapter) -> None:
+    path = agent(tmp_path / "agent", adapter)
     mix = [PolicyShare(), PolicyShare(kind="checkpoint", path=path, share=3.0)]
-    behaviour = Behaviour(mix, room, 8, 0)
+    behaviour = Behaviour(mix, adapter, 8, 0)
     assert behaviour.assignment.tolist() == [0, 0, 1, 1, 1, 1, 1, 1]
     observation = observations(8)
     action, log_prob, value = behaviour.act(observation)
-    chances = probabilities(path, room, observation)[np.arange(8), action]
+    chances = probabilities(path, adapter, observation)[np.arange(8), action]
     np.testing.assert_allclose(np.exp(log_prob), [0.5, 0.5, *chances[2:]], rtol=1e-4)
     assert np.isnan(value).tolist() == [True, True, *[False] * 6]
     assert behaviour.digests[0] is None
     assert len(behaviour.digests[1] or "") == 64
 
 
-def test_same_seed_same_actions(tmp_path: Path, room: Room) -> None:
-    mix = [PolicyShare(), PolicyShare(kind="epsilon_random", path=agent(tmp_path / "agent", room))]
+def test_same_seed_same_actions(tmp_path: Path, adapter: EnvAdapter) -> None:
+    mix = [PolicyShare(), PolicyShare(kind="epsilon_random", path=agent(tmp_path / "agent", adapter))]
     runs = []
     for seed in (0, 0, 1):
-        behaviour = Behaviour(mix, room, 64, seed)
+        behaviour = Behaviour(mix, adapter, 64, seed)
         runs.append(np.stack([behaviour.act(observations(64))[0] for _ in range(4)]))
     np.testing.assert_array_equal(runs[0], runs[1])
     assert (runs[0] != runs[2]).any()
 
 
-def test_agents_that_do_not_fit(tmp_path: Path, room: Room) -> None:
-    path = agent(tmp_path / "agent", room, n_actions=3)
+def test_agents_that_do_not_fit(tmp_path: Path, adapter: EnvAdapter) -> None:
+    path = agent(tmp_path / "agent", adapter, n_actions=3)
     with pytest.raises(DataError, match="3 actions, but CartPole-v1 has 4 and 2"):
-        Behaviour([PolicyShare(kind="checkpoint", path=path)], room, 4, 0)
+        Behaviour([PolicyShare(kind="checkpoint", path=path)], adapter, 4, 0)
     with pytest.raises(DataError, match="no such directory; a trained agent is needed"):
-        Behaviour([PolicyShare(kind="checkpoint", path=tmp_path / "none")], room, 4, 0)
+        Behaviour([PolicyShare(kind="checkpoint", path=tmp_path / "none")], adapter, 4, 0)

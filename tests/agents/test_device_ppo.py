@@ -12,15 +12,15 @@ import torch
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.device_ppo import DevicePPO
 from laurel.agents.learner import Rollout
-from laurel.agents.lockstep import group_of, make_envs, make_rollout
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout, gae
 from laurel.agents.stacked_ppo import StackedPPO
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.tensor.vector import TensorVector
 from laurel.params import EnvParams
 from laurel.params.training import PPOParams
 from laurel.seeding import generator
+from laurel.training.lockstep import group_of, make_envs, make_rollout
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
@@ -35,13 +35,13 @@ class Agents:
         self, env_id: str, seeds: range, params: PPOParams = SMALL, device: torch.device = CPU, observed: bool = True
     ) -> None:
         env = EnvParams(id=env_id)
-        self.room = room_for(env)
+        self.adapter = adapter_for(env)
         self.learners = []
         for seed in seeds:
-            policy = initial_policy(self.room, params, 0, seed).to(device)
+            policy = initial_policy(self.adapter, params, 0, seed).to(device)
             assert isinstance(policy, ActorCritic)
             self.learners.append(StackedPPO(policy, params, generator(seed, "actions")))
-        self.envs = [make_envs(env, self.room, params.n_envs, seed, device) for seed in seeds]
+        self.envs = [make_envs(env, self.adapter, params.n_envs, seed, device) for seed in seeds]
         self.rollouts = [make_rollout(*pair, observed) for pair in zip(self.learners, self.envs, strict=True)]
         group = group_of(self.learners, self.envs, self.rollouts)
         assert isinstance(group, DevicePPO)
@@ -90,7 +90,7 @@ def test_it_learns_what_the_host_learns_of_the_same_rollout(env_id: str) -> None
         for s, (other, rollout) in enumerate(zip(others, rollouts, strict=True)):
             whole = OnPolicyRollout(
                 **vars(rollout),
-                features=np.stack([agents.room.features(rows) for rows in rollout.observation]),
+                features=np.stack([agents.adapter.features(rows) for rows in rollout.observation]),
                 log_prob=group._log_prob()[:, s].numpy(),
                 value=steps.value[:, s].numpy(),
             )
@@ -117,7 +117,7 @@ def _host_rollout(agents: Agents, s: int) -> OnPolicyRollout:
     rollout, group = agents.rollouts[s], agents.group
     return OnPolicyRollout(
         **vars(rollout),
-        features=np.stack([agents.room.features(rows) for rows in rollout.observation]),
+        features=np.stack([agents.adapter.features(rows) for rows in rollout.observation]),
         log_prob=group._log_prob()[:, s].numpy(),
         value=group._steps.value[:, s].numpy(),
     )

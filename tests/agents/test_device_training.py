@@ -15,15 +15,15 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from laurel.agents import lockstep
-from laurel.agents.training import Assignment, Task, train, train_together
 from laurel.data.directory import read_json, write_json
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.params import EnvParams
 from laurel.params.algorithms import DQNParams
 from laurel.params.training import AlgorithmParams, PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
+from laurel.training import lockstep
+from laurel.training.loop import Assignment, Task, train, train_together
 
 torch.set_num_threads(1)
 TINY = {"n_envs": 4, "n_steps": 32, "n_epochs": 2, "batch_size": 32, "hidden": (8,)}
@@ -50,7 +50,7 @@ class StoppedError(Exception):
 
 def run(tasks: Sequence[Task], place: Path, *, rewarded: Sequence[bool] = (), stop_after: int | None = None) -> None:
     """Train agents together; those `rewarded` on captions, too."""
-    room, told = room_for(tasks[0].env), 0
+    adapter, told = adapter_for(tasks[0].env), 0
 
     def advance(n: int) -> None:
         nonlocal told
@@ -63,7 +63,7 @@ def run(tasks: Sequence[Task], place: Path, *, rewarded: Sequence[bool] = (), st
         for i, task in enumerate(tasks)
     ]
     try:
-        train_together(agents, room, advance, tensors=True)
+        train_together(agents, adapter, advance, tensors=True)
     except StoppedError:
         assert stop_after is not None
 
@@ -122,7 +122,7 @@ def test_a_checkpoint_of_other_environments_is_not_gone_on_from(tmp_path: Path) 
     task = task_of("CartPole-v1")
     run([task], tmp_path, stop_after=3)
     with pytest.raises(DataError, match="in environments of tensors, but here they are of gymnasium"):
-        train(task, room_for(task.env), None, tmp_path / "0", lambda n: None)
+        train(task, adapter_for(task.env), None, tmp_path / "0", lambda n: None)
     state = read_json(tmp_path / "0/state.json")
     del state["backend"]  # as an older version left it
     write_json(tmp_path / "0/state.json", state)
@@ -182,7 +182,7 @@ def test_what_is_trained_with_all_on_the_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     params = EnvParams.model_validate({"id": "CartPole-v1", **env})
-    assert lockstep.on_device(params, room_for(params), settings, device) is there
+    assert lockstep.on_device(params, adapter_for(params), settings, device) is there
 
 
 # -- learning ---------------------------------------------------------------------------------------------------

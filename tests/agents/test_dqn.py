@@ -37,7 +37,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.dqn import DQN
 from laurel.agents.q_network import QNetwork, make_q_network
 from laurel.agents.replay import Minibatch
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
@@ -245,7 +245,7 @@ def test_the_policy_explores_as_much_as_it_says() -> None:
 @pytest.mark.parametrize("layer_norm", [True, False])
 def test_hidden_layers_are_normalised_where_that_is_asked_for(layer_norm: bool) -> None:
     params = SMALL.model_copy(update={"layer_norm": layer_norm, "hidden": (8, 6)})
-    network = initial_policy(room_for(probe(RewardByBoth)), params, 0, 0)
+    network = initial_policy(adapter_for(probe(RewardByBoth)), params, 0, 0)
     other = QNetwork(**network.config())
     other.load_state_dict(network.state_dict())
     linear = [layer for layer in other.values if isinstance(layer, torch.nn.Linear)]
@@ -277,7 +277,7 @@ def best_greedy_return(params: DQNParams, steps: int, goal: float, seed: int) ->
     """Train on CartPole-v1, playing 20 greedy episodes now and then, until their mean return reaches a goal."""
     env = EnvParams(id="CartPole-v1")
     learner, envs = make(env, params, seed)
-    test = make_vector(env, room_for(env), 20, 1000 + seed)
+    test = make_vector(env, adapter_for(env), 20, 1000 + seed)
     observation, rollout, best = envs.reset(), learner.rollout(envs), 0.0
     updates = steps // (params.n_envs * params.n_steps)
     for update in range(updates):
@@ -287,7 +287,7 @@ def best_greedy_return(params: DQNParams, steps: int, goal: float, seed: int) ->
         if (update + 1) % (updates // 25) == 0:
             seen, running, returns = test.reset(), np.ones(20, dtype=np.bool_), np.zeros(20)
             while running.any():
-                action = learner.policy.act(test.room.features(seen), learner.rng, greedy=True)[0]
+                action = learner.policy.act(test.adapter.features(seen), learner.rng, greedy=True)[0]
                 step = test.step(action)
                 returns += running
                 running &= ~(step.terminated | step.truncated)

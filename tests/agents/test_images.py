@@ -16,7 +16,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.images import Image, ImageActorCritic, ImageEncoder, images_in
 from laurel.agents.recurrent import RecurrentActorCritic
-from laurel.envs import Room, room_for
+from laurel.envs import EnvAdapter, adapter_for
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 from laurel.params.training import PPOParams
@@ -24,8 +24,8 @@ from laurel.params.training import PPOParams
 SMALL = PPOParams(n_envs=64, n_steps=8, n_epochs=4, batch_size=128, learning_rate=2e-3, hidden=(32,))
 
 
-def room_of(space: gym.Space[Any]) -> Room:
-    return Room("Pictures-v0", space, gym.spaces.Discrete(2))
+def adapter_of(space: gym.Space[Any]) -> EnvAdapter:
+    return EnvAdapter("Pictures-v0", space, gym.spaces.Discrete(2))
 
 
 def box(*shape: int, dtype: Any = np.uint8) -> gym.spaces.Box:
@@ -47,11 +47,11 @@ def box(*shape: int, dtype: Any = np.uint8) -> gym.spaces.Box:
     ],
 )  # fmt: skip
 def test_images_are_found(space: gym.Space[Any], found: list[Image]) -> None:
-    assert list(images_in(room_of(space))) == found
+    assert list(images_in(adapter_of(space))) == found
 
 
-def test_features_of_a_rooms_own_hold_no_images() -> None:
-    assert images_in(room_for(EnvParams(id="MiniGrid-Empty-5x5-v0")), smallest=1) == ()
+def test_features_of_a_adapters_own_hold_no_images() -> None:
+    assert images_in(adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0")), smallest=1) == ()
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -61,11 +61,11 @@ def test_filters_see_the_picture_and_not_its_neighbours(first: bool) -> None:
     space = gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": box(*shape), "c": gym.spaces.Discrete(2)})
     if first:
         space = gym.spaces.Dict({"a": gym.spaces.Discrete(3), "b": box(2, 16, 18), "c": gym.spaces.Discrete(2)})
-    room = room_of(space)
+    adapter = adapter_of(space)
     space.seed(0)
     observations = [space.sample() for _ in range(3)]
-    features = torch.from_numpy(room.features(np.stack([room.pack_one(o) for o in observations])))
-    (image,) = images_in(room)
+    features = torch.from_numpy(adapter.features(np.stack([adapter.pack_one(o) for o in observations])))
+    (image,) = images_in(adapter)
     encoder = ImageEncoder(features.shape[1], (image,))
     codes = encoder(features)
     assert codes.shape == (3, encoder.size)
@@ -93,8 +93,8 @@ def test_large_images_have_the_filters_of_the_paper() -> None:
 )
 def test_it_is_saved_and_loaded(network: str, recurrent: bool, kind: type, tmp_path: Path) -> None:
     settings = SMALL.model_copy(update={"network": network, "recurrent": recurrent})
-    room = room_for(probe(Bar))
-    policy = initial_policy(room, settings, 0, 0)
+    adapter = adapter_for(probe(Bar))
+    policy = initial_policy(adapter, settings, 0, 0)
     assert type(policy) is kind
     save_policy(tmp_path, policy)
     loaded = load_policy(tmp_path)
@@ -105,8 +105,8 @@ def test_it_is_saved_and_loaded(network: str, recurrent: bool, kind: type, tmp_p
 
 def test_without_an_image_there_is_nothing_to_filter() -> None:
     with pytest.raises(EnvError, match=r"agent\.ppo\.network is cnn, but the features of .*Countdown.* hold no image"):
-        initial_policy(room_for(probe(Countdown)), SMALL.model_copy(update={"network": "cnn"}), 0, 0)
-    plain = initial_policy(room_for(probe(Bar)), SMALL.model_copy(update={"network": "mlp"}), 0, 0)
+        initial_policy(adapter_for(probe(Countdown)), SMALL.model_copy(update={"network": "cnn"}), 0, 0)
+    plain = initial_policy(adapter_for(probe(Bar)), SMALL.model_copy(update={"network": "mlp"}), 0, 0)
     assert not isinstance(plain, ImageActorCritic)
 
 

@@ -135,7 +135,7 @@ def test_a_rollout_holds_what_the_network_saw_and_said(kind: type[Probe], learne
     rollout = ppo.rollout(envs)
     ppo.collect(envs, envs.reset(), rollout)
     for t in range(SMALL.n_steps + 1):
-        assert np.array_equal(rollout.features[t], envs.room.features(rollout.observation[t]))
+        assert np.array_equal(rollout.features[t], envs.adapter.features(rollout.observation[t]))
         np.testing.assert_allclose(rollout.value[t], ppo.policy.evaluate(rollout.features[t]), atol=1e-6)
     for t in range(SMALL.n_steps):
         log_prob, _, _ = ppo.policy(torch.from_numpy(rollout.features[t]), torch.from_numpy(rollout.action[t]))

@@ -18,7 +18,7 @@ from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.player import Player
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.recurrent_ppo import RecurrentPPO
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.captioner import Captioner
 from laurel.errors import ParamsError
 from laurel.evaluation.episode import moments
@@ -202,11 +202,11 @@ def test_a_player_remembers_until_an_episode_begins(tmp_path: Path) -> None:
 
 def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: None)
-    player, room = Player(saved(tmp_path), np.random.default_rng(0)), room_for(probe(Recall))
-    reference, captioner = gym.make(probe(Recall).id), Captioner(room)
+    player, adapter = Player(saved(tmp_path), np.random.default_rng(0)), adapter_for(probe(Recall))
+    reference, captioner = gym.make(probe(Recall).id), Captioner(adapter)
     remembered = []
     for seed in (0, 0):
-        episode = moments(reference, room, player, captioner, 10, seed, None)
+        episode = moments(reference, adapter, player, captioner, 10, seed, None)
         next(episode)
         next(episode)
         assert player._memory is not None
@@ -217,14 +217,14 @@ def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monk
 
 def test_collection_remembers_too(tmp_path: Path) -> None:
     network = saved(tmp_path)
-    room = room_for(probe(Recall))
+    adapter = adapter_for(probe(Recall))
     for kind in ("checkpoint", "epsilon_random"):
         share = PolicyShare(kind=kind, epsilon=0.5, path=tmp_path)
-        behaviour, memory = Behaviour([share], room, 2, 0), network.nothing(2)
+        behaviour, memory = Behaviour([share], adapter, 2, 0), network.nothing(2)
         for t, begins in enumerate([[True, True], [False, False], [False, True], [False, False]]):
             observation = np.array([[t % 3], [(t + 1) % 3]])
             memory[begins] = 0
-            memory = network.remember(room.features(observation), memory)
+            memory = network.remember(adapter.features(observation), memory)
             action, log_prob, value = behaviour.act(observation, np.array(begins))
             chances = np.exp(network.heads.log_prob(memory, action))
             np.testing.assert_allclose(value, network.heads.evaluate(memory), atol=1e-6)

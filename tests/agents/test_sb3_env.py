@@ -15,20 +15,20 @@ pytest.importorskip("stable_baselines3")
 
 from laurel.agents.episodes import Episodes
 from laurel.agents.learner import Rollout
-from laurel.agents.sb3_env import FeatureEnvs, LearnedRewardEnvs, PackedEnvs
-from laurel.agents.signal import Signal
-from laurel.envs import make_reference, room_for
-from laurel.envs.base import FloatArray, Room
+from laurel.agents.sb3.env import FeatureEnvs, LearnedRewardEnvs, PackedEnvs
+from laurel.envs import adapter_for, make_reference
+from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params import EnvParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.seeding import derive_seed
+from laurel.training.signal import Signal
 
 
-def made(env_id: str, n_envs: int = 1, **env: Any) -> tuple[PackedEnvs, Room]:
+def made(env_id: str, n_envs: int = 1, **env: Any) -> tuple[PackedEnvs, EnvAdapter]:
     params = EnvParams(id=env_id, backend=env.pop("backend", "gymnasium"), **env)
-    room = room_for(params)
-    return PackedEnvs(params, room, n_envs, seed=0), room
+    adapter = adapter_for(params)
+    return PackedEnvs(params, adapter, n_envs, seed=0), adapter
 
 
 def paid_by_words() -> CaptionReward:
@@ -94,10 +94,10 @@ def test_an_environment_resets_while_the_others_go_on(env_id: str, backend: str)
 
 def test_the_environment_is_the_reference() -> None:
     """The same actions in Gymnasium's own environment give the same steps; it resets with its own next episode."""
-    envs, room = made("FrozenLake-v1")
+    envs, adapter = made("FrozenLake-v1")
     reference = make_reference(EnvParams(id="FrozenLake-v1"))
     start, _ = reference.reset(seed=derive_seed(0, 0))
-    assert envs.reset()[0].tolist() == room.pack_one(start).tolist()
+    assert envs.reset()[0].tolist() == adapter.pack_one(start).tolist()
     rng = np.random.default_rng(0)
     for _ in range(60):
         action = int(rng.integers(4))
@@ -105,9 +105,9 @@ def test_the_environment_is_the_reference() -> None:
         observation, rewards, done, infos = envs.step(np.array([action]))
         assert (rewards[0], done[0]) == (reward, terminated or truncated)
         if done[0]:
-            assert infos[0]["terminal_observation"].tolist() == room.pack_one(after).tolist()
+            assert infos[0]["terminal_observation"].tolist() == adapter.pack_one(after).tolist()
             after, _ = reference.reset()
-        assert observation[0].tolist() == room.pack_one(after).tolist()
+        assert observation[0].tolist() == adapter.pack_one(after).tolist()
 
 
 # -- what is paid -----------------------------------------------------------------------------------------------
@@ -115,9 +115,9 @@ def test_the_environment_is_the_reference() -> None:
 @given(st.integers(1, 3), st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 3.0]), st.booleans())
 def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float, rewarded: bool) -> None:
     """The same steps as one rollout, in the hands of `Signal` and `Episodes`: same rewards, same figures."""
-    packed, room = made("FrozenLake-v1", n_envs, max_episode_steps=9)
+    packed, adapter = made("FrozenLake-v1", n_envs, max_episode_steps=9)
     shaping = ShapingParams(beta=beta, quantile=0.0, intrinsic=0.3, extrinsic=2.0)
-    envs = LearnedRewardEnvs(packed, room, Signal(shaping, room, paid_by_words() if rewarded else None, n_envs))
+    envs = LearnedRewardEnvs(packed, adapter, Signal(shaping, adapter, paid_by_words() if rewarded else None, n_envs))
     rng = np.random.default_rng(seed)
     steps: list[tuple[Any, ...]] = []
     before = envs.reset()
@@ -131,10 +131,13 @@ def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float
         steps.append((before, action, last, reward, done & ~cut, done & cut))
         before = after
     assert any(step[4].any() for step in steps)
-    goal = room.observation_dtype.type(15)
+    goal = adapter.observation_dtype.type(15)
     extrinsic = np.array([step[2][:, 0] == goal for step in steps], np.float32)
     # as training has it: a row between two episodes is a reset, and no step
-    signal, episodes = Signal(shaping, room, paid_by_words() if rewarded else None, n_envs), Episodes(room, n_envs)
+    signal, episodes = (
+        Signal(shaping, adapter, paid_by_words() if rewarded else None, n_envs),
+        Episodes(adapter, n_envs),
+    )
     expected, sums = [], []
     for i, (start, action, end, _, terminated, truncated) in enumerate(steps):
         rollout = Rollout(
@@ -160,9 +163,9 @@ def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float
 
 def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:
     """One environment, laid out as Laurel's own rollouts are, reset rows and all."""
-    packed, room = made("FrozenLake-v1", 1, max_episode_steps=9)
+    packed, adapter = made("FrozenLake-v1", 1, max_episode_steps=9)
     shaping = ShapingParams(beta=1.0, quantile=0.0, intrinsic=0.3, extrinsic=2.0)
-    envs = LearnedRewardEnvs(packed, room, Signal(shaping, room, paid_by_words(), 1))
+    envs = LearnedRewardEnvs(packed, adapter, Signal(shaping, adapter, paid_by_words(), 1))
     rng = np.random.default_rng(3)
     observations, actions, ended, cut, valid, got = [envs.reset()], [], [], [], [], []
     for _ in range(80):
@@ -188,15 +191,15 @@ def test_rewards_across_a_whole_rollout_are_those_of_training() -> None:
         np.array(observations), np.array(actions), ((after_rows == 15) & rows).astype(np.float32),
         np.empty(rows.shape, np.float32), np.array(ended), np.array(cut), rows,
     )  # fmt: skip
-    Signal(shaping, room, paid_by_words(), 1).mix_into(rollout)
+    Signal(shaping, adapter, paid_by_words(), 1).mix_into(rollout)
     assert (~rows).sum() > 5
     np.testing.assert_allclose(np.array(got), rollout.reward[rows][:, None], rtol=1e-6)
 
 
 def test_rewards_given_away_are_no_longer_ours() -> None:
     """On-policy algorithms add what follows a cut to the rewards they are given."""
-    packed, room = made(probe_id(Steady), 1)
-    envs = LearnedRewardEnvs(packed, room, Signal(ShapingParams(), room, None, 1))
+    packed, adapter = made(probe_id(Steady), 1)
+    envs = LearnedRewardEnvs(packed, adapter, Signal(ShapingParams(), adapter, None, 1))
     envs.reset()
     _, reward, _, _ = envs.step(np.zeros(1, np.int64))
     reward += 100
@@ -205,8 +208,8 @@ def test_rewards_given_away_are_no_longer_ours() -> None:
 
 # -- features ---------------------------------------------------------------------------------------------------
 def test_features_are_what_laurels_networks_see() -> None:
-    packed, room = made(probe_id(Countdown), 1)
-    envs = FeatureEnvs(LearnedRewardEnvs(packed, room, Signal(ShapingParams(), room, None, 1)), room)
+    packed, adapter = made(probe_id(Countdown), 1)
+    envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, Signal(ShapingParams(), adapter, None, 1)), adapter)
     assert envs.observation_space == gym.spaces.Box(-np.inf, np.inf, (Countdown.n_observations,), np.float32)
     hot = np.eye(Countdown.n_observations, dtype=np.float32)
     assert envs.reset().tolist() == [hot[0].tolist()]
@@ -220,6 +223,6 @@ def test_features_are_what_laurels_networks_see() -> None:
 def test_stable_baselines_accepts_them() -> None:
     from stable_baselines3 import A2C
 
-    packed, room = made(probe_id(RewardByBoth), 2)
-    envs = FeatureEnvs(LearnedRewardEnvs(packed, room, Signal(ShapingParams(), room, None, 2)), room)
+    packed, adapter = made(probe_id(RewardByBoth), 2)
+    envs = FeatureEnvs(LearnedRewardEnvs(packed, adapter, Signal(ShapingParams(), adapter, None, 2)), adapter)
     A2C("MlpPolicy", envs, seed=0, device="cpu").learn(40)

@@ -16,8 +16,8 @@ pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
 
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.sb3_catalog import ALGORITHMS, algorithm_class
-from laurel.agents.sb3_policy import SB3Policy
+from laurel.agents.sb3.catalog import ALGORITHMS, algorithm_class
+from laurel.agents.sb3.policy import SB3Policy
 from laurel.errors import DataError, ParamsError
 from laurel.params.sb3 import UNFIT, SB3Algorithm
 

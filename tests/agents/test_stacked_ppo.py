@@ -14,7 +14,7 @@ from laurel.agents.algorithms import initial_policy
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import OnPolicyRollout
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
 from laurel.params.training import PPOParams
@@ -27,13 +27,13 @@ ENVS = pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1", "Pendu
 
 def make(env_id: str, seeds: range, arrays: Any = None) -> tuple[list[StackedPPO], list[VectorEnv]]:
     env = EnvParams(id=env_id, backend="gymnasium")
-    room = room_for(env)
+    adapter = adapter_for(env)
     learners = []
     for seed in seeds:
-        policy = initial_policy(room, SMALL, 0, seed)
+        policy = initial_policy(adapter, SMALL, 0, seed)
         assert isinstance(policy, ActorCritic)
         learners.append(StackedPPO(policy, SMALL, generator(seed, "actions"), arrays))
-    return learners, [make_vector(env, room, SMALL.n_envs, seed) for seed in seeds]
+    return learners, [make_vector(env, adapter, SMALL.n_envs, seed) for seed in seeds]
 
 
 def train(group: Any, envs: list[VectorEnv], updates: int) -> list[list[dict[str, float]]]:

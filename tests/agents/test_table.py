@@ -13,7 +13,7 @@ from probe_environments import Countdown, OneStep, RewardByBoth
 from laurel.agents.agent import Experience
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.table import METHODS, Table
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 from laurel.params.algorithms import TabularParams
@@ -63,8 +63,8 @@ def test_values_are_those_that_are_known(method: Any) -> None:
 def test_q_learning_finds_the_way_over_the_lake() -> None:
     env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
     learner = learned(env, TabularParams(epsilon=0.3, n_envs=8, n_steps=8, step_size=0.5), 400)
-    room = room_for(env)
-    observation = learner.policy.act(room.features(np.array([[0]])), learner.rng, greedy=True)[2]
+    adapter = adapter_for(env)
+    observation = learner.policy.act(adapter.features(np.array([[0]])), learner.rng, greedy=True)[2]
     assert observation[0] == pytest.approx(0.99**5, abs=0.25)
     assert learner.policy.q[14].argmax() == 2, "right, into the goal"
     assert float(learner.policy.q[14, 2]) == pytest.approx(1.0, abs=0.01)
@@ -79,13 +79,13 @@ def test_resets_teach_nothing() -> None:
 
 # -- the policy ---------------------------------------------------------------------------------------------------
 def test_states_are_numbered_by_their_parts() -> None:
-    room = room_for(EnvParams(id="Blackjack-v1"))
-    table = initial_policy(room, TabularParams(), 0, 0)
+    adapter = adapter_for(EnvParams(id="Blackjack-v1"))
+    table = initial_policy(adapter, TabularParams(), 0, 0)
     assert isinstance(table, Table)
     assert table.shape == (32, 11, 2)
     rows = np.array([[31, 10, 1], [4, 2, 0], [0, 0, 0]])
     expected = np.ravel_multi_index(tuple(rows.T), (32, 11, 2))
-    assert table.states(room.features(rows)).tolist() == expected.tolist()
+    assert table.states(adapter.features(rows)).tolist() == expected.tolist()
 
 
 def test_the_policy_explores_as_much_as_it_says() -> None:
@@ -113,5 +113,5 @@ def test_the_policy_explores_as_much_as_it_says() -> None:
 )
 def test_what_has_no_table_is_refused_in_a_sentence(env: str, says: str) -> None:
     with pytest.raises(EnvError, match=says) as caught:
-        initial_policy(room_for(EnvParams(id=env)), TabularParams(), 0, 0)
+        initial_policy(adapter_for(EnvParams(id=env)), TabularParams(), 0, 0)
     assert "\n" not in str(caught.value)

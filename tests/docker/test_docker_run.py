@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from chat_server import chat_server, completion
 
 from laurel.data.directory import read_json, read_manifest
 from tiny_project import TINY, UNTRACKED, Project
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
-from chat_server import chat_server, completion
 
 pytestmark = pytest.mark.docker
 
@@ -30,7 +27,7 @@ ENDLESS = {"reward.max_epochs": 10**6, "reward.patience": 10**6}
 CORRIDOR = """
 import gymnasium as gym
 
-from laurel.envs import Room
+from laurel.envs import EnvAdapter
 
 
 class Corridor(gym.Env):
@@ -47,7 +44,7 @@ class Corridor(gym.Env):
         return self.place, float(self.place == 3), self.place == 3, False, {}
 
 
-class CorridorRoom(Room):
+class CorridorAdapter(EnvAdapter):
     ids = ("Corridor-v0",)
     description = "A corridor of four cells."
     goal = "You walk right and reach the end of the corridor."

@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
-from laurel.envs.base import Array, BoolArray, Room, Transitions
+from laurel.envs import adapter_for
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 
@@ -18,7 +18,7 @@ from laurel.params import EnvParams
 class Walk:
     """A random walk through the vector seam: T steps of N environments, flattened in time order."""
 
-    room: Room
+    adapter: EnvAdapter
     backend: str
     transitions: Transitions
     valid: BoolArray
@@ -33,24 +33,24 @@ Roll = Callable[..., Walk]
 
 
 def walk(
-    env: EnvParams, *, steps: int = 1000, n_envs: int = 8, seed: int = 0, with_action: bool = False, room: Any = None
+    env: EnvParams, *, steps: int = 1000, n_envs: int = 8, seed: int = 0, with_action: bool = False, adapter: Any = None
 ) -> Walk:
-    room = room or room_for(env, with_action=with_action)
-    envs = make_vector(env, room, n_envs, seed)
+    adapter = adapter or adapter_for(env, with_action=with_action)
+    envs = make_vector(env, adapter, n_envs, seed)
     rng = np.random.default_rng(seed)
     observations, rows = [envs.reset()], []
     for _ in range(-(-steps // n_envs)):
-        if isinstance(room.action_space, gym.spaces.Discrete):
-            action = rng.integers(0, room.action_space.n, n_envs)
+        if isinstance(adapter.action_space, gym.spaces.Discrete):
+            action = rng.integers(0, adapter.action_space.n, n_envs)
         else:
-            action = rng.uniform(-1, 1, (n_envs, *room.action_space.shape)).astype(np.float32)
+            action = rng.uniform(-1, 1, (n_envs, *adapter.action_space.shape)).astype(np.float32)
         step = envs.step(action)
         observations.append(step.observation)
         rows.append((action, step.reward, step.terminated, step.truncated, step.valid))
     envs.close()
     action, reward, terminated, truncated, valid = (np.concatenate(column) for column in zip(*rows, strict=True))
     before, after = np.concatenate(observations[:-1]), np.concatenate(observations[1:])
-    return Walk(room, envs.backend, Transitions(before, action, reward, after, terminated, truncated), valid, n_envs)
+    return Walk(adapter, envs.backend, Transitions(before, action, reward, after, terminated, truncated), valid, n_envs)
 
 
 @pytest.fixture(scope="session")
@@ -73,16 +73,23 @@ def say() -> Callable[..., str]:
     """Say a single transition, given observations as a row of numbers each."""
 
     def say(
-        room: Room, before: Any, action: Any, after: Any, *, reward: float = 0.0, end: bool = False, cut: bool = False
+        adapter: EnvAdapter,
+        before: Any,
+        action: Any,
+        after: Any,
+        *,
+        reward: float = 0.0,
+        end: bool = False,
+        cut: bool = False,
     ) -> str:
         row = Transitions(
-            np.atleast_1d(np.asarray(before, dtype=room.observation_dtype))[None],
+            np.atleast_1d(np.asarray(before, dtype=adapter.observation_dtype))[None],
             np.asarray(action)[None],
             np.array([reward], dtype=np.float32),
-            np.atleast_1d(np.asarray(after, dtype=room.observation_dtype))[None],
+            np.atleast_1d(np.asarray(after, dtype=adapter.observation_dtype))[None],
             np.array([end]),
             np.array([cut]),
         )
-        return room.describe(int(room.encode(row)[0]))
+        return adapter.describe(int(adapter.encode(row)[0]))
 
     return say

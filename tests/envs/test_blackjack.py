@@ -4,20 +4,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.params import EnvParams
 
 STICK, HIT = 0, 1
 
 
 @pytest.fixture(scope="module")
-def room():
-    return room_for(EnvParams(id="Blackjack-v1"))
+def adapter():
+    return adapter_for(EnvParams(id="Blackjack-v1"))
 
 
 @pytest.fixture(scope="module")
 def named():
-    return room_for(EnvParams(id="Blackjack-v1"), with_action=True)
+    return adapter_for(EnvParams(id="Blackjack-v1"), with_action=True)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,18 @@ def named():
         ),
     ],
 )
-def test_words(say, room, named, before, action, after, reward, end, plain, with_action):
-    assert say(room, before, action, after, reward=reward, end=end) == plain
+def test_words(say, adapter, named, before, action, after, reward, end, plain, with_action):
+    assert say(adapter, before, action, after, reward=reward, end=end) == plain
     assert say(named, before, action, after, reward=reward, end=end) == with_action
 
 
 def test_a_natural_is_worth_more_and_reads_the_same(say):
-    natural = room_for(EnvParams(id="Blackjack-v1", kwargs={"natural": True, "sab": False}))
+    natural = adapter_for(EnvParams(id="Blackjack-v1", kwargs={"natural": True, "sab": False}))
     assert say(natural, (21, 2, 1), STICK, (21, 2, 1), reward=1.5, end=True).startswith("You win with 21")
 
 
-def test_the_listed_hands_are_those_of_the_rules(room, named):
-    assert 600 < len(list(room.events())) < 1200
+def test_the_listed_hands_are_those_of_the_rules(adapter, named):
+    assert 600 < len(list(adapter.events())) < 1200
     assert len(list(named.events())) < 4000
     env = gym.make("Blackjack-v1")
     env.reset(seed=0)
@@ -131,9 +131,9 @@ def test_the_listed_hands_are_those_of_the_rules(room, named):
     assert dealt > 5000
 
 
-def test_winning_is_success(room):
+def test_winning_is_success(adapter):
     returns = np.array([1.0, 0.0, -1.0, 1.5], np.float32)
-    assert room.succeeded(returns, np.ones(4, dtype=bool)).tolist() == [True, False, False, True]
-    assert room.oracle("You win with 18 against the dealer's 6: your hand is better.") == 1.0
-    assert room.oracle("You go bust at 24: you lose.") == -1.0
-    assert room.oracle("You have 20 against the dealer's 6.") > room.oracle("You have 14 against the dealer's 6.")
+    assert adapter.succeeded(returns, np.ones(4, dtype=bool)).tolist() == [True, False, False, True]
+    assert adapter.oracle("You win with 18 against the dealer's 6: your hand is better.") == 1.0
+    assert adapter.oracle("You go bust at 24: you lose.") == -1.0
+    assert adapter.oracle("You have 20 against the dealer's 6.") > adapter.oracle("You have 14 against the dealer's 6.")

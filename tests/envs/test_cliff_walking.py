@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.params import EnvParams
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -63,21 +63,21 @@ UP, RIGHT, DOWN, LEFT = range(4)
 )
 @pytest.mark.parametrize("env_id", ["CliffWalking-v1", "CliffWalkingSlippery-v1"])
 def test_words(say, env_id, before, action, after, reward, end, caption):
-    room = room_for(EnvParams(id=env_id))
-    assert say(room, before, action, after, reward=reward, end=end) == caption
-    named = room_for(EnvParams(id=env_id), with_action=True)
+    adapter = adapter_for(EnvParams(id=env_id))
+    assert say(adapter, before, action, after, reward=reward, end=end) == caption
+    named = adapter_for(EnvParams(id=env_id), with_action=True)
     way = ("up", "right", "down", "left")[action]
     assert say(named, before, action, after, reward=reward, end=end) == f"You try to go {way}. {caption}"
 
 
 def test_the_shortest_way_leads_closer_in_every_step(say):
-    room = room_for(EnvParams(id="CliffWalking-v1"))
+    adapter = adapter_for(EnvParams(id="CliffWalking-v1"))
     way = [36, *range(24, 36), 47]
-    captions = [say(room, a, 0, b, reward=-1, end=b == 47) for a, b in pairwise(way)]
+    captions = [say(adapter, a, 0, b, reward=-1, end=b == 47) for a, b in pairwise(way)]
     assert all(caption.startswith("You move closer") for caption in captions[:-1])
-    assert [room.oracle(caption) for caption in captions] == [0.3] * 12 + [1.0]
+    assert [adapter.oracle(caption) for caption in captions] == [0.3] * 12 + [1.0]
 
 
 def test_success_is_termination():
-    room = room_for(EnvParams(id="CliffWalking-v1"))
-    assert room.succeeded(np.array([-13, -200], np.float32), np.array([True, False])).tolist() == [True, False]
+    adapter = adapter_for(EnvParams(id="CliffWalking-v1"))
+    assert adapter.succeeded(np.array([-13, -200], np.float32), np.array([True, False])).tolist() == [True, False]

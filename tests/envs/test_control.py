@@ -1,4 +1,4 @@
-"""The rooms of classic control and the lunar lander: words for numbers."""
+"""The adapters of classic control and the lunar lander: words for numbers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.params import EnvParams
 
 
-def room_of(env_id, with_action=False):
-    return room_for(EnvParams(id=env_id), with_action=with_action)
+def adapter_of(env_id, with_action=False):
+    return adapter_for(EnvParams(id=env_id), with_action=with_action)
 
 
 @pytest.mark.parametrize(
@@ -35,28 +35,30 @@ def room_of(env_id, with_action=False):
 @pytest.mark.parametrize("env_id", ["MountainCar-v0", "MountainCarContinuous-v0"])
 def test_mountain_car(say, env_id, after, end, caption):
     action = 1 if env_id == "MountainCar-v0" else np.float32([0.05])
-    assert say(room_of(env_id), (0, 0), action, after, end=end) == caption
-    assert say(room_of(env_id, with_action=True), (0, 0), action, after, end=end) == f"You push not at all. {caption}"
+    assert say(adapter_of(env_id), (0, 0), action, after, end=end) == caption
+    assert (
+        say(adapter_of(env_id, with_action=True), (0, 0), action, after, end=end) == f"You push not at all. {caption}"
+    )
 
 
 @pytest.mark.parametrize(("push", "way"), [(-0.9, "left"), (0.05, "not at all"), (0.9, "right")])
 def test_mountain_car_pushes(say, push, way):
     still = "The car stands still, at the bottom of the valley."
     action = np.float32([push])
-    assert say(room_of("MountainCarContinuous-v0", True), (0, 0), action, (-0.52, 0)) == f"You push {way}. {still}"
+    assert say(adapter_of("MountainCarContinuous-v0", True), (0, 0), action, (-0.52, 0)) == f"You push {way}. {still}"
     index = ("left", "not at all", "right").index(way)
-    assert say(room_of("MountainCar-v0", True), (0, 0), index, (-0.52, 0)) == f"You push {way}. {still}"
+    assert say(adapter_of("MountainCar-v0", True), (0, 0), index, (-0.52, 0)) == f"You push {way}. {still}"
 
 
 def test_mountain_car_pays_for_energy():
-    room = room_of("MountainCar-v0")
+    adapter = adapter_of("MountainCar-v0")
     order = [
         "The car stands still, at the bottom of the valley.",
         "The car rolls to the right fast, at the bottom of the valley.",
         "The car climbs the right slope fast, halfway up.",
         "The car reaches the flag on the right hill.",
     ]
-    worth = [room.oracle(caption) for caption in order]
+    worth = [adapter.oracle(caption) for caption in order]
     assert worth == sorted(worth)
     assert len(set(worth)) == 4
 
@@ -84,13 +86,15 @@ def test_mountain_car_pays_for_energy():
     ],
 )
 def test_cartpole(say, after, end, caption):
-    assert say(room_of("CartPole-v1"), (0, 0, 0, 0), 1, after, reward=1, end=end) == caption
-    assert say(room_of("CartPole-v1", True), (0, 0, 0, 0), 0, after, reward=1, end=end) == f"You push left. {caption}"
+    assert say(adapter_of("CartPole-v1"), (0, 0, 0, 0), 1, after, reward=1, end=end) == caption
+    assert (
+        say(adapter_of("CartPole-v1", True), (0, 0, 0, 0), 0, after, reward=1, end=end) == f"You push left. {caption}"
+    )
 
 
 def test_cartpole_succeeds_where_it_lasts():
-    room = room_of("CartPole-v1")
-    assert room.succeeded(np.array([500, 500], np.float32), np.array([False, True])).tolist() == [True, False]
+    adapter = adapter_of("CartPole-v1")
+    assert adapter.succeeded(np.array([500, 500], np.float32), np.array([False, True])).tolist() == [True, False]
 
 
 def acrobot(a, b):
@@ -109,8 +113,8 @@ def acrobot(a, b):
     ],
 )
 def test_acrobot(say, before, after, end, caption):
-    assert say(room_of("Acrobot-v1"), before, 0, after, reward=-1, end=end) == caption
-    named = room_of("Acrobot-v1", True)
+    assert say(adapter_of("Acrobot-v1"), before, 0, after, reward=-1, end=end) == caption
+    named = adapter_of("Acrobot-v1", True)
     assert say(named, before, 0, after, end=end) == f"You apply negative torque. {caption}"
     assert say(named, before, 1, after, end=end) == f"You apply no torque. {caption}"
 
@@ -169,8 +173,8 @@ def lander(x=0.0, y=1.0, vy=0.0, angle=0.0, legs=0):
     ],
 )
 def test_lunar_lander(say, after, reward, end, caption):
-    assert say(room_of("LunarLander-v3"), lander(), 2, after, reward=reward, end=end) == caption
-    named = room_of("LunarLander-v3", True)
+    assert say(adapter_of("LunarLander-v3"), lander(), 2, after, reward=reward, end=end) == caption
+    named = adapter_of("LunarLander-v3", True)
     assert say(named, lander(), 2, after, reward=reward, end=end) == f"You fire the main engine. {caption}"
 
 
@@ -186,29 +190,29 @@ def test_lunar_lander(say, after, reward, end, caption):
     ],
 )
 def test_lunar_lander_throttles(say, throttles, engines):
-    room = room_of("LunarLanderContinuous-v3", True)
-    assert say(room, lander(), np.float32(throttles), lander()).startswith(f"You fire {engines}. The lander hovers")
+    adapter = adapter_of("LunarLanderContinuous-v3", True)
+    assert say(adapter, lander(), np.float32(throttles), lander()).startswith(f"You fire {engines}. The lander hovers")
 
 
 def test_the_landers_heuristic_lands_and_its_random_pilot_crashes(roll, say):
     from gymnasium.envs.box2d.lunar_lander import heuristic
 
-    room = room_of("LunarLander-v3")
+    adapter = adapter_of("LunarLander-v3")
     env = gym.make("LunarLander-v3")
     before, _ = env.reset(seed=3)
     total, captions, ended = 0.0, [], False
     while not ended:
         action = heuristic(env.unwrapped, before)
         after, reward, terminated, truncated, _ = env.step(action)
-        captions.append(say(room, before, action, after, reward=reward, end=terminated))
+        captions.append(say(adapter, before, action, after, reward=reward, end=terminated))
         total += float(reward)
         before, ended = after, terminated or truncated
     assert captions[-1] == "The lander comes to rest safely on the landing pad."
     assert any("descends" in caption for caption in captions)
     assert any("legs on the ground" in caption for caption in captions)
-    assert room.succeeded(np.float32([total]), np.array([True])).tolist() == [True]
+    assert adapter.succeeded(np.float32([total]), np.array([True])).tolist() == [True]
     walk = roll("LunarLander-v3", "gymnasium")
     rows = walk.transitions[walk.valid & walk.transitions.terminated]
-    ends = {walk.room.describe(int(event)) for event in walk.room.encode(rows)}
+    ends = {walk.adapter.describe(int(event)) for event in walk.adapter.encode(rows)}
     assert ends
     assert ends <= {"The lander crashes.", "The lander flies out of sight."}

@@ -4,15 +4,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
-from laurel.envs.frozen_lake import FrozenLakeRoom
+from laurel.envs import adapter_for
+from laurel.envs.frozen_lake import FrozenLakeAdapter
 from laurel.params import EnvParams
 
 LEFT, DOWN, RIGHT, UP = range(4)
 
 
-def room_of(env_id="FrozenLake-v1", with_action=False, **kwargs):
-    return room_for(EnvParams(id=env_id, kwargs=kwargs), with_action=with_action)
+def adapter_of(env_id="FrozenLake-v1", with_action=False, **kwargs):
+    return adapter_for(EnvParams(id=env_id, kwargs=kwargs), with_action=with_action)
 
 
 @pytest.mark.parametrize(
@@ -27,41 +27,43 @@ def room_of(env_id="FrozenLake-v1", with_action=False, **kwargs):
     ],
 )
 def test_words_on_the_small_map(say, before, after, end, caption):
-    assert say(room_of(), before, DOWN, after, reward=float(after == 15), end=end) == caption
-    assert say(room_of(with_action=True), before, DOWN, after, end=end) == f"You try to go down. {caption}"
+    assert say(adapter_of(), before, DOWN, after, reward=float(after == 15), end=end) == caption
+    assert say(adapter_of(with_action=True), before, DOWN, after, end=end) == f"You try to go down. {caption}"
 
 
 def test_the_large_map_by_its_id_or_by_name(say):
-    for room in (room_of("FrozenLake8x8-v1"), room_of(map_name="8x8")):
-        assert say(room, 8, RIGHT, 9) == "You move closer to the goal: you are 12 squares from it, at row 2, column 2."
-        assert say(room, 55, DOWN, 63, reward=1, end=True) == "You reach the goal."
+    for adapter in (adapter_of("FrozenLake8x8-v1"), adapter_of(map_name="8x8")):
+        assert (
+            say(adapter, 8, RIGHT, 9) == "You move closer to the goal: you are 12 squares from it, at row 2, column 2."
+        )
+        assert say(adapter, 55, DOWN, 63, reward=1, end=True) == "You reach the goal."
 
 
 def test_a_map_of_ones_own(say):
-    room = room_of(desc=["GFFS", "FHFF"])
-    assert say(room, 3, LEFT, 2) == "You move closer to the goal: you are 2 squares from it, at row 1, column 3."
-    assert say(room, 1, LEFT, 0, reward=1, end=True) == "You reach the goal."
-    assert say(room, 4, RIGHT, 5, end=True) == "You fall through a hole in the ice."
+    adapter = adapter_of(desc=["GFFS", "FHFF"])
+    assert say(adapter, 3, LEFT, 2) == "You move closer to the goal: you are 2 squares from it, at row 1, column 3."
+    assert say(adapter, 1, LEFT, 0, reward=1, end=True) == "You reach the goal."
+    assert say(adapter, 4, RIGHT, 5, end=True) == "You fall through a hole in the ice."
 
 
 def test_several_goals(say):
-    room = room_of(desc=["GFFFG", "SFFFF"])
-    assert say(room, 2, RIGHT, 3).startswith("You move closer to the goal: you are 1 square")
-    assert say(room, 3, LEFT, 2).startswith("You move away from the goal: you are 2 squares")
-    row = room_of(desc=["GSG"])
+    adapter = adapter_of(desc=["GFFFG", "SFFFF"])
+    assert say(adapter, 2, RIGHT, 3).startswith("You move closer to the goal: you are 1 square")
+    assert say(adapter, 3, LEFT, 2).startswith("You move away from the goal: you are 2 squares")
+    row = adapter_of(desc=["GSG"])
     assert say(row, 1, UP, 1) == "You stay where you are, 1 square from the goal, at row 1, column 2."
     assert "You move, but stay 1 square from the goal, at row 1, column 2." in map(row.describe, row.events())
 
 
 def test_without_the_environment_the_map_is_a_square_with_its_goal_at_the_end(say):
-    room = FrozenLakeRoom("FrozenLake-v1", gym.spaces.Discrete(16), gym.spaces.Discrete(4))
-    assert say(room, 0, RIGHT, 1) == "You move closer to the goal: you are 5 squares from it, at row 1, column 2."
+    adapter = FrozenLakeAdapter("FrozenLake-v1", gym.spaces.Discrete(16), gym.spaces.Discrete(4))
+    assert say(adapter, 0, RIGHT, 1) == "You move closer to the goal: you are 5 squares from it, at row 1, column 2."
 
 
 def test_a_random_map_has_its_goal_at_the_end(say):
-    assert say(room_of(map_name=None), 55, DOWN, 63, reward=1, end=True) == "You reach the goal."
+    assert say(adapter_of(map_name=None), 55, DOWN, 63, reward=1, end=True) == "You reach the goal."
 
 
 def test_success():
     returns, ended = np.array([1.0, 0.0, 0.0], np.float32), np.array([True, True, False])
-    assert room_of().succeeded(returns, ended).tolist() == [True, False, False]
+    assert adapter_of().succeeded(returns, ended).tolist() == [True, False, False]

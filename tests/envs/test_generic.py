@@ -1,4 +1,4 @@
-"""The room of last resort says something of any space, in a bounded vocabulary."""
+"""The adapter of last resort says something of any space, in a bounded vocabulary."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from test_spaces import any_space
 
 from laurel.envs.base import Transitions
 from laurel.envs.captioner import Captioner
-from laurel.envs.generic import MAX_PARTS, GenericRoom
+from laurel.envs.generic import MAX_PARTS, GenericAdapter
 
 thorough = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def rows(room, observations, *, action=None, reward=0.0, terminated=False):
-    after = np.stack([room.pack_one(observation) for observation in observations])
+def rows(adapter, observations, *, action=None, reward=0.0, terminated=False):
+    after = np.stack([adapter.pack_one(observation) for observation in observations])
     n = len(after)
     action = np.zeros(n, dtype=np.int64) if action is None else np.asarray(action)
     flags = np.full(n, terminated)
     return Transitions(after, action, np.full(n, reward, np.float32), after, flags, np.zeros(n, dtype=bool))
 
 
-def said(room, *observations, **options):
-    events = room.encode(rows(room, observations, **options))
-    return [room.describe(int(event)) for event in events]
+def said(adapter, *observations, **options):
+    events = adapter.encode(rows(adapter, observations, **options))
+    return [adapter.describe(int(event)) for event in events]
 
 
 def make(space, action_space=None, **options):
-    return GenericRoom("Any-v0", space, action_space or spaces.Discrete(2), **options)
+    return GenericAdapter("Any-v0", space, action_space or spaces.Discrete(2), **options)
 
 
 @thorough
@@ -43,26 +43,26 @@ def make(space, action_space=None, **options):
 def test_it_says_something_of_any_space(space, action_space, with_action, seed):
     space.seed(seed)
     action_space.seed(seed)
-    room = make(space, action_space, with_action=with_action)
+    adapter = make(space, action_space, with_action=with_action)
     observations = [space.sample() for _ in range(5)]
     actions = np.stack([np.asarray(action_space.sample()) for _ in range(5)])
-    batch = rows(room, observations, action=actions)
-    events = room.encode(batch)
+    batch = rows(adapter, observations, action=actions)
+    events = adapter.encode(batch)
     assert events.min() >= 0
-    captions = [room.describe(int(event)) for event in events]
+    captions = [adapter.describe(int(event)) for event in events]
     assert all(caption.endswith(".") and caption[0].isupper() and "  " not in caption for caption in captions)
     assert all(caption.count(" is ") <= MAX_PARTS + 2 for caption in captions)
-    captioner = Captioner(room, enumerate_events=True)
+    captioner = Captioner(adapter, enumerate_events=True)
     assert [captioner.texts[i] for i in captioner.ids(batch)] == captions
 
 
 def test_numbers_beyond_all_bounds_do_not_matter():
-    room = make(spaces.Box(-1, 1, (3,)))
-    assert said(room, [np.nan, np.inf, -np.inf]) == [
+    adapter = make(spaces.Box(-1, 1, (3,)))
+    assert said(adapter, [np.nan, np.inf, -np.inf]) == [
         "Number 1 is very high, number 2 is very high, number 3 is very low."
     ]
-    room = make(spaces.Discrete(4))
-    assert room.describe(int(room.encode(rows(room, [9]))[0])) == "The state is 3."
+    adapter = make(spaces.Discrete(4))
+    assert adapter.describe(int(adapter.encode(rows(adapter, [9]))[0])) == "The state is 3."
     huge = make(spaces.Dict({str(i): spaces.Discrete(2**40) for i in range(9)}))
     assert said(huge, {str(i): 2**39 * (i % 2) for i in range(9)})[0].startswith("0 is near zero, 1 is very positive,")
 
@@ -91,12 +91,12 @@ def test_parts_are_named_by_value_or_level(space, observation, caption):
 
 @pytest.mark.parametrize("shape", [(9, 12), (9, 12, 3), (4, 9, 12)])
 def test_pictures_are_summed_up(shape):
-    room = make(spaces.Box(0, 255, shape, np.uint8))
+    adapter = make(spaces.Box(0, 255, shape, np.uint8))
     dark = np.zeros(shape, np.uint8)
     bright = np.full(shape, 250, np.uint8)
     right = dark.copy()
     right[(..., slice(8, 12), slice(None)) if shape[-1] == 3 else (..., slice(8, 12))] = 255
-    assert said(room, dark, bright, right) == [
+    assert said(adapter, dark, bright, right) == [
         "The picture is very dark, brightest nowhere in particular.",
         "The picture is very bright, brightest nowhere in particular.",
         "The picture is dark, brightest on the right.",
@@ -104,25 +104,25 @@ def test_pictures_are_summed_up(shape):
 
 
 def test_long_rows_of_numbers_are_summed_up():
-    room = make(spaces.Dict({"lidar": spaces.Box(0, 10, (90,)), "speed": spaces.Box(0, 1, ())}))
+    adapter = make(spaces.Dict({"lidar": spaces.Box(0, 10, (90,)), "speed": spaces.Box(0, 1, ())}))
     lidar = np.zeros(90, np.float32)
     lidar[:30] = 10
-    assert said(room, {"lidar": lidar, "speed": 0.1}) == [
+    assert said(adapter, {"lidar": lidar, "speed": 0.1}) == [
         "Lidar is low on the whole, highest in the first third, speed is very low."
     ]
 
 
 def test_an_end_is_said_with_its_reward():
-    room = make(spaces.Discrete(2))
-    assert said(room, 1, terminated=True, reward=2) == ["The state is 1. The episode ends with a positive reward."]
-    assert said(room, 1, terminated=True, reward=-2) == ["The state is 1. The episode ends with a negative reward."]
-    assert said(room, 1, terminated=True) == ["The state is 1. The episode ends without a reward."]
-    assert said(room, 1, reward=5) == ["The state is 1."]
+    adapter = make(spaces.Discrete(2))
+    assert said(adapter, 1, terminated=True, reward=2) == ["The state is 1. The episode ends with a positive reward."]
+    assert said(adapter, 1, terminated=True, reward=-2) == ["The state is 1. The episode ends with a negative reward."]
+    assert said(adapter, 1, terminated=True) == ["The state is 1. The episode ends without a reward."]
+    assert said(adapter, 1, reward=5) == ["The state is 1."]
 
 
 def test_the_action_is_named_if_asked_for():
     assert said(make(spaces.Discrete(2), spaces.Discrete(9), with_action=True), 1, action=[7]) == [
         "The action is 7. The state is 1."
     ]
-    room = make(spaces.Discrete(2), spaces.Box(-1, 1, (3,)), with_action=True)
-    assert said(room, 1, action=[[1, -1, 0]]) == ["Action 1 is very high, action 2 is very low. The state is 1."]
+    adapter = make(spaces.Discrete(2), spaces.Box(-1, 1, (3,)), with_action=True)
+    assert said(adapter, 1, action=[[1, -1, 0]]) == ["Action 1 is very high, action 2 is very low. The state is 1."]

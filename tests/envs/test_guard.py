@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
@@ -56,7 +56,7 @@ def fault(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def roll(params: EnvParams) -> None:
-    envs = make_vector(params, room_for(params), 2, 0)
+    envs = make_vector(params, adapter_for(params), 2, 0)
     envs.reset()
     envs.step(np.zeros(2, np.int64))
 
@@ -69,4 +69,4 @@ def test_a_faulty_environment_is_named(fault: str) -> None:
 
 def test_ale_names_its_package() -> None:
     with pytest.raises(EnvError, match=r"pip install ale-py, and write \"ale_py:ALE/Pong-v5\""):
-        room_for(EnvParams(id="ALE/Pong-v5"))
+        adapter_for(EnvParams(id="ALE/Pong-v5"))

@@ -11,7 +11,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.base import Array
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv, make_vector
@@ -32,12 +32,12 @@ on_each = pytest.mark.parametrize("env", [*KINDS.values(), pytest.param(ON_ENVPO
 
 
 def make(env: EnvParams, n: int) -> list[VectorEnv]:
-    room = room_for(env)
-    return [make_vector(env, room, N, seed) for seed in range(n)]
+    adapter = adapter_for(env)
+    return [make_vector(env, adapter, N, seed) for seed in range(n)]
 
 
 def actions_of(env: VectorEnv, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    space = env.room.action_space
+    space = env.adapter.action_space
     if isinstance(space, gym.spaces.Discrete):
         return rng.integers(0, space.n, shape)
     return rng.normal(size=(*shape, *(space.shape or ()))).astype(np.float32)

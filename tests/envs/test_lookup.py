@@ -1,4 +1,4 @@
-"""Finding the room of an id: in this package, in a file of the user's, in another package."""
+"""Finding the adapter of an id: in this package, in a file of the user's, in another package."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import laurel.envs
-from laurel.envs import make_reference, reference_id, room_for, step_limit
-from laurel.envs.base import Room, Transitions
+from laurel.envs import adapter_for, make_reference, reference_id, step_limit
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
@@ -21,7 +21,7 @@ from laurel.params import EnvParams
 
 CORRIDOR = """
 import gymnasium as gym
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 
 
 class Corridor(gym.Env):
@@ -48,7 +48,7 @@ class Corridor(gym.Env):
 gym.register("Corridor-v0", entry_point=Corridor)
 
 
-class CorridorRoom(Room):
+class CorridorAdapter(EnvAdapter):
     ids = ("Corridor-v*",)
     description = "A corridor."
     goal = "You walk on."
@@ -72,13 +72,13 @@ def corridor(tmp_path, monkeypatch):
     gym.registry.pop("Corridor-v0", None)
 
 
-def test_a_room_in_the_users_own_file_needs_only_a_caption(corridor):
-    room = room_for(corridor)
-    assert type(room).__name__ == "CorridorRoom"
+def test_a_adapter_in_the_users_own_file_needs_only_a_caption(corridor):
+    adapter = adapter_for(corridor)
+    assert type(adapter).__name__ == "CorridorAdapter"
     assert step_limit(corridor) == 30
-    envs = make_vector(corridor, room, 2, 0)
+    envs = make_vector(corridor, adapter, 2, 0)
     assert envs.backend == "gymnasium"
-    captioner = Captioner(room, enumerate_events=True)
+    captioner = Captioner(adapter, enumerate_events=True)
     said = []
     before = envs.reset()
     for t in range(40):
@@ -102,29 +102,31 @@ def test_a_room_in_the_users_own_file_needs_only_a_caption(corridor):
 
 
 def test_the_default_encoding_asks_once_for_each_distinct_transition(corridor, monkeypatch):
-    room = room_for(corridor)
+    adapter = adapter_for(corridor)
     asked = []
-    own = type(room).caption
-    monkeypatch.setattr(type(room), "caption", lambda self, t: asked.append(t) or own(self, t))
-    observation = np.array([[0, 0.5], [0, 0.5], [1, 0.5]], dtype=room.observation_dtype)
-    after = np.array([[1, 0.0], [1, 0.0], [0, 0.0]], dtype=room.observation_dtype)
+    own = type(adapter).caption
+    monkeypatch.setattr(type(adapter), "caption", lambda self, t: asked.append(t) or own(self, t))
+    observation = np.array([[0, 0.5], [0, 0.5], [1, 0.5]], dtype=adapter.observation_dtype)
+    after = np.array([[1, 0.0], [1, 0.0], [0, 0.0]], dtype=adapter.observation_dtype)
     flags = np.zeros(3, dtype=bool)
     rows = Transitions(observation, np.array([1, 1, 0]), np.zeros(3, np.float32), after, flags, flags)
-    assert [room.describe(event) for event in room.encode(rows)] == ["You walk +1 to 1."] * 2 + ["You walk -1 to 0."]
+    assert [adapter.describe(event) for event in adapter.encode(rows)] == ["You walk +1 to 1."] * 2 + [
+        "You walk -1 to 0."
+    ]
     assert len(asked) == 2
     assert asked[0].observation == {"place": 0, "wind": np.float32(0.5)}
     assert (asked[0].action, asked[0].reward, asked[0].terminated) == (1, 0.0, False)
-    assert room.encode(rows[:0]).shape == (0,)
+    assert adapter.encode(rows[:0]).shape == (0,)
 
     monkeypatch.setattr("laurel.envs.base.MOST_REMEMBERED", 0)
-    assert len({int(event) for event in room.encode(rows)}) == 2
-    assert len(room._seen) == 1
+    assert len({int(event) for event in adapter.encode(rows)}) == 2
+    assert len(adapter._seen) == 1
 
 
-def test_a_users_room_goes_before_the_one_of_the_package(tmp_path, monkeypatch):
+def test_a_users_adapter_goes_before_the_one_of_the_package(tmp_path, monkeypatch):
     (tmp_path / "lake_words.py").write_text(
-        "from laurel.envs.base import Room\n"
-        "class MyLake(Room):\n"
+        "from laurel.envs.base import EnvAdapter\n"
+        "class MyLake(EnvAdapter):\n"
         "    ids = ('FrozenLake-v1',)\n"
         "    description = goal = 'Mine.'\n"
         "    def caption(self, transition):\n"
@@ -132,11 +134,11 @@ def test_a_users_room_goes_before_the_one_of_the_package(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    ours = room_for(EnvParams(id="FrozenLake-v1"))
-    mine = room_for(EnvParams(id="lake_words:FrozenLake-v1"))
+    ours = adapter_for(EnvParams(id="FrozenLake-v1"))
+    mine = adapter_for(EnvParams(id="lake_words:FrozenLake-v1"))
     assert type(mine).__name__ == "MyLake"
-    assert type(ours).__name__ == "FrozenLakeRoom"
-    assert type(room_for(EnvParams(id="FrozenLake8x8-v1"))).__name__ == "FrozenLakeRoom"
+    assert type(ours).__name__ == "FrozenLakeAdapter"
+    assert type(adapter_for(EnvParams(id="FrozenLake8x8-v1"))).__name__ == "FrozenLakeAdapter"
     type(mine).ids = ()
 
 
@@ -145,9 +147,9 @@ def test_a_module_that_is_missing(tmp_path, monkeypatch):
     with pytest.raises(
         EnvError, match=r"names the module nowhere, but nowhere cannot be found\. Put nowhere\.py beside"
     ):
-        room_for(EnvParams(id="nowhere:Corridor-v0"))
+        adapter_for(EnvParams(id="nowhere:Corridor-v0"))
     with pytest.raises(EnvError, match="relative module"):
-        room_for(EnvParams(id=".nowhere:Corridor-v0"))
+        adapter_for(EnvParams(id=".nowhere:Corridor-v0"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_a_module_that_is_missing(tmp_path, monkeypatch):
 )
 def test_an_unknown_id_names_the_nearest(wrong, right):
     with pytest.raises(EnvError, match=f'knows no environment "{wrong}". Did you mean "{right}"'):
-        room_for(EnvParams(id=wrong))
+        adapter_for(EnvParams(id=wrong))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_an_unknown_id_names_the_nearest(wrong, right):
 )
 def test_wrong_kwargs_are_named(env_id, kwargs):
     with pytest.raises(EnvError, match=f"env.kwargs: {env_id} cannot be made with"):
-        room_for(EnvParams(id=env_id, kwargs=kwargs))
+        adapter_for(EnvParams(id=env_id, kwargs=kwargs))
 
 
 def test_two_limits_contradict_each_other():
@@ -191,7 +193,7 @@ def test_a_defect_of_the_environment_keeps_its_traceback():
     gym.register("BrokenHouse-v0", entry_point=broken)
     try:
         with pytest.raises(EnvError, match=r"BrokenHouse-v0 cannot be made: KeyError: 'own defect'") as caught:
-            room_for(EnvParams(id="BrokenHouse-v0"))
+            adapter_for(EnvParams(id="BrokenHouse-v0"))
         assert isinstance(caught.value.__cause__, KeyError), "whose traceback --debug shows"
     finally:
         gym.registry.pop("BrokenHouse-v0")
@@ -200,7 +202,7 @@ def test_a_defect_of_the_environment_keeps_its_traceback():
 def test_a_withdrawn_id_runs_on_its_successor():
     env = EnvParams(id="Taxi-v3")
     assert reference_id(env) == "Taxi-v4"
-    assert room_for(env).env_id == "Taxi-v3"
+    assert adapter_for(env).env_id == "Taxi-v3"
     assert make_reference(env).spec.id == "Taxi-v4"
 
 
@@ -214,28 +216,28 @@ def test_limits():
     assert make_reference(EnvParams(id="MiniGrid-Empty-5x5-v0", max_episode_steps=7)).unwrapped.max_steps == 7
 
 
-def test_without_a_room_the_generic_one_says_so(caplog):
+def test_without_a_adapter_the_generic_one_says_so(caplog):
     with caplog.at_level(logging.WARNING):
-        room = room_for(EnvParams(id="Pendulum-v1"))
-    assert room.generic
-    assert "Pendulum-v1 has no room of its own" in caplog.text
+        adapter = adapter_for(EnvParams(id="Pendulum-v1"))
+    assert adapter.generic
+    assert "Pendulum-v1 has no adapter of its own" in caplog.text
     caplog.clear()
-    room_for(EnvParams(id="CartPole-v1"))
+    adapter_for(EnvParams(id="CartPole-v1"))
     assert not caplog.records
 
 
 def test_a_mission_that_varies_is_warned_about(caplog):
-    room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
     assert not caplog.records
-    room_for(EnvParams(id="MiniGrid-Fetch-5x5-N2-v0"))
+    adapter_for(EnvParams(id="MiniGrid-Fetch-5x5-N2-v0"))
     assert "its mission may vary" in caplog.text
 
 
-def test_rooms_of_another_package(monkeypatch):
+def test_adapters_of_another_package(monkeypatch):
     module = types.ModuleType("other_rooms")
     exec(
-        "from laurel.envs.base import Room\n"
-        "class PendulumRoom(Room):\n"
+        "from laurel.envs.base import EnvAdapter\n"
+        "class PendulumAdapter(EnvAdapter):\n"
         "    ids = ('Pendulum-v*',)\n"
         "    description = goal = 'Swing up.'\n"
         "    def caption(self, transition):\n"
@@ -245,19 +247,19 @@ def test_rooms_of_another_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "other_rooms", module)
     theirs = importlib.metadata.EntryPoint("pendulum", "other_rooms", laurel.envs.ENTRY_POINTS)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [theirs] if group == "laurel.envs" else [])
-    laurel.envs._load_rooms.cache_clear()
+    laurel.envs._load_adapters.cache_clear()
     try:
-        room = room_for(EnvParams(id="Pendulum-v1"))
-        assert isinstance(room, Room)
-        assert type(room).__name__ == "PendulumRoom"
+        adapter = adapter_for(EnvParams(id="Pendulum-v1"))
+        assert isinstance(adapter, EnvAdapter)
+        assert type(adapter).__name__ == "PendulumAdapter"
     finally:
-        module.PendulumRoom.ids = ()
-        laurel.envs._load_rooms.cache_clear()
+        module.PendulumAdapter.ids = ()
+        laurel.envs._load_adapters.cache_clear()
 
 
-def test_a_broken_package_of_rooms_is_named(monkeypatch):
-    broken = importlib.metadata.EntryPoint("broken", "no_such_rooms", laurel.envs.ENTRY_POINTS)
+def test_a_broken_package_of_adapters_is_named(monkeypatch):
+    broken = importlib.metadata.EntryPoint("broken", "no_such_adapters", laurel.envs.ENTRY_POINTS)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [broken])
-    laurel.envs._load_rooms.cache_clear()
-    with pytest.raises(EnvError, match=r'rooms "broken" \(no_such_rooms\) of another package cannot be loaded'):
-        room_for(EnvParams(id="CartPole-v1"))
+    laurel.envs._load_adapters.cache_clear()
+    with pytest.raises(EnvError, match=r'adapters "broken" \(no_such_adapters\) of another package cannot be loaded'):
+        adapter_for(EnvParams(id="CartPole-v1"))

@@ -12,9 +12,9 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.world_object import Ball, Box, Door, Floor, Goal, Key, Lava
 from minigrid.minigrid_env import MiniGridEnv
 
-from laurel.envs import minigrid, room_for
+from laurel.envs import adapter_for, minigrid
 from laurel.envs.base import Transitions
-from laurel.envs.minigrid import MiniGridRoom
+from laurel.envs.minigrid import MiniGridAdapter
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 
@@ -40,22 +40,22 @@ class Stage(MiniGridEnv):
 
 def play(env, actions, *, env_id="MiniGrid-DoorKey-5x5-v0", with_action=False):
     """Return the captions of a sequence of actions."""
-    room = MiniGridRoom(env_id, env.observation_space, env.action_space, with_action=with_action)
+    adapter = MiniGridAdapter(env_id, env.observation_space, env.action_space, with_action=with_action)
     observation, _ = env.reset(seed=0)
     captions = []
     for action in actions:
         after, reward, terminated, truncated, _ = env.step(action)
         row = Transitions(
-            room.pack_one(observation)[None],
+            adapter.pack_one(observation)[None],
             np.array([action]),
             np.array([reward], np.float32),
-            room.pack_one(after)[None],
+            adapter.pack_one(after)[None],
             np.array([terminated]),
             np.array([truncated]),
         )
-        event = int(room.encode(row)[0])
-        assert event in set(room.events()), room.describe(event)
-        captions.append(room.describe(event))
+        event = int(adapter.encode(row)[0])
+        assert event in set(adapter.events()), adapter.describe(event)
+        captions.append(adapter.describe(event))
         observation = after
     return captions
 
@@ -156,30 +156,30 @@ def test_the_goal_reached_in_the_last_step_counts():
 
 def test_a_mission_completed_by_an_action():
     env = gym.make("MiniGrid-UnlockPickup-v0")
-    room = room_for(EnvParams(id="MiniGrid-UnlockPickup-v0"))
+    adapter = adapter_for(EnvParams(id="MiniGrid-UnlockPickup-v0"))
     env.reset(seed=1)
     task = env.unwrapped
     x, y = task.obj.cur_pos
     task.agent_pos, task.agent_dir = (x - 1, y), 0
-    before = room.pack_one(task.gen_obs())
+    before = adapter.pack_one(task.gen_obs())
     after, reward, terminated, truncated, _ = env.step(PICKUP)
     row = Transitions(
-        before[None], np.array([PICKUP]), np.float32([reward]), room.pack_one(after)[None], np.array([terminated]),
+        before[None], np.array([PICKUP]), np.float32([reward]), adapter.pack_one(after)[None], np.array([terminated]),
         np.array([truncated]),
     )  # fmt: skip
-    assert [room.describe(int(event)) for event in room.encode(row)] == [
+    assert [adapter.describe(int(event)) for event in adapter.encode(row)] == [
         f"You pick up the {task.obj.color} box and complete the mission."
     ]
 
 
 def test_walking_into_an_obstacle_fails_the_mission():
-    room = room_for(EnvParams(id="MiniGrid-Dynamic-Obstacles-5x5-v0"))
+    adapter = adapter_for(EnvParams(id="MiniGrid-Dynamic-Obstacles-5x5-v0"))
     env = Stage({(2, 1): Ball("blue")})
     observation, _ = env.reset()
-    row = room.pack_one(observation)[None]
+    row = adapter.pack_one(observation)[None]
     end, going = np.array([True]), np.array([False])
     rows = Transitions(row, np.array([FORWARD]), np.float32([-1]), row, end, going)
-    assert room.describe(int(room.encode(rows)[0])) == "You bump into the blue ball and fail."
+    assert adapter.describe(int(adapter.encode(rows)[0])) == "You bump into the blue ball and fail."
 
 
 @pytest.mark.parametrize(
@@ -200,17 +200,17 @@ def test_walking_into_an_obstacle_fails_the_mission():
     ],
 )
 def test_a_mission_ends_in_front_of_something(env_id, front, carried, action, reward, said):
-    room = room_for(EnvParams(id=env_id))
+    adapter = adapter_for(EnvParams(id=env_id))
     after = np.zeros((1, 148), np.uint8)
     after[0, 3 * (7 * 3 + 5) : 3 * (7 * 3 + 5) + 3], after[0, 3 * (7 * 3 + 6) : 3 * (7 * 3 + 6) + 3] = front, carried
     before = after.copy()
     before[0, 3 * (7 * 3 + 5)] = 1
     yes, no = np.array([True]), np.array([False])
     rows = Transitions(before, np.array([action]), np.float32([reward]), after, yes, no)
-    event = int(room.encode(rows)[0])
-    assert room.describe(event) == said
-    assert room.says_success(said) == (reward > 0)
-    assert event in set(room.events())
+    event = int(adapter.encode(rows)[0])
+    assert adapter.describe(event) == said
+    assert adapter.says_success(said) == (reward > 0)
+    assert event in set(adapter.events())
 
 
 def test_the_action_is_named_if_asked_for():
@@ -225,10 +225,10 @@ def test_the_action_is_named_if_asked_for():
 
 
 def test_success_and_progress():
-    room = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    adapter = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
     returns = np.array([0.9, 0.0], np.float32)
-    assert room.succeeded(returns, np.array([True, False])).tolist() == [True, False]
-    paid = {caption for caption in map(room.describe, room.events()) if room.oracle(caption)}
+    assert adapter.succeeded(returns, np.array([True, False])).tolist() == [True, False]
+    paid = {caption for caption in map(adapter.describe, adapter.events()) if adapter.oracle(caption)}
     assert paid == {
         "You pick up the yellow key.",
         "You unlock the yellow door with the key.",
@@ -238,20 +238,20 @@ def test_success_and_progress():
 
 def test_another_view_is_refused():
     with pytest.raises(EnvError, match="7x7 view"):
-        room_for(EnvParams(id="MiniGrid-Empty-5x5-v0", kwargs={"agent_view_size": 5}))
+        adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0", kwargs={"agent_view_size": 5}))
 
 
 def test_packing_keeps_image_and_direction():
     env = gym.make("MiniGrid-DoorKey-5x5-v0")
-    room = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    adapter = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
     observation, _ = env.reset(seed=3)
-    row = room.pack_one(observation)
+    row = adapter.pack_one(observation)
     assert row.dtype == np.uint8
     np.testing.assert_array_equal(row[:147].reshape(7, 7, 3), observation["image"])
     assert row[147] == observation["direction"]
     batch = {"image": observation["image"][None], "direction": np.array([observation["direction"]])}
-    np.testing.assert_array_equal(room.pack(batch), row[None])
-    features = room.features(row[None])
+    np.testing.assert_array_equal(adapter.pack(batch), row[None])
+    features = adapter.features(row[None])
     assert features.shape == (1, 147)
     assert features.max() <= 1.0
 
@@ -306,14 +306,14 @@ def truth(env, action):
         "MiniGrid-DoorKey-5x5-v0",
         "MiniGrid-KeyCorridorS3R1-v0",
         "MiniGrid-UnlockPickup-v0",
-        "MiniGrid-MultiRoom-N2-S4-v0",
+        "MiniGrid-MultiAdapter-N2-S4-v0",
         "MiniGrid-LavaCrossingS9N1-v0",
         "MiniGrid-ObstructedMaze-1Dlh-v0",
         "MiniGrid-RedBlueDoors-6x6-v0",
     ],
 )
 def test_captions_agree_with_the_environments_own_state(say, env_id):
-    room = room_for(EnvParams(id=env_id))
+    adapter = adapter_for(EnvParams(id=env_id))
     env = gym.make(env_id).unwrapped
     rng = np.random.default_rng(0)
     observation, _ = env.reset(seed=0)
@@ -321,7 +321,9 @@ def test_captions_agree_with_the_environments_own_state(say, env_id):
     for _ in range(3000):
         action = int(rng.choice(7, p=[0.14, 0.14, 0.36, 0.12, 0.06, 0.16, 0.02]))
         text, after, reward, terminated, truncated = truth(env, action)
-        said = say(room, room.pack_one(observation), action, room.pack_one(after), reward=reward, end=terminated)
+        said = say(
+            adapter, adapter.pack_one(observation), action, adapter.pack_one(after), reward=reward, end=terminated
+        )
         if said.startswith("You see "):
             assert text.startswith(("You move", "You turn", "You go through"))
             thing = OBJECT_TO_IDX[said.split()[-1].rstrip(".")]

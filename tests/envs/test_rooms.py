@@ -1,4 +1,4 @@
-"""Every room, on every backend that has it: captions of what happens, listed and numbered alike."""
+"""Every adapter, on every backend that has it: captions of what happens, listed and numbered alike."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MINIGRID = (
     "MiniGrid-UnlockPickup-v0",
     "MiniGrid-KeyCorridorS3R1-v0",
     "MiniGrid-FourRooms-v0",
-    "MiniGrid-MultiRoom-N4-S5-v0",
+    "MiniGrid-MultiAdapter-N4-S5-v0",
     "MiniGrid-LavaCrossingS9N1-v0",
     "MiniGrid-Dynamic-Obstacles-5x5-v0",
     "MiniGrid-RedBlueDoors-6x6-v0",
     "MiniGrid-BlockedUnlockPickup-v0",
-    "MiniGrid-LockedRoom-v0",
+    "MiniGrid-LockedAdapter-v0",
     "MiniGrid-Fetch-5x5-N2-v0",
     "BabyAI-GoToRedBall-v0",
 )
@@ -58,17 +58,17 @@ on_each_backend = pytest.mark.parametrize(
 @on_each_backend
 def test_a_thousand_random_steps_are_said_and_listed(roll, backend, env_id, with_action):
     walk = roll(env_id, backend, with_action=with_action)
-    room = walk.room
+    adapter = walk.adapter
     assert walk.backend == backend
-    assert walk.transitions.observation.shape == (1000, room.observation_size)
-    assert walk.transitions.observation.dtype == room.observation_dtype
-    assert room.features(walk.transitions.observation).dtype == np.float32
+    assert walk.transitions.observation.shape == (1000, adapter.observation_size)
+    assert walk.transitions.observation.dtype == adapter.observation_dtype
+    assert adapter.features(walk.transitions.observation).dtype == np.float32
 
-    room.encode(walk.transitions)  # reset rows are in it, and must not fail
+    adapter.encode(walk.transitions)  # reset rows are in it, and must not fail
     rows = walk.transitions[walk.valid]
-    events = room.encode(rows)
+    events = adapter.encode(rows)
     assert events.dtype == np.int64
-    captions = [room.describe(int(event)) for event in events]
+    captions = [adapter.describe(int(event)) for event in events]
     for caption in captions:
         assert caption
         assert caption == caption.strip()
@@ -76,21 +76,21 @@ def test_a_thousand_random_steps_are_said_and_listed(roll, backend, env_id, with
         assert caption.endswith(".")
         assert "None" not in caption
 
-    listed = list(room.events())
+    listed = list(adapter.events())
     assert len(listed) == len(set(listed)) < 4000
     if listed:
-        assert set(captions) <= {room.describe(event) for event in listed}
-    assert room.generic == (not listed)
+        assert set(captions) <= {adapter.describe(event) for event in listed}
+    assert adapter.generic == (not listed)
 
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_captions_are_a_pure_function_of_each_row(roll, env_id):
     walk = roll(env_id, "gymnasium")
     rows = walk.transitions[walk.valid]
-    together = walk.room.encode(rows)
+    together = walk.adapter.encode(rows)
     order = np.random.default_rng(1).permutation(len(rows))
-    np.testing.assert_array_equal(walk.room.encode(rows[order]), together[order])
-    np.testing.assert_array_equal(walk.room.encode(rows[:7]), together[:7])
+    np.testing.assert_array_equal(walk.adapter.encode(rows[order]), together[order])
+    np.testing.assert_array_equal(walk.adapter.encode(rows[:7]), together[:7])
 
 
 @on_each_backend
@@ -98,8 +98,8 @@ def test_naming_the_action_refines_the_caption(roll, backend, env_id):
     plain, named = roll(env_id, backend), roll(env_id, backend, with_action=True)
     np.testing.assert_array_equal(plain.transitions.action, named.transitions.action)
     rows, valid = plain.transitions, plain.valid
-    without = [plain.room.describe(int(event)) for event in plain.room.encode(rows)[valid]]
-    with_action = [named.room.describe(int(event)) for event in named.room.encode(rows)[valid]]
+    without = [plain.adapter.describe(int(event)) for event in plain.adapter.encode(rows)[valid]]
+    with_action = [named.adapter.describe(int(event)) for event in named.adapter.encode(rows)[valid]]
     assert len(set(with_action)) > len(set(without))
     if not env_id.startswith("Blackjack"):  # there, the whole sentence is put in other words
         assert all(long.endswith(short) for short, long in zip(without, with_action, strict=True))
@@ -125,27 +125,27 @@ def test_backends_pack_alike(roll, env_id):
 
 
 @pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id not in GENERIC])
-def test_rooms_tell_a_language_model_what_it_needs(roll, env_id):
-    room = roll(env_id, "gymnasium").room
-    for words in (room.description, room.goal, room.anti_goal):
+def test_adapters_tell_a_language_model_what_it_needs(roll, env_id):
+    adapter = roll(env_id, "gymnasium").adapter
+    for words in (adapter.description, adapter.goal, adapter.anti_goal):
         assert words.endswith(".")
-    assert room.goal != room.anti_goal
-    worth = {caption: room.oracle(caption) for caption in map(room.describe, room.events())}
-    assert room.oracle("") == 0.0
+    assert adapter.goal != adapter.anti_goal
+    worth = {caption: adapter.oracle(caption) for caption in map(adapter.describe, adapter.events())}
+    assert adapter.oracle("") == 0.0
     assert max(worth.values()) == 1.0
     assert len(set(worth.values())) > 1
-    assert all(room.oracle(f"{caption} (x3)") == value for caption, value in worth.items())
-    assert all(worth[caption] == max(worth.values()) for caption in room.success_captions())
-    assert bool(room.success_captions()) == (env_id != "CartPole-v1"), "there, nothing is ever achieved for good"
+    assert all(adapter.oracle(f"{caption} (x3)") == value for caption, value in worth.items())
+    assert all(worth[caption] == max(worth.values()) for caption in adapter.success_captions())
+    assert bool(adapter.success_captions()) == (env_id != "CartPole-v1"), "there, nothing is ever achieved for good"
 
 
 def test_the_captioner_numbers_texts_not_events(roll):
     walk = roll("MountainCar-v0", "gymnasium")
-    captioner = Captioner(walk.room, enumerate_events=True)
-    assert captioner.texts == [walk.room.describe(event) for event in walk.room.events()]
+    captioner = Captioner(walk.adapter, enumerate_events=True)
+    assert captioner.texts == [walk.adapter.describe(event) for event in walk.adapter.events()]
     rows = walk.transitions[walk.valid]
     said = [captioner.texts[i] for i in captioner.ids(rows)]
-    assert said == [walk.room.describe(int(event)) for event in walk.room.encode(rows)]
+    assert said == [walk.adapter.describe(int(event)) for event in walk.adapter.encode(rows)]
     assert len(set(captioner.texts)) == len(captioner.texts)
 
 
@@ -157,11 +157,11 @@ def test_the_captioner_takes_no_rows_and_large_event_numbers(roll):
             return transitions.observation[:, 0].astype(np.int64) * 2**40
 
         def describe(self, event):
-            return "" if event == 36 * 2**40 else f"square {event >> 40} of {walk.room.env_id}"
+            return "" if event == 36 * 2**40 else f"square {event >> 40} of {walk.adapter.env_id}"
 
     captioner = Captioner(Sparse())
     ids = captioner.ids(walk.transitions)
     for i, square in zip(ids, walk.transitions.observation[:, 0], strict=True):
         assert i == NOTHING if square == 36 else captioner.texts[i].startswith(f"square {square} ")
     assert captioner.ids(walk.transitions[:0]).shape == (0,)
-    assert Captioner(walk.room).ids(walk.transitions[:0]).shape == (0,)
+    assert Captioner(walk.adapter).ids(walk.transitions[:0]).shape == (0,)

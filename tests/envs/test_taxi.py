@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.taxi import MAP, STANDS
 from laurel.params import EnvParams
 
@@ -19,8 +19,8 @@ def state(row, column, passenger, destination):
 
 
 @pytest.fixture(scope="module")
-def room():
-    return room_for(EnvParams(id="Taxi-v3"))
+def adapter():
+    return adapter_for(EnvParams(id="Taxi-v3"))
 
 
 @pytest.mark.parametrize(
@@ -106,27 +106,27 @@ def room():
         ),
     ],
 )
-def test_words(say, room, before, action, after, reward, end, caption):
-    assert say(room, state(*before), action, state(*after), reward=reward, end=end) == caption
-    named = room_for(EnvParams(id="Taxi-v4"), with_action=True)
+def test_words(say, adapter, before, action, after, reward, end, caption):
+    assert say(adapter, state(*before), action, state(*after), reward=reward, end=end) == caption
+    named = adapter_for(EnvParams(id="Taxi-v4"), with_action=True)
     ways = ("You steer south. ", "You steer north. ", "You steer east. ", "You steer west. ", "", "")
     assert say(named, state(*before), action, state(*after), reward=reward, end=end) == ways[action] + caption
 
 
-def test_the_map_is_the_environments(room):
+def test_the_map_is_the_environments(adapter):
     task = gym.make("Taxi-v4").unwrapped
     assert ["".join(row.astype(str)) for row in task.desc[1:-1]] == list(MAP)
     assert list(STANDS) == task.locs
 
 
-def test_every_step_of_every_state_reads_right(say, room):
+def test_every_step_of_every_state_reads_right(say, adapter):
     task = gym.make("Taxi-v4").unwrapped
     verbs = set()
     for before in range(0, 500, 3):
         for action in range(6):
             ((_, after, reward, end),) = task.P[before][action]
-            caption = say(room, before, action, after, reward=reward, end=end)
-            assert caption in set(map(room.describe, room.events()))
+            caption = say(adapter, before, action, after, reward=reward, end=end)
+            assert caption in set(map(adapter.describe, adapter.events()))
             moved = before // 20 != after // 20
             assert moved == any(words in caption for words in ("closer", "away", "arrive"))
             assert ("in vain" in caption) == (reward == -10)
@@ -135,14 +135,16 @@ def test_every_step_of_every_state_reads_right(say, room):
     assert verbs >= {"drive", "arrive", "pick", "stop", "waits", "let"}
 
 
-def test_a_walk_along_the_shortest_way_comes_closer(say, room):
+def test_a_walk_along_the_shortest_way_comes_closer(say, adapter):
     way = [(2, 0), (2, 1), (2, 2), (2, 3), (3, 3), (4, 3)]
-    captions = [say(room, state(*a, IN_TAXI, BLUE), 0, state(*b, IN_TAXI, BLUE), reward=-1) for a, b in pairwise(way)]
+    captions = [
+        say(adapter, state(*a, IN_TAXI, BLUE), 0, state(*b, IN_TAXI, BLUE), reward=-1) for a, b in pairwise(way)
+    ]
     assert [caption.split(": ")[-1] for caption in captions[:-1]] == [
         f"{n} square{'s' * (n > 1)} to go." for n in (4, 3, 2, 1)
     ]
-    assert [room.oracle(caption) for caption in captions] == [0.3] * 5
+    assert [adapter.oracle(caption) for caption in captions] == [0.3] * 5
 
 
-def test_success(room):
-    assert room.succeeded(np.array([8, -200], np.float32), np.array([True, False])).tolist() == [True, False]
+def test_success(adapter):
+    assert adapter.succeeded(np.array([8, -200], np.float32), np.array([True, False])).tolist() == [True, False]

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import Step, make_vector
 from laurel.errors import EnvError
 from laurel.params import EnvParams
@@ -20,7 +20,7 @@ on_each_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 def make(env_id, backend="auto", n_envs=4, seed=0, reference=False, threads=1, **options):
     env = EnvParams.model_validate({"id": env_id, "backend": backend, **options})
-    return make_vector(env, room_for(env), n_envs, seed, reference=reference, threads=threads)
+    return make_vector(env, adapter_for(env), n_envs, seed, reference=reference, threads=threads)
 
 
 @on_each_backend
@@ -123,7 +123,7 @@ def test_a_seed_fixes_the_steps(env_id, backend):
     def steps(seed):
         envs = make(env_id, backend, n_envs=3, seed=seed)
         rng = np.random.default_rng(0)
-        continuous = isinstance(envs.room.action_space, gym.spaces.Box)
+        continuous = isinstance(envs.adapter.action_space, gym.spaces.Box)
         rows = [envs.reset().tobytes()]
         for _ in range(60):
             action = rng.uniform(-1, 1, (3, 1)).astype(np.float32) if continuous else rng.integers(0, 2, 3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from laurel.envs import room_for
-from laurel.envs.base import Room, Transition
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, Transition
 from laurel.envs.captioner import Captioner
 from laurel.evaluation import animation
 from laurel.evaluation.animation import record, side_by_side
@@ -54,7 +54,7 @@ class Blind(gym.Env):
     action_space = Corridor.action_space
 
 
-class CorridorRoom(Room):
+class CorridorAdapter(EnvAdapter):
     description = goal = "Walk right."
 
     def caption(self, transition: Transition) -> str:
@@ -68,7 +68,7 @@ class CorridorRoom(Room):
 def play(monkeypatch):
     gym.register("LaurelCorridor-v0", Corridor, max_episode_steps=10)
     gym.register("LaurelBlind-v0", Blind, max_episode_steps=10)
-    room = CorridorRoom("LaurelCorridor-v0", Corridor.observation_space, Corridor.action_space)
+    adapter = CorridorAdapter("LaurelCorridor-v0", Corridor.observation_space, Corridor.action_space)
 
     def run(actions, *, env_id="LaurelCorridor-v0", max_steps=20, reward=None, broken=None):
         monkeypatch.setattr(Corridor, "broken", broken)
@@ -79,7 +79,7 @@ def play(monkeypatch):
             return np.array([next(queue)])
 
         learned = None if reward is None else LearnedReward(reward, beta=0.0)
-        return record(EnvParams(id=env_id), room, act, Captioner(room), max_steps, 0, learned)
+        return record(EnvParams(id=env_id), adapter, act, Captioner(adapter), max_steps, 0, learned)
 
     yield run
     gym.registry.pop("LaurelCorridor-v0")
@@ -173,10 +173,10 @@ def test_noisy_pictures_still_give_a_small_file(tmp_path):
 
 def test_a_real_environment_is_shown(tmp_path):
     env = EnvParams(id="MiniGrid-Empty-Random-5x5-v0")
-    room = room_for(env)
+    adapter = adapter_for(env)
     rng = np.random.default_rng(0)
-    found = record(env, room, lambda _: rng.integers(7, size=1), Captioner(room), 8, 1, None)
-    again = record(env, room, lambda _: np.array([0]), Captioner(room), 1, 1, None)
+    found = record(env, adapter, lambda _: rng.integers(7, size=1), Captioner(adapter), 8, 1, None)
+    again = record(env, adapter, lambda _: np.array([0]), Captioner(adapter), 1, 1, None)
     assert found[0].picture.shape == (320, 320, 3)
     assert np.array_equal(found[0].picture, again[0].picture)  # the same seed begins in the same state
     assert any(moment.caption for moment in found)

@@ -7,8 +7,8 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
-from laurel.envs.base import FloatArray, Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.episode import Moment, moments
 from laurel.evaluation.rendering import NotRenderedError, rendering
@@ -20,8 +20,8 @@ LAKE = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
 
 
 @pytest.fixture(scope="module")
-def room() -> Room:
-    return room_for(LAKE)
+def adapter() -> EnvAdapter:
+    return adapter_for(LAKE)
 
 
 def learned() -> LearnedReward:
@@ -32,16 +32,18 @@ def learned() -> LearnedReward:
 
 
 def episode(
-    env: EnvParams, room: Room, actions: list[int], reward: LearnedReward | None, steps: int = 99
+    env: EnvParams, adapter: EnvAdapter, actions: list[int], reward: LearnedReward | None, steps: int = 99
 ) -> list[Moment]:
     queue = iter(actions)
     with rendering(env, None) as reference:
-        return list(moments(reference, room, lambda _: np.array([next(queue)]), Captioner(room), steps, 0, reward))
+        return list(
+            moments(reference, adapter, lambda _: np.array([next(queue)]), Captioner(adapter), steps, 0, reward)
+        )
 
 
-def test_an_episode_by_hand(room: Room) -> None:
+def test_an_episode_by_hand(adapter: EnvAdapter) -> None:
     left, down, right, up = range(4)
-    found = episode(LAKE, room, [left, up, right, down], learned())
+    found = episode(LAKE, adapter, [left, up, right, down], learned())
     assert [moment.step for moment in found] == [0, 1, 2, 3, 4]
     assert [moment.action for moment in found] == ["", "left", "up", "right", "down"]
     assert found[0].caption == ""
@@ -59,23 +61,29 @@ def test_an_episode_by_hand(room: Room) -> None:
     assert not any(moment.last for moment in found[:-1])
 
 
-def test_an_episode_is_cut_and_says_so(room: Room) -> None:
-    found = episode(LAKE, room, [0] * 9, None, steps=3)
+def test_an_episode_is_cut_and_says_so(adapter: EnvAdapter) -> None:
+    found = episode(LAKE, adapter, [0] * 9, None, steps=3)
     assert (found[-1].step, found[-1].cut, found[-1].last, found[-1].over) == (3, True, True, False)
     assert found[-1].outcome == "cut after 3 steps"
     assert {moment.learned for moment in found} == {moment.shaped for moment in found} == {None}
     limited = EnvParams(id="FrozenLake-v1", max_episode_steps=3)
-    found = episode(limited, room_for(limited), [0] * 9, None, steps=3)
+    found = episode(limited, adapter_for(limited), [0] * 9, None, steps=3)
     assert (found[-1].truncated, found[-1].cut) == (True, False), "its own limit is no cut"
 
 
 def test_rewards_are_those_of_evaluation() -> None:
     env = EnvParams(id="CartPole-v1")
-    room = room_for(env)
+    adapter = adapter_for(env)
     (row,) = roll_out(
-        env, room, lambda features: np.zeros(len(features), np.int64), n_envs=1, episodes=1, seed=0, learned=learned()
+        env,
+        adapter,
+        lambda features: np.zeros(len(features), np.int64),
+        n_envs=1,
+        episodes=1,
+        seed=0,
+        learned=learned(),
     )
-    found = episode(env, room, [0] * 99, learned())[1:]
+    found = episode(env, adapter, [0] * 99, learned())[1:]
     assert len(found) == row["length"]
     assert found[-1].total == row["return"]
     assert list(accumulate(moment.reward for moment in found)) == [moment.total for moment in found]
@@ -87,10 +95,10 @@ def test_rewards_are_those_of_evaluation() -> None:
 
 def test_continuous_actions_are_shown_as_numbers() -> None:
     env = EnvParams(id="Pendulum-v1")
-    room = room_for(env)
+    adapter = adapter_for(env)
     with rendering(env, None) as reference:
         act = lambda _: np.array([[0.5]], dtype=np.float32)  # noqa: E731
-        found = list(moments(reference, room, act, Captioner(room), 2, 0, None))
+        found = list(moments(reference, adapter, act, Captioner(adapter), 2, 0, None))
     assert found[1].action == "+0.50"
 
 
@@ -99,15 +107,15 @@ def test_every_named_action_is_one_of_the_environments() -> None:
         "FrozenLake-v1", "Taxi-v3", "CliffWalking-v1", "Blackjack-v1", "MiniGrid-Empty-5x5-v0", "CartPole-v1",
         "Acrobot-v1", "MountainCar-v0", "LunarLander-v3",
     ):  # fmt: skip
-        room = room_for(EnvParams(id=env_id))
-        assert len(room.action_names) == room.action_space.n, env_id  # type: ignore[attr-defined]
-        assert room.action_name(np.int64(1)) == room.action_names[1]
+        adapter = adapter_for(EnvParams(id=env_id))
+        assert len(adapter.action_names) == adapter.action_space.n, env_id  # type: ignore[attr-defined]
+        assert adapter.action_name(np.int64(1)) == adapter.action_names[1]
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("ansi", str), ("rgb_array", np.ndarray), (None, str)])
-def test_views_are_of_the_mode(room: Room, mode: str, kind: type) -> None:
+def test_views_are_of_the_mode(adapter: EnvAdapter, mode: str, kind: type) -> None:
     with rendering(LAKE, mode) as reference:  # type: ignore[arg-type]
-        (first, *_) = moments(reference, room, lambda _: np.array([0]), Captioner(room), 1, 0, None)
+        (first, *_) = moments(reference, adapter, lambda _: np.array([0]), Captioner(adapter), 1, 0, None)
     assert isinstance(first.view, kind)
     assert (len(first.view) > 0) == (mode is not None)
 

@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
-from laurel.agents import lockstep
 from laurel.agents.algorithms import initial_policy
-from laurel.agents.arms import train_arms
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.envs import room_for
-from laurel.envs.base import FloatArray, Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import DataError
 from laurel.evaluation import play, rollout
 from laurel.evaluation.play import agent_act, play_agent
@@ -23,6 +21,8 @@ from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
 from laurel.params.training import PPOParams
 from laurel.rewards.model import RewardModel
+from laurel.training import lockstep
+from laurel.training.arms import train_arms
 from tiny_project import Project, changed
 
 pytestmark = pytest.mark.usefixtures("own_process")
@@ -32,48 +32,48 @@ COLUMNS = [
 
 
 @pytest.fixture(scope="module")
-def room(rewarded: Project) -> Room:
-    return room_for(rewarded.params.env)
+def adapter(rewarded: Project) -> EnvAdapter:
+    return adapter_for(rewarded.params.env)
 
 
 @pytest.fixture(scope="module")
-def agent(room: Room, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def agent(adapter: EnvAdapter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("agent")
-    save_policy(place, initial_policy(room, PPOParams(hidden=(16,)), 0, 0))
+    save_policy(place, initial_policy(adapter, PPOParams(hidden=(16,)), 0, 0))
     return place
 
 
-def everywhere(room: Room, times: int = 50) -> FloatArray:
+def everywhere(adapter: EnvAdapter, times: int = 50) -> FloatArray:
     """Features of all 16 squares, many times."""
-    return room.features(np.tile(np.arange(16, dtype=room.observation_dtype)[:, None], (times, 1)))
+    return adapter.features(np.tile(np.arange(16, dtype=adapter.observation_dtype)[:, None], (times, 1)))
 
 
 # -- who acts ---------------------------------------------------------------------------------------------------
-def test_without_an_agent_actions_are_uniform(room: Room) -> None:
-    one, again, other = (agent_act(room, None, seed, greedy=False)(everywhere(room)) for seed in (0, 0, 1))
+def test_without_an_agent_actions_are_uniform(adapter: EnvAdapter) -> None:
+    one, again, other = (agent_act(adapter, None, seed, greedy=False)(everywhere(adapter)) for seed in (0, 0, 1))
     assert np.bincount(one, minlength=4) == pytest.approx(200, abs=50)
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.5
 
 
-def test_an_agents_actions_are_drawn_from_its_policy(room: Room, agent: Path) -> None:
-    one, again, other = (agent_act(room, agent, seed, greedy=False)(everywhere(room)) for seed in (0, 0, 1))
+def test_an_agents_actions_are_drawn_from_its_policy(adapter: EnvAdapter, agent: Path) -> None:
+    one, again, other = (agent_act(adapter, agent, seed, greedy=False)(everywhere(adapter)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.3, "a fresh agent's policy is broad"
-    act = agent_act(room, agent, 0, greedy=False)
-    assert (act(everywhere(room)) != act(everywhere(room))).mean() > 0.3, "and every step draws anew"
+    act = agent_act(adapter, agent, 0, greedy=False)
+    assert (act(everywhere(adapter)) != act(everywhere(adapter))).mean() > 0.3, "and every step draws anew"
 
 
-def test_a_greedy_agent_takes_the_likeliest_action(room: Room, agent: Path) -> None:
-    features = everywhere(room, times=1)
+def test_a_greedy_agent_takes_the_likeliest_action(adapter: EnvAdapter, agent: Path) -> None:
+    features = everywhere(adapter, times=1)
     likeliest = load_policy(agent).actor(torch.from_numpy(features)).argmax(dim=1).numpy()
     for seed in (0, 1):
-        np.testing.assert_array_equal(agent_act(room, agent, seed, greedy=True)(features), likeliest)
+        np.testing.assert_array_equal(agent_act(adapter, agent, seed, greedy=True)(features), likeliest)
 
 
-def test_a_missing_agent_is_an_error(room: Room, tmp_path: Path) -> None:
+def test_a_missing_agent_is_an_error(adapter: EnvAdapter, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
-        agent_act(room, tmp_path / "none", 0, greedy=False)
+        agent_act(adapter, tmp_path / "none", 0, greedy=False)
 
 
 # -- what is written --------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
     found: list[int] = []
     inputs = rewarded.inputs("train-agents")
 
-    def stop(env: Any, room: Any, n_envs: int, seed: int, **_: Any) -> None:
+    def stop(env: Any, adapter: Any, n_envs: int, seed: int, **_: Any) -> None:
         found.append(seed)
         raise StoppedError
 
@@ -151,9 +151,9 @@ def test_what_is_played_is_what_the_parameters_say(
     calls: list[dict[str, Any]] = []
     original = play.roll_out
 
-    def noted(env: Any, room: Room, act: Any, **options: Any) -> Any:
-        calls.append({**options, "room": room, "act": act})
-        return original(env, room, act, **options)
+    def noted(env: Any, adapter: EnvAdapter, act: Any, **options: Any) -> Any:
+        calls.append({**options, "adapter": adapter, "act": act})
+        return original(env, adapter, act, **options)
 
     monkeypatch.setattr(play, "roll_out", noted)
     model = RewardModel.load(rewarded.output("train-reward"))
@@ -165,9 +165,9 @@ def test_what_is_played_is_what_the_parameters_say(
     )
     play_agent(params, "oracle", 0, agent, rewarded.output("train-reward"), tmp_path / "table", lambda n: None)
     (call,) = calls
-    assert (call["episodes"], call["n_envs"], call["room"].with_action) == (3, 2, True)
+    assert (call["episodes"], call["n_envs"], call["adapter"].with_action) == (3, 2, True)
     learned: LearnedReward = call["learned"]
     assert learned.beta == 0.5
     assert learned.function.threshold == pytest.approx(model.normalizer.threshold(0.9))
-    twice = [call["act"](everywhere(call["room"])) for _ in range(2)]
+    twice = [call["act"](everywhere(call["adapter"])) for _ in range(2)]
     np.testing.assert_array_equal(*twice, "greedy")

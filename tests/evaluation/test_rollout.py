@@ -11,8 +11,8 @@ import pytest
 from gymnasium.envs.toy_text import FrozenLakeEnv
 
 from laurel.agents.player import Player
-from laurel.envs import make_reference, room_for
-from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs import adapter_for, make_reference
+from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.evaluation import rollout
 from laurel.evaluation.rollout import LearnedReward, roll_out
@@ -26,8 +26,8 @@ THRESHOLD = 1.5
 class Policy:
     """Acts by the features alone, but in a way that leads everywhere."""
 
-    def __init__(self, room: Room) -> None:
-        self.n = int(room.action_space.n) if isinstance(room.action_space, gym.spaces.Discrete) else 0
+    def __init__(self, adapter: EnvAdapter) -> None:
+        self.n = int(adapter.action_space.n) if isinstance(adapter.action_space, gym.spaces.Discrete) else 0
 
     def __call__(self, features: FloatArray) -> Array:
         weights = np.sin(np.arange(features.shape[1]) * 12.9898) * 43.758
@@ -45,26 +45,26 @@ def learned(beta: float = 1.0) -> LearnedReward:
     return LearnedReward(CaptionReward({}, THRESHOLD, score), beta)
 
 
-def plain_loop(env: EnvParams, room: Room, shares: list[int], seed: int, beta: float) -> list[Row]:
+def plain_loop(env: EnvParams, adapter: EnvAdapter, shares: list[int], seed: int, beta: float) -> list[Row]:
     rows = []
     for number, share in enumerate(shares):
         single = make_reference(env)
         for episode in range(share):
             raw, _ = single.reset(seed=seed + number) if episode == 0 else single.reset()
-            rows.append(_plain_episode(single, room, room.pack_one(raw), beta))
+            rows.append(_plain_episode(single, adapter, adapter.pack_one(raw), beta))
         single.close()
     return rows
 
 
-def _plain_episode(single: Any, room: Room, observation: Array, beta: float) -> Row:
-    captioner = Captioner(room)
+def _plain_episode(single: Any, adapter: EnvAdapter, observation: Array, beta: float) -> Row:
+    captioner = Captioner(adapter)
     total, length, paid = 0.0, 0, 0.0
     raw_rewards: list[float] = []
     met: Counter[str] = Counter()
     while True:
-        action = Policy(room)(room.features(observation[None]))
+        action = Policy(adapter)(adapter.features(observation[None]))
         raw, reward, terminated, truncated, _ = single.step(action[0])
-        after = room.pack_one(raw)
+        after = adapter.pack_one(raw)
         total += float(reward)
         length += 1
         one = Transitions(
@@ -106,9 +106,9 @@ def _plain_episode(single: Any, room: Room, observation: Array, beta: float) -> 
 )
 def test_episodes_are_those_of_a_plain_loop(env: str, limit: int, beta: float) -> None:
     params = EnvParams(id=env, max_episode_steps=limit)
-    room = room_for(params)
-    found = roll_out(params, room, Policy(room), n_envs=3, episodes=7, seed=11, learned=learned(beta))
-    expected = plain_loop(params, room, [3, 2, 2], 11, beta)
+    adapter = adapter_for(params)
+    found = roll_out(params, adapter, Policy(adapter), n_envs=3, episodes=7, seed=11, learned=learned(beta))
+    expected = plain_loop(params, adapter, [3, 2, 2], 11, beta)
     assert len(found) == 7
     for row, wanted in zip(found, expected, strict=True):
         assert {key: row[key] for key in wanted} == pytest.approx(wanted, abs=1e-4)
@@ -124,9 +124,9 @@ def test_episodes_are_those_of_a_plain_loop(env: str, limit: int, beta: float) -
 def test_each_environment_plays_its_share(episodes: int, n_envs: int, shares: list[int]) -> None:
     """However long its episodes are: which of them are short must not decide how many count."""
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
-    room = room_for(params)
-    found = roll_out(params, room, Policy(room), n_envs=n_envs, episodes=episodes, seed=0, learned=None)
-    expected = plain_loop(params, room, shares, 0, 0.0)
+    adapter = adapter_for(params)
+    found = roll_out(params, adapter, Policy(adapter), n_envs=n_envs, episodes=episodes, seed=0, learned=None)
+    expected = plain_loop(params, adapter, shares, 0, 0.0)
     assert [(row["return"], row["length"]) for row in found] == [(row["return"], row["length"]) for row in expected]
 
 
@@ -142,8 +142,8 @@ def test_an_environment_that_has_played_its_share_is_not_stepped_any_more(monkey
 
     monkeypatch.setattr(FrozenLakeEnv, "step", counted)
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=50)
-    room = room_for(params)
-    found = roll_out(params, room, Policy(room), n_envs=4, episodes=6, seed=0, learned=learned())
+    adapter = adapter_for(params)
+    found = roll_out(params, adapter, Policy(adapter), n_envs=4, episodes=6, seed=0, learned=learned())
     assert len({row["length"] for row in found}) > 2
     assert taken == sum(row["length"] for row in found)
 
@@ -160,9 +160,9 @@ def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(rollout._Meter, "update", noted)
     params = EnvParams(id="CartPole-v1")
-    room = room_for(params)
+    adapter = adapter_for(params)
     ones = LearnedReward(CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), np.float32)), 0.0)
-    found = roll_out(params, room, Policy(room), n_envs=1, episodes=12, seed=0, learned=ones)
+    found = roll_out(params, adapter, Policy(adapter), n_envs=1, episodes=12, seed=0, learned=ones)
     assert [row["return"] for row in found] == [row["length"] for row in found]
     assert [row["shaped_reward"] for row in found] == [row["length"] for row in found]
     assert [row["raw_reward"] for row in found] == [1.0] * 12
@@ -170,15 +170,15 @@ def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(row["length"] for row in found) >= 8, "no pole falls in less"
 
 
-def test_success_is_what_the_room_calls_it() -> None:
+def test_success_is_what_the_adapter_calls_it() -> None:
     params = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
-    room = room_for(params)
+    adapter = adapter_for(params)
     way = {0: 1, 4: 1, 8: 2, 9: 2, 10: 1, 14: 2}  # to the goal
 
     def walk(features: FloatArray) -> Array:
         return np.array([way.get(int(state), 0) for state in features.argmax(axis=1)])
 
-    found = roll_out(params, room, walk, n_envs=2, episodes=4, seed=0, learned=None)
+    found = roll_out(params, adapter, walk, n_envs=2, episodes=4, seed=0, learned=None)
     assert (
         found
         == [
@@ -194,24 +194,25 @@ def test_success_is_what_the_room_calls_it() -> None:
         * 4
     )
     lost = roll_out(
-        params, room, lambda features: np.full(len(features), 1), n_envs=2, episodes=2, seed=0, learned=None
+        params, adapter, lambda features: np.full(len(features), 1), n_envs=2, episodes=2, seed=0, learned=None
     )
     assert [row["success"] for row in lost] == [False, False]
 
 
 def test_without_a_notion_of_success() -> None:
     params = EnvParams(id="Pendulum-v1", max_episode_steps=5)
-    room = room_for(params)
-    found = roll_out(params, room, Policy(room), n_envs=2, episodes=2, seed=0, learned=None)
+    adapter = adapter_for(params)
+    found = roll_out(params, adapter, Policy(adapter), n_envs=2, episodes=2, seed=0, learned=None)
     assert [row["success"] for row in found] == [None, None]
     assert [row["terminated"] for row in found] == [False, False]
 
 
 def test_the_seed_makes_the_episodes() -> None:
     params = EnvParams(id="FrozenLake-v1")
-    room = room_for(params)
+    adapter = adapter_for(params)
     one, again, other = (
-        roll_out(params, room, Policy(room), n_envs=4, episodes=8, seed=seed, learned=learned()) for seed in (0, 0, 1)
+        roll_out(params, adapter, Policy(adapter), n_envs=4, episodes=8, seed=seed, learned=learned())
+        for seed in (0, 0, 1)
     )
     assert one == again
     assert one != other
@@ -219,8 +220,8 @@ def test_the_seed_makes_the_episodes() -> None:
 
 def test_rows_hold_plain_values() -> None:
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=5)
-    room = room_for(params)
-    (row,) = roll_out(params, room, Policy(room), n_envs=1, episodes=1, seed=0, learned=learned())
+    adapter = adapter_for(params)
+    (row,) = roll_out(params, adapter, Policy(adapter), n_envs=1, episodes=1, seed=0, learned=learned())
     assert {key: type(value) for key, value in row.items()} == {
         "return": float,
         "length": int,
@@ -233,12 +234,12 @@ def test_rows_hold_plain_values() -> None:
 
 def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
     params = EnvParams(id="FrozenLake-v1", max_episode_steps=20)
-    room = room_for(params)
+    adapter = adapter_for(params)
     both = [
         roll_out(
             params.model_copy(update={"backend": backend}),
-            room,
-            Policy(room),
+            adapter,
+            Policy(adapter),
             n_envs=2,
             episodes=4,
             seed=0,
@@ -267,7 +268,7 @@ class Walker(Player):
 def test_a_player_is_told_of_each_beginning() -> None:
     env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
     walker = Walker()
-    rows = roll_out(env, room_for(env), walker, n_envs=2, episodes=6, seed=0, learned=None)
+    rows = roll_out(env, adapter_for(env), walker, n_envs=2, episodes=6, seed=0, learned=None)
     assert [row["length"] for row in rows] == [3] * 6, "into the hole below the start"
     for which, features in zip(walker.begun, walker.seen[1:], strict=False):
         assert which.tolist() == features[:, 0].astype(bool).tolist(), "where the start is seen next"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.llm.encoder import PACKAGED, SentenceEncoder, load_encoder
 from laurel.params import EnvParams
 
@@ -14,5 +14,5 @@ def encoder() -> SentenceEncoder:
 
 
 @pytest.fixture(scope="session")
-def door_key() -> Room:
-    return room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+def door_key() -> EnvAdapter:
+    return adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))

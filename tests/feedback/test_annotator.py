@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import TIE, Judgement, Question, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.embedding import EmbeddingAnnotator
@@ -46,7 +46,7 @@ def test_judgements_come_one_by_one() -> None:
     assert len(annotator.asked) == 1
 
 
-def test_the_params_choose_the_annotator(door_key: Room) -> None:
+def test_the_params_choose_the_annotator(door_key: EnvAdapter) -> None:
     assert isinstance(make_annotator(AnnotateParams(annotator="embedding"), door_key, 0), EmbeddingAnnotator)
     scripted = make_annotator(
         AnnotateParams.model_validate({"annotator": "scripted", "scripted": {"error_rate": 0.5}}), door_key, 7

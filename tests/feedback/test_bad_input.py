@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, LaurelError, PromptError
 from laurel.feedback.annotator import Annotator, Judgement, Question, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.params.annotation import AnnotateParams
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem
 
 GOOD = "You reach the goal."
 PROMPTS = (
@@ -71,14 +69,14 @@ def behave(server: ChatServer) -> None:
     server.bodies.clear()
 
 
-def asking(url: str, folder: Path, room: Room, **more: Any) -> Annotator:
+def asking(url: str, folder: Path, adapter: EnvAdapter, **more: Any) -> Annotator:
     language_model = {"responses": str(folder / "responses.db"), "prompt": more.pop("prompt", "motif")}
     content = {
         "annotator": "openai",
         "openai": {"model": "m", "base_url": url, "retries": 0, **more},
         "language_model": language_model,
     }
-    return make_annotator(AnnotateParams.model_validate(content), room, 0)
+    return make_annotator(AnnotateParams.model_validate(content), adapter, 0)
 
 
 def label(annotator: Annotator, first: str, second: str) -> Judgement:
@@ -90,7 +88,7 @@ def label(annotator: Annotator, first: str, second: str) -> Judgement:
 @pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("caption", INJECTIONS)
 def test_an_injected_instruction_stays_data(
-    server: ChatServer, tmp_path: Path, door_key: Room, prompt: str, caption: str
+    server: ChatServer, tmp_path: Path, door_key: EnvAdapter, prompt: str, caption: str
 ) -> None:
     annotator = asking(server.url, tmp_path, door_key, prompt=prompt)
     for judged, p in ((label(annotator, caption, GOOD), 0.0), (label(annotator, GOOD, caption), 1.0)):
@@ -112,7 +110,9 @@ def test_an_injected_instruction_stays_data(
     ],
     ids=["braces", "quotes", "control", "unicode", "surrogate", "100 KB", "zeros", "space"],
 )
-def test_odd_captions_get_correct_labels(server: ChatServer, tmp_path: Path, door_key: Room, caption: str) -> None:
+def test_odd_captions_get_correct_labels(
+    server: ChatServer, tmp_path: Path, door_key: EnvAdapter, caption: str
+) -> None:
     annotator = asking(server.url, tmp_path, door_key)
     assert label(annotator, caption, GOOD).p_first == 0.0
     assert label(annotator, GOOD, caption).p_first == 1.0
@@ -123,12 +123,12 @@ def test_odd_captions_get_correct_labels(server: ChatServer, tmp_path: Path, doo
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(caption=st.text().filter(lambda text: text != GOOD))
-def test_any_caption_gets_its_label(server: ChatServer, tmp_path: Path, door_key: Room, caption: str) -> None:
+def test_any_caption_gets_its_label(server: ChatServer, tmp_path: Path, door_key: EnvAdapter, caption: str) -> None:
     assert label(asking(server.url, tmp_path, door_key), caption, GOOD).p_first == 0.0
 
 
 def test_two_captions_that_differ_beyond_what_is_shown_are_two_questions(
-    server: ChatServer, tmp_path: Path, door_key: Room
+    server: ChatServer, tmp_path: Path, door_key: EnvAdapter
 ) -> None:
     annotator = asking(server.url, tmp_path, door_key)
     assert label(annotator, "x" * 100_000, "x" * 100_001).status == "tie"
@@ -136,29 +136,29 @@ def test_two_captions_that_differ_beyond_what_is_shown_are_two_questions(
     assert all("(cut: the first" in body["messages"][-1]["content"] for body in server.bodies)
 
 
-def test_an_empty_caption(server: ChatServer, tmp_path: Path, door_key: Room) -> None:
+def test_an_empty_caption(server: ChatServer, tmp_path: Path, door_key: EnvAdapter) -> None:
     assert label(asking(server.url, tmp_path, door_key), "", GOOD).p_first == 0.0
 
 
 # -- judges that cannot be asked ----------------------------------------------------------------------------------
-def test_a_wrong_model_name(server: ChatServer, tmp_path: Path, door_key: Room) -> None:
+def test_a_wrong_model_name(server: ChatServer, tmp_path: Path, door_key: EnvAdapter) -> None:
     server.behave = lambda *_: problem(404, "The model `m` does not exist", code="model_not_found")
     with pytest.raises(AnnotationError, match=r'has no model "m" .* see annotate\.openai\.model and'):
         label(asking(server.url, tmp_path, door_key), "a", "b")
 
 
-def test_a_server_that_is_down(tmp_path: Path, door_key: Room) -> None:
+def test_a_server_that_is_down(tmp_path: Path, door_key: EnvAdapter) -> None:
     with pytest.raises(AnnotationError, match=r"127\.0\.0\.1:9/v1 cannot be reached.*Start the server, or see"):
         label(asking("http://127.0.0.1:9/v1", tmp_path, door_key, retries=6), "a", "b")
 
 
-def test_no_key(tmp_path: Path, door_key: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key(tmp_path: Path, door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(AnnotationError, match="needs a key: set the environment variable OPENAI_API_KEY"):
         asking("https://example.invalid/v1", tmp_path, door_key)
 
 
-def test_a_wrong_key(server: ChatServer, tmp_path: Path, door_key: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_key(server: ChatServer, tmp_path: Path, door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     server.behave = lambda *_: problem(401, "Incorrect API key provided: sk-very-secret")
     with pytest.raises(AnnotationError, match="does not accept the key") as caught:
@@ -178,7 +178,7 @@ def test_a_wrong_key(server: ChatServer, tmp_path: Path, door_key: Room, monkeyp
         ("{{ first }} {{ second }}", "lacks the block user"),
     ],
 )
-def test_a_prompt_without_the_slots_that_it_needs(tmp_path: Path, door_key: Room, text: str, says: str) -> None:
+def test_a_prompt_without_the_slots_that_it_needs(tmp_path: Path, door_key: EnvAdapter, text: str, says: str) -> None:
     prompt = tmp_path / "mine.jinja"
     prompt.write_text(f"---\nanswer: json\n---\n{text}{{% block follow_up %}}Well?{{% endblock %}}")
     with pytest.raises(PromptError, match=re.escape(says)):
@@ -196,7 +196,7 @@ def test_a_prompt_without_the_slots_that_it_needs(tmp_path: Path, door_key: Room
     ],
 )
 def test_answers_that_say_nothing_are_no_silent_ties(
-    server: ChatServer, tmp_path: Path, door_key: Room, text: str, status: str
+    server: ChatServer, tmp_path: Path, door_key: EnvAdapter, text: str, status: str
 ) -> None:
     server.behave = lambda *_: web.json_response(completion(text))
     judged = label(asking(server.url, tmp_path, door_key), "a", "b")
@@ -204,7 +204,7 @@ def test_answers_that_say_nothing_are_no_silent_ties(
     assert (judged.p_first is None) == (status != "tie")
 
 
-def test_an_annotator_in_an_ensemble_fails_as_clearly(tmp_path: Path, door_key: Room) -> None:
+def test_an_annotator_in_an_ensemble_fails_as_clearly(tmp_path: Path, door_key: EnvAdapter) -> None:
     params = AnnotateParams.model_validate(
         {
             "annotator": "ensemble",

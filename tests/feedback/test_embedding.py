@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback import embedding
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.embedding import EmbeddingAnnotator
@@ -48,7 +48,7 @@ def ask(annotator: EmbeddingAnnotator, first: str, second: str) -> Judgement:
 
 
 # -- a real encoder ---------------------------------------------------------------------------------------------
-def test_opening_the_way_beats_walking_into_a_wall(encoder: SentenceEncoder, door_key: Room) -> None:
+def test_opening_the_way_beats_walking_into_a_wall(encoder: SentenceEncoder, door_key: EnvAdapter) -> None:
     annotator = EmbeddingAnnotator(encoder, EmbeddingParams(), door_key.goal, door_key.anti_goal)
     judgement = ask(annotator, UNLOCK, BUMP)
     assert judgement.status == "ok"
@@ -57,14 +57,14 @@ def test_opening_the_way_beats_walking_into_a_wall(encoder: SentenceEncoder, doo
     assert ask(annotator, BUMP, UNLOCK).p_first == pytest.approx(1 - judgement.p_first, abs=1e-12)
 
 
-def test_goal_and_anti_goal_turn_the_preference_around(encoder: SentenceEncoder, door_key: Room) -> None:
+def test_goal_and_anti_goal_turn_the_preference_around(encoder: SentenceEncoder, door_key: EnvAdapter) -> None:
     annotator = EmbeddingAnnotator(encoder, EmbeddingParams(), door_key.anti_goal, door_key.goal)
     judgement = ask(annotator, UNLOCK, BUMP)
     assert judgement.p_first is not None
     assert judgement.p_first < 0.1
 
 
-def test_loading_takes_the_aims_of_the_room_unless_others_are_given(door_key: Room, monkeypatch: Any) -> None:
+def test_loading_takes_the_aims_of_the_adapter_unless_others_are_given(door_key: EnvAdapter, monkeypatch: Any) -> None:
     asked: list[str] = []
 
     class Recorder:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.feedback import ensemble as module
 from laurel.feedback.annotator import Judgement, Question, Said
@@ -252,7 +252,7 @@ def test_what_a_member_cannot_be() -> None:
         AnnotateParams().overridden({"n_pairs": -1}, "here")
 
 
-def test_simulated_members_are_said_and_err_apart(door_key: Room) -> None:
+def test_simulated_members_are_said_and_err_apart(door_key: EnvAdapter) -> None:
     made = params(*[{"annotator": "scripted", "scripted": {"error_rate": 0.3}}] * 3)
     annotator = make_annotator(made, door_key, 0)
     assert annotator.simulated

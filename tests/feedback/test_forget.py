@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.feedback.forget import Status, Wanted, forget
 from laurel.feedback.keys import QuestionKeys
 from laurel.llm.chat import ChatRequest, Identity, Message, Reply

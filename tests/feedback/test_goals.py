@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from laurel.cli import main
-from laurel.envs import room_for
+from laurel.cli.app import main
+from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
 from laurel.feedback.goals import UNKNOWN, embedding_goals
 from laurel.feedback.prompt import load_prompt
@@ -45,7 +45,7 @@ def test_collect_refuses_a_sentence_encoder_without_a_goal(
 
 
 def test_every_use_of_the_encoder_is_refused(project: Project) -> None:
-    room = room_for(project.params.env)
+    adapter = adapter_for(project.params.env)
     chat = {"model": "small", "base_url": "http://localhost:1/v1"}
     voters = {"members": [{"annotator": "openai", "openai": chat}, {"annotator": "embedding"}]}
     for params in (
@@ -60,14 +60,14 @@ def test_every_use_of_the_encoder_is_refused(project: Project) -> None:
         ),
     ):
         with pytest.raises(AnnotationError, match=SENTENCE):
-            check_fit(params, room)
-    check_fit(params_of(project, agent__arms=["extrinsic", "preference"]), room)  # a chat model alone
+            check_fit(params, adapter)
+    check_fit(params_of(project, agent__arms=["extrinsic", "preference"]), adapter)  # a chat model alone
     with pytest.raises(AnnotationError, match=SENTENCE):
-        embedding_goals(EmbeddingParams(anti_goal="Number 1 is low."), room)
+        embedding_goals(EmbeddingParams(anti_goal="Number 1 is low."), adapter)
 
 
-def test_goals_of_the_params_go_before_those_of_the_room(project: Project) -> None:
-    generic, lake = room_for(project.params.env), room_for(EnvParams(id="FrozenLake-v1"))
+def test_goals_of_the_params_go_before_those_of_the_adapter(project: Project) -> None:
+    generic, lake = adapter_for(project.params.env), adapter_for(EnvParams(id="FrozenLake-v1"))
     assert lake.goal
     assert embedding_goals(EmbeddingParams(), lake) == (lake.goal, lake.anti_goal)
     assert embedding_goals(EmbeddingParams(goal="Fall.", anti_goal="Stay."), lake) == ("Fall.", "Stay.")
@@ -75,13 +75,13 @@ def test_goals_of_the_params_go_before_those_of_the_room(project: Project) -> No
 
 
 def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
-    room = room_for(project.params.env)
-    assert UNKNOWN in load_prompt("motif").messages("a", "b", room)[-1].content
-    assert task_of(project.params, room).goal == UNKNOWN
+    adapter = adapter_for(project.params.env)
+    assert UNKNOWN in load_prompt("motif").messages("a", "b", adapter)[-1].content
+    assert task_of(project.params, adapter).goal == UNKNOWN
     assert "Number" not in UNKNOWN
     assert "high" not in UNKNOWN, "captions name levels, and would be judged by the word"
 
 
-def test_the_room_is_said_to_know_no_goal(caplog: pytest.LogCaptureFixture) -> None:
-    room_for(EnvParams(id="Pendulum-v1"))
+def test_the_adapter_is_said_to_know_no_goal(caplog: pytest.LogCaptureFixture) -> None:
+    adapter_for(EnvParams(id="Pendulum-v1"))
     assert "no goal is known" in caplog.text

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.prompt import LONGEST, Prompt, load_prompt, names
 from laurel.llm.chat import Identity, Sampling
@@ -41,7 +41,7 @@ class Run:
     """All that the answers of a run depend on."""
 
     prompt: Prompt
-    room: Any
+    adapter: Any
     goal: str | None = None
     identity: Identity = IDENTITY
     sampling: Sampling = SAMPLING
@@ -49,11 +49,11 @@ class Run:
 
     @property
     def keys(self) -> QuestionKeys:
-        return QuestionKeys(self.identity, self.prompt, self.room, self.goal, self.sampling, self.choices)
+        return QuestionKeys(self.identity, self.prompt, self.adapter, self.goal, self.sampling, self.choices)
 
     def sent(self, first: str, second: str, vote: int, unread: str | None = None) -> str:
         """Put a question in words, and return all that the server gets to see and who it is."""
-        messages = self.prompt.messages(first, second, self.room, self.goal)
+        messages = self.prompt.messages(first, second, self.adapter, self.goal)
         if unread is not None:
             messages = self.prompt.follow_up(messages, unread)
         sampling = replace(self.sampling, seed=vote or None)
@@ -61,7 +61,7 @@ class Run:
         return json.dumps([*content, asdict(self.identity)])
 
 
-def room(description: str = "A maze.", goal: str = "You reach the door.", anti_goal: str = "Nothing.") -> Any:
+def adapter(description: str = "A maze.", goal: str = "You reach the door.", anti_goal: str = "Nothing.") -> Any:
     return SimpleNamespace(
         description=description,
         goal=goal,
@@ -82,13 +82,13 @@ def prompt(path: Path, answer: str = "json", system: str = "You judge.", follow_
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[Run]:
-    one = Run(prompt(tmp_path), room())
+    one = Run(prompt(tmp_path), adapter())
     return [
         one,
         replace(one, prompt=prompt(tmp_path, answer="choice")),
         replace(one, prompt=prompt(tmp_path, system="You judge well.")),
-        replace(one, room=room(description="A pond.")),
-        replace(one, room=room(goal="You leave.")),
+        replace(one, adapter=adapter(description="A pond.")),
+        replace(one, adapter=adapter(goal="You leave.")),
         replace(one, goal="You keep the door shut."),
         replace(one, identity=Identity("n", "r", "http://e")),
         replace(one, identity=Identity("m", "s", "http://e")),
@@ -128,27 +128,27 @@ def test_keys_last(runs: list[Run]) -> None:
 
 def test_answers_that_were_paid_for_keep_their_keys(tmp_path: Path) -> None:
     """The schema that servers are sent has been worded anew since; what it allows has not changed."""
-    assert Run(prompt(tmp_path), room()).keys.of("a", "b", 0) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
+    assert Run(prompt(tmp_path), adapter()).keys.of("a", "b", 0) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
 
 
 def test_words_that_a_prompt_does_not_tell_do_not_matter(tmp_path: Path) -> None:
-    one = Run(prompt(tmp_path), room())
-    other = replace(one, room=room(anti_goal="You drown."))
+    one = Run(prompt(tmp_path), adapter())
+    other = replace(one, adapter=adapter(anti_goal="You drown."))
     assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
     assert one.keys.of("a", "b", 0) == other.keys.of("a", "b", 0)
 
 
 def test_what_a_template_makes_of_some_captions_alone_matters(tmp_path: Path) -> None:
     """The goal is told only where a door is spoken of: no caption that could be tried would show it for sure."""
-    one = Run(prompt(tmp_path), room())
-    other = replace(one, room=room(goal="You leave."))
+    one = Run(prompt(tmp_path), adapter())
+    other = replace(one, adapter=adapter(goal="You leave."))
     assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
     assert one.sent("the door", "b", 0) != other.sent("the door", "b", 0)
     assert one.keys.of("the door", "b", 0) != other.keys.of("the door", "b", 0)
 
 
 def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(prompt(tmp_path), room())
+    run = Run(prompt(tmp_path), adapter())
     before = run.keys.of("a", "b", 0)
     for name, value in (("LONGEST", LONGEST - 1), ("quote", json.dumps), ("SILENCE", "…")):
         with monkeypatch.context() as changed:
@@ -158,13 +158,13 @@ def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.Mon
 
 @given(st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None))), unique=True))
 def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
-    keys = QuestionKeys(Identity("m"), load_prompt("motif"), room(), None, Sampling(), ())
+    keys = QuestionKeys(Identity("m"), load_prompt("motif"), adapter(), None, Sampling(), ())
     made = {keys.of(first, second, vote) for first, second in pairs for vote in (0, 1)}
     assert len(made) == 2 * len(pairs)
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_packaged_prompt_has_keys(name: str) -> None:
-    real = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"), with_action=True)
+    real = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"), with_action=True)
     keys = QuestionKeys(Identity("m"), load_prompt(name), real, None, Sampling(), ())
     assert keys.of("a", "b", 0) != keys.of("b", "a", 0)

@@ -10,8 +10,8 @@ import pytest
 
 from laurel.data.captions import Segments
 from laurel.data.gold import GoldFile, Task
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
 from laurel.feedback.known_pairs import known_by_gold, known_by_oracle
@@ -23,7 +23,7 @@ def segments(texts: list[str]) -> Segments:
     return Segments(texts, np.ones(len(texts), dtype=np.int64), np.arange(len(texts), dtype=np.int64)[:, None])
 
 
-def test_the_oracle_knows_by_the_sum_over_steps(door_key: Room) -> None:
+def test_the_oracle_knows_by_the_sum_over_steps(door_key: EnvAdapter) -> None:
     captions = sorted({door_key.describe(event) for event in door_key.events()} - {""})
     texts = [collapse([a, b]) for a in captions[:6] for b in ("You reach the goal.", "You turn.")]
     known = known_by_oracle(segments(texts), (), door_key, 20, 0)
@@ -37,11 +37,11 @@ def test_the_oracle_knows_by_the_sum_over_steps(door_key: Room) -> None:
     assert known != known_by_oracle(segments(texts), (), door_key, 20, 1)
 
 
-def test_where_the_oracle_knows_nothing(door_key: Room) -> None:
+def test_where_the_oracle_knows_nothing(door_key: EnvAdapter) -> None:
     with pytest.raises(AnnotationError, match="sees no difference between any two of 2 segments"):
         known_by_oracle(segments(["You turn.", "You bump into a wall."]), (), door_key, 20, 0)
     with pytest.raises(AnnotationError, match=r"Pendulum-v1 has no hand-written progress .* Give --gold a file"):
-        known_by_oracle(segments(["a", "b"]), (), room_for(EnvParams(id="Pendulum-v1")), 20, 0)
+        known_by_oracle(segments(["a", "b"]), (), adapter_for(EnvParams(id="Pendulum-v1")), 20, 0)
 
 
 def test_gold_labels_with_a_side(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Question, judge
 from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import load_prompt
@@ -62,8 +62,8 @@ def longer(first: str, second: str, _: ChatRequest) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def room() -> Room:
-    return room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+def adapter() -> EnvAdapter:
+    return adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
 
 
 @pytest.fixture
@@ -72,20 +72,20 @@ def store(tmp_path: Path) -> ResponseStore:
 
 
 def annotator(
-    model: PlayedModel, room: Room, store: ResponseStore, prompt: str = "motif", **params: object
+    model: PlayedModel, adapter: EnvAdapter, store: ResponseStore, prompt: str = "motif", **params: object
 ) -> LanguageModelAnnotator:
     wanted = LanguageModelParams(prompt=prompt, **params)  # type: ignore[arg-type]
     asked = load_prompt(prompt)
-    return LanguageModelAnnotator(model, Sampling(), asked, room, store, wanted, asked.choices)
+    return LanguageModelAnnotator(model, Sampling(), asked, adapter, store, wanted, asked.choices)
 
 
 def questions(n: int) -> list[Question]:
     return [Question(f"You do {'x' * (i % 7)} {i}.", f"You see {'y' * (i % 5)} {i}.") for i in range(n)]
 
 
-def test_the_answer_stands_for_the_text_in_whichever_order(room: Room, store: ResponseStore) -> None:
+def test_the_answer_stands_for_the_text_in_whichever_order(adapter: EnvAdapter, store: ResponseStore) -> None:
     model = PlayedModel(longer)
-    judgements = list(annotator(model, room, store).annotate([Question("long text", "short"), Question("a", "bcd")]))
+    judgements = list(annotator(model, adapter, store).annotate([Question("long text", "short"), Question("a", "bcd")]))
     assert [judgement.p_first for judgement in judgements] == [1.0, 0.0]
     assert all(
         judgement.status == "ok" and judgement.swap_consistent and judgement.votes == 2 for judgement in judgements
@@ -94,54 +94,58 @@ def test_the_answer_stands_for_the_text_in_whichever_order(room: Room, store: Re
     assert len(model.requests) == 4
 
 
-def test_a_model_that_minds_the_order_says_nothing(room: Room, store: ResponseStore) -> None:
+def test_a_model_that_minds_the_order_says_nothing(adapter: EnvAdapter, store: ResponseStore) -> None:
     model = PlayedModel(lambda *_: Reply('{"best_description": 1}'))
-    (judgement,) = annotator(model, room, store).annotate([Question("a", "b")])
+    (judgement,) = annotator(model, adapter, store).annotate([Question("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.swap_consistent) == ("tie", 0.5, False)
-    (alone,) = annotator(model, room, store, both_orders=False).annotate([Question("a", "b")])
+    (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Question("a", "b")])
     assert (alone.status, alone.p_first, alone.swap_consistent) == ("ok", 1.0, None)
     assert len(model.requests) == 2, "the first order had been asked"
 
 
-def test_judgements_come_in_order_and_requests_are_drawn_as_they_are_sent(room: Room, store: ResponseStore) -> None:
+def test_judgements_come_in_order_and_requests_are_drawn_as_they_are_sent(
+    adapter: EnvAdapter, store: ResponseStore
+) -> None:
     asked = questions(300)
     model = PlayedModel(longer, in_flight=4)
-    judgements = list(annotator(model, room, store).annotate(iter(asked)))
+    judgements = list(annotator(model, adapter, store).annotate(iter(asked)))
     expected = [longer(q.first, q.second, None).text for q in asked]  # type: ignore[arg-type]
     best = [json.loads(text)["best_description"] for text in expected]
     assert [judgement.p_first for judgement in judgements] == [{1: 1.0, 2: 0.0, None: 0.5}[one] for one in best]
     assert model.most_drawn <= 4
 
 
-def test_log_probabilities_are_soft_labels(room: Room, store: ResponseStore) -> None:
+def test_log_probabilities_are_soft_labels(adapter: EnvAdapter, store: ResponseStore) -> None:
     def sure(first: str, _: str, request: ChatRequest) -> Reply:
         p = 0.8 if first == "good" else 0.3
         return Reply("", {"1": log(p), "2": log(1 - p)})
 
-    (judgement,) = annotator(PlayedModel(sure), room, store, "answer_only").annotate([Question("good", "bad")])
+    (judgement,) = annotator(PlayedModel(sure), adapter, store, "answer_only").annotate([Question("good", "bad")])
     assert judgement.p_first == pytest.approx((0.8 + 0.7) / 2)
     assert judgement.swap_consistent
-    (tied,) = annotator(PlayedModel(sure), room, store, "answer_only", tie_band=0.3).annotate([Question("good", "bad")])
+    (tied,) = annotator(PlayedModel(sure), adapter, store, "answer_only", tie_band=0.3).annotate(
+        [Question("good", "bad")]
+    )
     assert (tied.status, tied.p_first) == ("tie", 0.5)
 
 
-def test_votes_are_drawn_apart(room: Room, store: ResponseStore) -> None:
+def test_votes_are_drawn_apart(adapter: EnvAdapter, store: ResponseStore) -> None:
     def by_seed(first: str, second: str, request: ChatRequest) -> Reply:
         return Reply(f'{{"best_description": {2 if request.sampling.seed == 2 else 1}}}')
 
-    (judgement,) = annotator(PlayedModel(by_seed), room, store, votes=3, both_orders=False).annotate(
+    (judgement,) = annotator(PlayedModel(by_seed), adapter, store, votes=3, both_orders=False).annotate(
         [Question("a", "b")]
     )
     assert judgement.p_first == pytest.approx(2 / 3)
     assert [one.vote for one in judgement.answers] == [0, 1, 2]
 
 
-def test_one_follow_up_where_an_answer_cannot_be_read(room: Room, store: ResponseStore) -> None:
+def test_one_follow_up_where_an_answer_cannot_be_read(adapter: EnvAdapter, store: ResponseStore) -> None:
     def shy(first: str, second: str, request: ChatRequest) -> Reply:
         return longer(first, second, request) if len(request.messages) > 2 else Reply("Hm, let me think.")
 
     model = PlayedModel(shy)
-    judgements = list(annotator(model, room, store).annotate(questions(20)))
+    judgements = list(annotator(model, adapter, store).annotate(questions(20)))
     assert {judgement.status for judgement in judgements} <= {"ok", "tie"}
     assert len(model.requests) == 80
     assert model.requests[-1].messages[2].content == "Hm, let me think."
@@ -149,7 +153,7 @@ def test_one_follow_up_where_an_answer_cannot_be_read(room: Room, store: Respons
 
 
 def test_an_answer_that_was_cut_off_is_asked_about_again_also_when_it_is_stored(
-    room: Room, store: ResponseStore
+    adapter: EnvAdapter, store: ResponseStore
 ) -> None:
     """It may have gone on with "or 2": a whole verdict has an end."""
 
@@ -161,12 +165,12 @@ def test_an_answer_that_was_cut_off_is_asked_about_again_also_when_it_is_stored(
     model = PlayedModel(cut)
     asked = [Question("a", "bcd")]
     for calls in (4, 4):
-        (judgement,) = annotator(model, room, store).annotate(asked)
+        (judgement,) = annotator(model, adapter, store).annotate(asked)
         assert judgement.p_first == 0.0
         assert len(model.requests) == calls
 
 
-def test_statuses_are_not_merged(room: Room, store: ResponseStore) -> None:
+def test_statuses_are_not_merged(adapter: EnvAdapter, store: ResponseStore) -> None:
     answers = {
         "mute": Reply("?!"),
         "down": Failure("the server is gone"),
@@ -174,7 +178,7 @@ def test_statuses_are_not_merged(room: Room, store: ResponseStore) -> None:
     }
     model = PlayedModel(lambda first, second, _: answers[first if first in answers else second])
     asked = [Question("mute", "x"), Question("down", "x"), Question("shy", "x")]
-    judgements = list(annotator(model, room, store).annotate(asked))
+    judgements = list(annotator(model, adapter, store).annotate(asked))
     assert [judgement.status for judgement in judgements[:2]] == ["parse_failed", "api_failed"]
     assert judgements[2].status in ("abstain", "parse_failed")
     assert all(judgement.p_first is None for judgement in judgements)
@@ -184,22 +188,22 @@ SHY = Reply('I cannot say. {"best_description": "abstain"}')
 
 
 @pytest.mark.parametrize("lost", [Failure("busy"), Reply("?!"), SHY])
-def test_one_order_is_not_both(room: Room, store: ResponseStore, lost: Reply | Failure) -> None:
+def test_one_order_is_not_both(adapter: EnvAdapter, store: ResponseStore, lost: Reply | Failure) -> None:
     """A model that names whatever is shown first must not become certain where its other answer is missing."""
     model = PlayedModel(lambda first, second, _: lost if first == "b" else Reply('{"best_description": 1}'))
-    (judgement,) = annotator(model, room, store).annotate([Question("a", "b")])
+    (judgement,) = annotator(model, adapter, store).annotate([Question("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.votes) == ("incomplete", None, 1)
     assert judgement.swap_consistent is None
     assert judgement.answers[0].verdict == "first", "what was said is kept"
-    (alone,) = annotator(model, room, store, both_orders=False).annotate([Question("a", "b")])
+    (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Question("a", "b")])
     assert (alone.status, alone.p_first) == ("ok", 1.0), "one order is all that was to be asked"
 
 
-def test_log_probabilities_in_one_order_are_no_label_either(room: Room, store: ResponseStore) -> None:
+def test_log_probabilities_in_one_order_are_no_label_either(adapter: EnvAdapter, store: ResponseStore) -> None:
     def sure(first: str, _: str, request: ChatRequest) -> Reply | Failure:
         return Failure("busy") if first == "b" else Reply("", {"1": log(0.99), "2": log(0.01)})
 
-    (judgement,) = annotator(PlayedModel(sure), room, store, "answer_only").annotate([Question("a", "b")])
+    (judgement,) = annotator(PlayedModel(sure), adapter, store, "answer_only").annotate([Question("a", "b")])
     assert (judgement.status, judgement.p_first) == ("incomplete", None)
 
 
@@ -209,49 +213,53 @@ def test_log_probabilities_in_one_order_are_no_label_either(room: Room, store: R
 )
 @pytest.mark.parametrize("both_orders", [True, False])
 def test_most_votes_of_an_order_must_be_read(
-    room: Room, store: ResponseStore, both_orders: bool, read: set[int], status: str, p: float | None
+    adapter: EnvAdapter, store: ResponseStore, both_orders: bool, read: set[int], status: str, p: float | None
 ) -> None:
     def some(first: str, second: str, request: ChatRequest) -> Reply:
         return longer(first, second, request) if (request.sampling.seed or 0) in read else Reply("?!")
 
-    judge = annotator(PlayedModel(some), room, store, votes=3, both_orders=both_orders)
+    judge = annotator(PlayedModel(some), adapter, store, votes=3, both_orders=both_orders)
     (judgement,) = judge.annotate([Question("longer", "short")])
     assert (judgement.status, judgement.p_first) == (status, p)
 
 
-def test_orders_count_alike_however_many_of_their_votes_were_read(room: Room, store: ResponseStore) -> None:
+def test_orders_count_alike_however_many_of_their_votes_were_read(adapter: EnvAdapter, store: ResponseStore) -> None:
     """Two of three votes are left of one order, three of the other: a model that minds the order alone says 1/2."""
 
     def first_shown(first: str, second: str, request: ChatRequest) -> Reply:
         return Reply("?!") if first == "b" and request.sampling.seed == 2 else Reply('{"best_description": 1}')
 
-    (judgement,) = annotator(PlayedModel(first_shown), room, store, votes=3).annotate([Question("a", "b")])
+    (judgement,) = annotator(PlayedModel(first_shown), adapter, store, votes=3).annotate([Question("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.votes) == ("tie", 0.5, 5)
 
 
-def test_nothing_is_asked_twice(room: Room, store: ResponseStore) -> None:
+def test_nothing_is_asked_twice(adapter: EnvAdapter, store: ResponseStore) -> None:
     asked = [*questions(50), *questions(50)] * 3
     model = PlayedModel(longer)
-    first = list(annotator(model, room, store).annotate(asked))
+    first = list(annotator(model, adapter, store).annotate(asked))
     assert len(model.requests) == 100
-    again = annotator(model, room, store)
+    again = annotator(model, adapter, store)
     assert list(again.annotate(asked)) == first
     assert len(model.requests) == 100
     spent = {key: value for key, value in again.usage.items() if value}
     assert spent == {"cached": 600}, "no call, no token, no second, no dollar"
-    assert len(list(annotator(PlayedModel(longer, name="other"), room, store).annotate(asked[:1]))) == 1
+    assert len(list(annotator(PlayedModel(longer, name="other"), adapter, store).annotate(asked[:1]))) == 1
     assert len(store) == 102, "another model is another question"
 
 
-def test_failures_are_asked_again_the_next_time(room: Room, store: ResponseStore) -> None:
+def test_failures_are_asked_again_the_next_time(adapter: EnvAdapter, store: ResponseStore) -> None:
     down = PlayedModel(lambda *_: Failure("down"))
-    assert [judgement.status for judgement in annotator(down, room, store).annotate(questions(3))] == ["api_failed"] * 3
+    assert [judgement.status for judgement in annotator(down, adapter, store).annotate(questions(3))] == [
+        "api_failed"
+    ] * 3
     up = PlayedModel(longer)
-    assert "api_failed" not in [judgement.status for judgement in annotator(up, room, store).annotate(questions(3))]
+    assert "api_failed" not in [judgement.status for judgement in annotator(up, adapter, store).annotate(questions(3))]
     assert len(up.requests) == 6
 
 
-def test_what_was_answered_before_a_refusal_is_kept_and_the_rest_is_free(room: Room, store: ResponseStore) -> None:
+def test_what_was_answered_before_a_refusal_is_kept_and_the_rest_is_free(
+    adapter: EnvAdapter, store: ResponseStore
+) -> None:
     calls = 0
 
     def refuses(first: str, second: str, request: ChatRequest) -> Reply:
@@ -262,19 +270,21 @@ def test_what_was_answered_before_a_refusal_is_kept_and_the_rest_is_free(room: R
         return longer(first, second, request)
 
     with pytest.raises(RefusedError, match="expired"):
-        list(annotator(PlayedModel(refuses), room, store).annotate(questions(20)))
+        list(annotator(PlayedModel(refuses), adapter, store).annotate(questions(20)))
     assert len(store) == 7
     other = ResponseStore(store.path)
     model = PlayedModel(longer)
-    assert len(list(annotator(model, room, other).annotate(questions(20)))) == 20
+    assert len(list(annotator(model, adapter, other).annotate(questions(20)))) == 20
     assert len(model.requests) == 40 - 7
 
 
-def test_another_process_is_waited_for(room: Room, store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_is_waited_for(
+    adapter: EnvAdapter, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = ResponseStore(store.path)
     asked = questions(2)
-    theirs = annotator(PlayedModel(longer), room, other).annotate(asked)
-    mine = annotator(PlayedModel(longer), room, store)
+    theirs = annotator(PlayedModel(longer), adapter, other).annotate(asked)
+    mine = annotator(PlayedModel(longer), adapter, store)
     slow: list[Judgement] = []
 
     def sleeps(_: float) -> None:
@@ -289,7 +299,7 @@ def test_another_process_is_waited_for(room: Room, store: ResponseStore, monkeyp
 
 
 def test_memory_does_not_grow_with_the_questions(
-    room: Room, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    adapter: EnvAdapter, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.feedback.language_model.BLOCK", 10)
     drawn = 0
@@ -300,14 +310,14 @@ def test_memory_does_not_grow_with_the_questions(
             drawn += 1
             yield question
 
-    judgements = annotator(PlayedModel(longer), room, store).annotate(stream())
+    judgements = annotator(PlayedModel(longer), adapter, store).annotate(stream())
     next(judgements)
     assert drawn == 10
     assert len(list(judgements)) == 199
 
 
 def test_a_model_may_be_offered_many_questions_at_once(
-    room: Room, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    adapter: EnvAdapter, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("laurel.feedback.language_model.BLOCK", 10)
     rounds = []
@@ -321,12 +331,12 @@ def test_a_model_may_be_offered_many_questions_at_once(
             return super().ask(drawn)
 
     asked = questions(150)
-    expected = list(annotator(PlayedModel(longer), room, ResponseStore(Path(":memory:"))).annotate(asked))
-    assert list(annotator(Patient(longer), room, store).annotate(asked)) == expected
+    expected = list(annotator(PlayedModel(longer), adapter, ResponseStore(Path(":memory:"))).annotate(asked))
+    assert list(annotator(Patient(longer), adapter, store).annotate(asked)) == expected
     assert [size for size in rounds if size] == [200, 100]
 
 
-def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(room: Room, store: ResponseStore) -> None:
+def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(adapter: EnvAdapter, store: ResponseStore) -> None:
     answers = {"no": Withheld("spent"), "shy": Reply("Hm."), "yes": Reply('{"best_description": 1}', None, 10, 5)}
 
     def answer(first: str, second: str, request: ChatRequest) -> Reply | Failure:
@@ -335,18 +345,18 @@ def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(room: Room, sto
         return answers[first if first in answers else second]
 
     asked = [Question("no", "x"), Question("shy", "x"), Question("yes", "x")]
-    judge = annotator(PlayedModel(answer), room, store)
+    judge = annotator(PlayedModel(answer), adapter, store)
     judgements = list(judge.annotate(asked))
     assert [judgement.status for judgement in judgements] == ["unasked", "unasked", "tie"]
     assert (judge.usage["calls"], judge.usage["failures"]) == (4, 0)
     half = PlayedModel(lambda first, second, _: Withheld("spent") if first == "b" else Reply('{"best_description": 1}'))
-    (judgement,) = annotator(half, room, store).annotate([Question("a", "b")])
+    (judgement,) = annotator(half, adapter, store).annotate([Question("a", "b")])
     assert (judgement.status, judgement.p_first) == ("unasked", None), "half of it is kept for the next run"
-    assert len(list(annotator(PlayedModel(longer), room, store).annotate(asked))) == 3, "it may be asked later"
+    assert len(list(annotator(PlayedModel(longer), adapter, store).annotate(asked))) == 3, "it may be asked later"
 
 
-def test_it_says_who_judged_by_what(room: Room, store: ResponseStore) -> None:
-    judge = annotator(PlayedModel(longer), room, store, "steered", goal="You keep the door shut.")
+def test_it_says_who_judged_by_what(adapter: EnvAdapter, store: ResponseStore) -> None:
+    judge = annotator(PlayedModel(longer), adapter, store, "steered", goal="You keep the door shut.")
     digest = load_prompt("steered").digest[:8]
     assert judge.name == f'played (prompt steered {digest}, goal "You keep the door shut.")'
     assert not judge.simulated
@@ -364,46 +374,46 @@ def test_it_says_who_judged_by_what(room: Room, store: ResponseStore) -> None:
     ],
 )
 def test_asking_ends_soon_where_no_answer_can_be_read(
-    room: Room, store: ResponseStore, reply: Reply, words: tuple[str, ...]
+    adapter: EnvAdapter, store: ResponseStore, reply: Reply, words: tuple[str, ...]
 ) -> None:
     model = PlayedModel(lambda *_: reply)
     for _ in range(2):
         before = len(model.requests)
         with pytest.raises(UnreadableError) as caught:
-            list(annotator(model, room, store).annotate(questions(1000)))
+            list(annotator(model, adapter, store).annotate(questions(1000)))
         assert all(word in str(caught.value) for word in words), caught.value
         assert len(model.requests) - before < 100
         assert len(store) == len(model.requests), "what was on its way is waited for, and kept"
     assert len(model.requests) - before <= 20, "what is kept says so at once"
 
 
-def test_one_readable_answer_is_reason_enough_to_go_on(room: Room, store: ResponseStore) -> None:
+def test_one_readable_answer_is_reason_enough_to_go_on(adapter: EnvAdapter, store: ResponseStore) -> None:
     seen = []
 
     def once(first: str, second: str, request: ChatRequest) -> Reply:
         seen.append(first)
         return longer(first, second, request) if len(seen) == 40 else Reply("Hm.")
 
-    judged = list(annotator(PlayedModel(once), room, store).annotate(questions(200)))
+    judged = list(annotator(PlayedModel(once), adapter, store).annotate(questions(200)))
     assert len(judged) == 200
 
 
-def test_answers_that_need_a_follow_up_are_not_given_up(room: Room, store: ResponseStore) -> None:
+def test_answers_that_need_a_follow_up_are_not_given_up(adapter: EnvAdapter, store: ResponseStore) -> None:
     def shy(first: str, second: str, request: ChatRequest) -> Reply:
         return longer(first, second, request) if len(request.messages) > 2 else Reply("Hm.")
 
-    judged = list(annotator(PlayedModel(shy, in_flight=12), room, store).annotate(questions(500)))
+    judged = list(annotator(PlayedModel(shy, in_flight=12), adapter, store).annotate(questions(500)))
     assert {judgement.status for judgement in judged} <= {"ok", "tie"}
 
 
-def test_a_run_that_is_to_go_on_whatever_comes_does(room: Room, store: ResponseStore) -> None:
+def test_a_run_that_is_to_go_on_whatever_comes_does(adapter: EnvAdapter, store: ResponseStore) -> None:
     prompt = load_prompt("motif")
     model = PlayedModel(lambda *_: Reply("Hm."))
-    patient = LanguageModelAnnotator(model, Sampling(), prompt, room, store, LanguageModelParams(), gives_up=False)
+    patient = LanguageModelAnnotator(model, Sampling(), prompt, adapter, store, LanguageModelParams(), gives_up=False)
     assert {judgement.status for judgement in patient.annotate(questions(50))} == {"parse_failed"}
 
 
-def test_what_is_answered_counts_although_the_first_question_is_not(room: Room, store: ResponseStore) -> None:
+def test_what_is_answered_counts_although_the_first_question_is_not(adapter: EnvAdapter, store: ResponseStore) -> None:
     """Judgements come in order; how far the run is, and how long it takes, must not depend on the slowest one."""
     model = LateModel(longer)
     settled: list[tuple[int, bool, int]] = []
@@ -414,7 +424,7 @@ def test_what_is_answered_counts_although_the_first_question_is_not(room: Room, 
 
     for _ in range(2):
         judged.clear()
-        judged.extend(judge(annotator(model, room, store), [Question("x", "x"), *questions(20)], note))
+        judged.extend(judge(annotator(model, adapter, store), [Question("x", "x"), *questions(20)], note))
     asked = [number for number, stored, done in settled if not stored and done == 0]
     assert sum(asked) == 20, "all but the identical texts, and all before the first was yielded"
     assert sum(number for number, stored, _ in settled if stored) == 22

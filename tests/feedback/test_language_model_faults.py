@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import sqlite3
-import sys
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.feedback.annotator import Question, judge
 from laurel.feedback.language_model import LanguageModelAnnotator
 from laurel.feedback.prompt import load_prompt
@@ -23,9 +22,8 @@ from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
 from laurel.params.judges import LanguageModelParams, OpenAIParams
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, top_logprobs  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, top_logprobs
 
 PAIRS = 1000
 PASSING = ["429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200"]
@@ -110,10 +108,10 @@ def test_a_thousand_pairs_through_every_fault(tmp_path: Path) -> None:
 def asking(server: ChatServer, place: Path, name: str = "motif") -> LanguageModelAnnotator:
     params = OpenAIParams(model="m", base_url=server.url, timeout_seconds=3.0, retries=3, max_in_flight=64)
     prompt = load_prompt(name)
-    room = room_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+    adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
     store = ResponseStore(place / "r.db")
     return LanguageModelAnnotator(
-        OpenAIChat(params, backoff=0.02), Sampling(), prompt, room, store, LanguageModelParams(), prompt.choices
+        OpenAIChat(params, backoff=0.02), Sampling(), prompt, adapter, store, LanguageModelParams(), prompt.choices
     )
 
 

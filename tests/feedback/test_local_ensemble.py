@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tiny_llama import make_tiny_llama
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Annotator, Question
 from laurel.feedback.annotators import make_annotator
 from laurel.llm import local_chat
 from laurel.params.annotation import AnnotateParams
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
-from tiny_llama import make_tiny_llama
 
 QUESTIONS = [Question(f"You turn. {i}", "You reach the goal.") for i in range(6)]
 CUDA = pytest.param(
@@ -33,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return one, other
 
 
-def made(room: Room, store: Path, device: str, *models: Path) -> Annotator:
+def made(adapter: EnvAdapter, store: Path, device: str, *models: Path) -> Annotator:
     members: list[dict[str, Any]] = [{"annotator": "huggingface", "huggingface": {"model": str(m)}} for m in models]
     content = {
         "language_model": {"prompt": "answer_only", "responses": str(store)},
@@ -41,12 +38,12 @@ def made(room: Room, store: Path, device: str, *models: Path) -> Annotator:
     }
     who = members[0] if len(models) == 1 else {"annotator": "ensemble", "ensemble": {"members": members}}
     params = AnnotateParams.model_validate(content)
-    return make_annotator(params.overridden(who, "here"), room, 0)
+    return make_annotator(params.overridden(who, "here"), adapter, 0)
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_the_labels_are_the_means_of_those_of_each_alone(
-    models: tuple[Path, Path], door_key: Room, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
+    models: tuple[Path, Path], door_key: EnvAdapter, tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = [list(made(door_key, tmp_path / "alone.db", device, model).annotate(QUESTIONS)) for model in models]
     loaded, most = [], 0

@@ -1,4 +1,4 @@
-"""Questions with known answers: said by the room, agreed to by its oracle, scored with an honest interval."""
+"""Questions with known answers: said by the adapter, agreed to by its oracle, scored with an honest interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binomtest
 
 import laurel.envs
-from laurel.envs import Room, room_for
+from laurel.envs import EnvAdapter, adapter_for
 from laurel.envs.minigrid_tasks import _TASKS
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
@@ -43,12 +43,12 @@ IDS = (
     "MiniGrid-FourRooms-v0",
     "MiniGrid-SimpleCrossingS9N1-v0",
     "MiniGrid-Dynamic-Obstacles-5x5-v0",
-    "MiniGrid-MultiRoom-N4-S5-v0",
+    "MiniGrid-MultiAdapter-N4-S5-v0",
     "MiniGrid-KeyCorridorS3R1-v0",
     "MiniGrid-Unlock-v0",
     "MiniGrid-RedBlueDoors-6x6-v0",
     "MiniGrid-ObstructedMaze-1Dlhb-v0",
-    "MiniGrid-LockedRoom-v0",
+    "MiniGrid-LockedAdapter-v0",
     "MiniGrid-Fetch-5x5-N2-v0",
     "MiniGrid-GoToDoor-5x5-v0",
     "MiniGrid-GoToObject-6x6-N2-v0",
@@ -58,19 +58,19 @@ IDS = (
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_the_room_says_every_caption_and_its_oracle_agrees(env_id: str) -> None:
-    room = room_for(EnvParams(id=env_id))
-    texts = {room.describe(event) for event in room.events()}
+def test_the_adapter_says_every_caption_and_its_oracle_agrees(env_id: str) -> None:
+    adapter = adapter_for(EnvParams(id=env_id))
+    texts = {adapter.describe(event) for event in adapter.events()}
     probe = load_probe(env_id)
     assert len(probe.questions) >= 7
     assert len({frozenset((q.first, q.second)) for q in probe.questions}) == len(probe.questions)
     for question, answer in zip(probe.questions, probe.expected, strict=True):
         assert {question.first, question.second} <= texts
-        first, second = room.oracle(question.first), room.oracle(question.second)
+        first, second = adapter.oracle(question.first), adapter.oracle(question.second)
         assert first is not None
         assert second is not None
         assert (first > second) if answer == "first" else (second > first), question
-        told = room.example
+        told = adapter.example
         assert told is None or {question.first, question.second} != {told.better, told.worse}, "a prompt says it"
 
 
@@ -83,7 +83,7 @@ def test_every_task_that_has_words_of_its_own_has_questions() -> None:
     env_ids = {pattern.replace("*", "0") for pattern in _TASKS}
     for file in iter_modules(laurel.envs.__path__):
         for one in vars(import_module(f"laurel.envs.{file.name}")).values():
-            if isinstance(one, type) and issubclass(one, Room):
+            if isinstance(one, type) and issubclass(one, EnvAdapter):
                 env_ids |= {pattern.replace("*", "0") for pattern in one.ids}
     without = {env_id for env_id in env_ids if not has_probe(env_id)}
     assert without == {"0", "MiniGrid-0", "BabyAI-0"}, "of which nothing is known beforehand"

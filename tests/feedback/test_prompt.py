@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from laurel.envs import room_for
-from laurel.envs.base import Example, Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, Example
 from laurel.errors import PromptError
 from laurel.feedback.probe import has_probe, load_probe
 from laurel.feedback.prompt import FOLDER, LONGEST, Prompt, load_prompt, names, quote
@@ -51,8 +51,8 @@ SMALL = (
 )
 
 
-class Grid(Room):
-    """A room without an environment."""
+class Grid(EnvAdapter):
+    """An environment adapter without an environment."""
 
     description = "A grid."
     goal = "Reach the goal."
@@ -183,20 +183,20 @@ def test_an_empty_answer_is_not_sent_back_empty() -> None:
 
 
 def test_captions_must_name_the_action_where_the_prompt_speaks_of_it() -> None:
-    prompt, room = load_prompt("with_action"), Grid()
-    assert prompt.messages("a", "b", room)
-    room.with_action = False
+    prompt, adapter = load_prompt("with_action"), Grid()
+    assert prompt.messages("a", "b", adapter)
+    adapter.with_action = False
     with pytest.raises(PromptError, match=r"captions of Grid-v0 do not name now\. Set caption\.with_action: true"):
-        prompt.messages("a", "b", room)
+        prompt.messages("a", "b", adapter)
 
 
 # -- goals ----------------------------------------------------------------------------------------
-def test_a_goal_is_the_rooms_own_one_by_name_or_words() -> None:
-    room = Grid({"key": "Hold the key. The agent does not care about doors."})
+def test_a_goal_is_the_adapters_own_one_by_name_or_words() -> None:
+    adapter = Grid({"key": "Hold the key. The agent does not care about doors."})
     prompt = load_prompt("steered")
 
     def told(goal: str | None) -> str:
-        return prompt.messages("a", "b", room, goal)[-1].content
+        return prompt.messages("a", "b", adapter, goal)[-1].content
 
     assert "Reach the goal." in told(None)
     assert "Hold the key. The agent does not care about doors." in told("key")
@@ -215,12 +215,12 @@ def test_a_goal_for_a_prompt_that_tells_none() -> None:
 
 @pytest.mark.parametrize("env_id", ENVIRONMENTS)
 def test_environments_have_goals_to_steer_by(env_id: str) -> None:
-    room = room_for(EnvParams(id=env_id))
-    assert len(room.goals) >= 3
-    for name, words in room.goals.items():
+    adapter = adapter_for(EnvParams(id=env_id))
+    assert len(adapter.goals) >= 3
+    for name, words in adapter.goals.items():
         assert name.isidentifier()
         assert " not care " in words, "what does not matter is said, too"
-        assert words in load_prompt("steered").messages("a", "b", room, name)[-1].content
+        assert words in load_prompt("steered").messages("a", "b", adapter, name)[-1].content
 
 
 # -- examples -------------------------------------------------------------------------------------
@@ -228,11 +228,11 @@ def test_an_example_is_told_where_the_prompt_has_a_place_for_it() -> None:
     for name in NAMES:
         told = load_prompt(name).messages("a", "b", Grid())[-1].content
         assert ('"You go." describes a better step than "You stay.". Going leads' in told) == (name == "with_example")
-    room = Grid()
-    room.example = None
-    assert load_prompt("motif").messages("a", "b", room)
+    adapter = Grid()
+    adapter.example = None
+    assert load_prompt("motif").messages("a", "b", adapter)
     with pytest.raises(PromptError, match=r"prompt with_example: it shows an example, and Grid-v0 has none\. Give its"):
-        load_prompt("with_example").messages("a", "b", room)
+        load_prompt("with_example").messages("a", "b", adapter)
     with pytest.raises(PromptError, match="is of the goal that Grid-v0 itself has, so no other can be chosen"):
         load_prompt("with_example").messages("a", "b", Grid(), "Turn around a lot.")
 
@@ -242,18 +242,20 @@ def test_an_example_is_told_where_the_prompt_has_a_place_for_it() -> None:
 def test_examples_of_environments_are_their_captions_and_no_question_of_the_probe(
     env_id: str, with_action: bool
 ) -> None:
-    room = room_for(EnvParams(id=env_id), with_action=with_action)
-    assert room.example is not None
-    texts = {room.describe(event) for event in room_for(EnvParams(id=env_id)).events()} if not with_action else None
-    better, worse = room.oracle(room.example.better), room.oracle(room.example.worse)
+    adapter = adapter_for(EnvParams(id=env_id), with_action=with_action)
+    assert adapter.example is not None
+    texts = (
+        {adapter.describe(event) for event in adapter_for(EnvParams(id=env_id)).events()} if not with_action else None
+    )
+    better, worse = adapter.oracle(adapter.example.better), adapter.oracle(adapter.example.worse)
     assert better is not None
     assert worse is not None
     assert better >= worse
-    assert room.example.why.endswith(".")
+    assert adapter.example.why.endswith(".")
     if texts is not None:
-        assert {room.example.better, room.example.worse} <= texts
+        assert {adapter.example.better, adapter.example.worse} <= texts
     if has_probe(env_id):
-        pair = {room.example.better, room.example.worse}
+        pair = {adapter.example.better, adapter.example.worse}
         assert all({q.first, q.second} != pair for q in load_probe(env_id).questions)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from laurel.data.gold import GoldFile, Task
 from laurel.data.preferences import Pairs
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.references import gold_sides, oracle_sides, references, task_of
 from laurel.params import EnvParams
 from laurel.params.judges import EmbeddingParams, LanguageModelParams, OpenAIParams
@@ -37,32 +37,32 @@ def test_gold_is_found_by_what_texts_say(gold: GoldFile) -> None:
     np.testing.assert_array_equal(gold_sides(turned, TEXTS[::-1], gold, "uniform"), [0.0, 1.0, 0.5, np.nan])
 
 
-def a_room(progress: Callable[[str], float | None]) -> Room:
-    room: Any = SimpleNamespace(oracle=progress, events=lambda: ())
-    return room
+def a_adapter(progress: Callable[[str], float | None]) -> EnvAdapter:
+    adapter: Any = SimpleNamespace(oracle=progress, events=lambda: ())
+    return adapter
 
 
 def test_the_oracle_goes_by_progress() -> None:
-    room = a_room(lambda text: float("door" in text))
-    np.testing.assert_array_equal(oracle_sides(PAIRS, TEXTS, room), [0.0, 1.0, 0.5, 0.5])
+    adapter = a_adapter(lambda text: float("door" in text))
+    np.testing.assert_array_equal(oracle_sides(PAIRS, TEXTS, adapter), [0.0, 1.0, 0.5, 0.5])
 
 
 def test_the_oracle_adds_up_over_the_steps_of_a_segment() -> None:
-    room = room_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
+    adapter = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"))
     texts = ["You see the goal. (x2)", "You pick up the yellow key. You unlock the yellow door with the key. You turn."]
     pairs = Pairs(np.array([0]), np.array([1]), "uniform", 0)
-    np.testing.assert_array_equal(oracle_sides(pairs, texts, room), [0.0])
+    np.testing.assert_array_equal(oracle_sides(pairs, texts, adapter), [0.0])
 
 
 def test_the_oracle_sums_over_the_steps_of_a_segment() -> None:
-    room = a_room(lambda text: float("door" in text))
+    adapter = a_adapter(lambda text: float("door" in text))
     segments = [f"{TEXTS[0]} {TEXTS[1]}", f"{TEXTS[1]} (x3)"]
     pair = Pairs(np.array([0]), np.array([1]), "uniform", 0)
-    assert oracle_sides(pair, segments, room, TEXTS).tolist() == [0.0]
+    assert oracle_sides(pair, segments, adapter, TEXTS).tolist() == [0.0]
 
 
 def test_who_knows_nothing_is_left_out(gold: GoldFile, tmp_path: Path) -> None:
-    ignorant = a_room(lambda _: None)
+    ignorant = a_adapter(lambda _: None)
     assert set(references(PAIRS, TEXTS, ignorant, gold)) == {"gold", "gold_uncertain"}
     assert references(PAIRS, TEXTS, ignorant, GoldFile(tmp_path / "none", TASK)) == {}
     assert references(PAIRS, TEXTS, ignorant, None) == {}
@@ -70,11 +70,11 @@ def test_who_knows_nothing_is_left_out(gold: GoldFile, tmp_path: Path) -> None:
 
 def test_a_label_is_for_the_goal_that_the_annotator_judges_by(tmp_path: Path) -> None:
     params = Project.create(tmp_path).params
-    room = room_for(params.env)
-    assert task_of(params, room) == Task(room.env_id, room.goal)
+    adapter = adapter_for(params.env)
+    assert task_of(params, adapter) == Task(adapter.env_id, adapter.goal)
     own = changed(params, annotate={"embedding": EmbeddingParams(goal="Jump.")})
-    assert task_of(own, room).goal == "Jump."
+    assert task_of(own, adapter).goal == "Jump."
     chat = {"annotator": "openai", "openai": OpenAIParams(model="m")}
     steered = changed(params, annotate={**chat, "language_model": LanguageModelParams(goal="Sit still and wait.")})
-    assert task_of(steered, room).goal == "Sit still and wait."
-    assert task_of(changed(params, annotate=chat), room).goal == room.goal
+    assert task_of(steered, adapter).goal == "Sit still and wait."
+    assert task_of(changed(params, annotate=chat), adapter).goal == adapter.goal

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
@@ -23,11 +23,11 @@ MANY = 4000
 STEPS = [f"step {value}" for value in (-1, 0, 1, 2, 0.1, 0.2, 0.3)]
 
 
-def make(room: Room, seed: int = 0, **params: object) -> ScriptedAnnotator:
-    return ScriptedAnnotator(ScriptedParams.model_validate(params), room, seed, STEPS)
+def make(adapter: EnvAdapter, seed: int = 0, **params: object) -> ScriptedAnnotator:
+    return ScriptedAnnotator(ScriptedParams.model_validate(params), adapter, seed, STEPS)
 
 
-class Ladder(Room):
+class Ladder(EnvAdapter):
     """Progress is the number that a caption ends with."""
 
     env_id = "Ladder-v0"
@@ -55,7 +55,7 @@ def check_rate(hits: int, trials: int, rate: float) -> None:
     assert binomtest(hits, trials, rate).pvalue > 1e-4, (hits, trials, rate)
 
 
-def test_without_faults_it_is_the_oracle(door_key: Room) -> None:
+def test_without_faults_it_is_the_oracle(door_key: EnvAdapter) -> None:
     forth, back, tie = make(door_key).annotate([Question(GOOD, BAD), Question(BAD, GOOD), Question(BAD, BAD)])
     assert (forth, back) == (Judgement("ok", 1.0), Judgement("ok", 0.0))
     assert tie == Judgement("tie", 0.5)
@@ -146,9 +146,9 @@ def test_it_says_that_it_is_simulated_and_with_what_faults() -> None:
 
 
 def test_without_an_oracle_there_is_nothing_to_judge_by() -> None:
-    room = room_for(EnvParams(id="Pendulum-v1"))
+    adapter = adapter_for(EnvParams(id="Pendulum-v1"))
     with pytest.raises(AnnotationError, match=r"annotate\.annotator: scripted .* Pendulum-v1 has none\. Use the embed"):
-        make(room)
+        make(adapter)
 
 
 # -- B-Pref's teachers (arXiv 2111.03026) --------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_huge_difference_does_not_overflow() -> None:
     assert next(make(Ladder(), teacher="stochastic", beta=1e300).annotate([asked])) == Judgement("ok", 1.0)
 
 
-def test_steps_of_a_room_are_told_apart(door_key: Room) -> None:
+def test_steps_of_a_adapter_are_told_apart(door_key: EnvAdapter) -> None:
     utility = OracleUtility(door_key)
     assert utility(collapse([GOOD, BAD, BAD, GOOD])) == 2.0
     assert utility(collapse([GOOD, GOOD, BAD, BAD]), 0.5) == pytest.approx(0.5**2 + 0.5**3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.captioner import collapse
 from laurel.feedback.steps import StepReader
 from laurel.params import EnvParams
@@ -28,9 +28,9 @@ def test_what_was_joined_comes_apart(steps: list[str]) -> None:
 
 @pytest.mark.parametrize("env_id", ["MiniGrid-DoorKey-5x5-v0", "Blackjack-v1", "MountainCar-v0", "Taxi-v3"])
 @given(data=st.data())
-def test_segments_of_the_rooms_come_apart(env_id: str, data: st.DataObject) -> None:
-    room = room_for(EnvParams(id=env_id))
-    captions = sorted({room.describe(event) for event in room.events()} - {""})
+def test_segments_of_the_adapters_come_apart(env_id: str, data: st.DataObject) -> None:
+    adapter = adapter_for(EnvParams(id=env_id))
+    captions = sorted({adapter.describe(event) for event in adapter.events()} - {""})
     steps = data.draw(st.lists(st.sampled_from(captions), min_size=1, max_size=10))
     assert flat(StepReader(captions).steps(collapse(steps))) == steps
 

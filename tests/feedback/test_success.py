@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.advice import advice_for
 from laurel.feedback.annotator import Judgement, Question, Said
 from laurel.feedback.gates import Checked, check_success
@@ -41,8 +41,8 @@ class Judge:
             yield Judgement("abstain" if p is None else "tie" if p == 0.5 else "ok", p)
 
 
-def asked(room: Room, n: int = 16, seed: int = 0) -> list[SuccessQuestion]:
-    return success_questions([*CAPTIONS, *PROGRESS, "You reach the goal."], room, n, seed)
+def asked(adapter: EnvAdapter, n: int = 16, seed: int = 0) -> list[SuccessQuestion]:
+    return success_questions([*CAPTIONS, *PROGRESS, "You reach the goal."], adapter, n, seed)
 
 
 def check(found: dict[str, Any], gates: GateParams | None = None, annotator: str = "embedding") -> Checked:
@@ -51,7 +51,7 @@ def check(found: dict[str, Any], gates: GateParams | None = None, annotator: str
     )
 
 
-def test_success_is_put_against_progress_and_the_rest(door_key: Room) -> None:
+def test_success_is_put_against_progress_and_the_rest(door_key: EnvAdapter) -> None:
     questions = asked(door_key)
     assert len(questions) == 16
     assert {one.success for one in questions} == {"You reach the goal."}
@@ -65,26 +65,26 @@ def test_success_is_put_against_progress_and_the_rest(door_key: Room) -> None:
     assert len(asked(door_key, n=100)) == len(CAPTIONS) + len(PROGRESS), "each but once"
 
 
-def test_success_that_collection_never_met_is_asked_about(door_key: Room) -> None:
+def test_success_that_collection_never_met_is_asked_about(door_key: EnvAdapter) -> None:
     (question,) = success_questions(["You turn."], door_key, 16, 0)
     assert (question.success, question.other) == ("You reach the goal.", "You turn.")
 
 
-def test_a_room_without_a_caption_of_success_has_no_question() -> None:
-    room = room_for(EnvParams(id="CartPole-v1"))
-    assert success_questions([room.describe(event) for event in room.events()], room, 16, 0) == []
+def test_a_adapter_without_a_caption_of_success_has_no_question() -> None:
+    adapter = adapter_for(EnvParams(id="CartPole-v1"))
+    assert success_questions([adapter.describe(event) for event in adapter.events()], adapter, 16, 0) == []
 
 
-def test_every_room_with_success_knows_it_from_the_rest() -> None:
+def test_every_adapter_with_success_knows_it_from_the_rest() -> None:
     for env in ("MiniGrid-UnlockPickup-v0", "Blackjack-v1", "FrozenLake-v1", "CliffWalking-v1", "MountainCar-v0"):
-        room = room_for(EnvParams(id=env))
-        questions = success_questions([room.describe(event) for event in room.events()], room, 16, 0)
+        adapter = adapter_for(EnvParams(id=env))
+        questions = success_questions([adapter.describe(event) for event in adapter.events()], adapter, 16, 0)
         assert len(questions) == 16, env
-        assert all(room.says_success(one.success) and not room.says_success(one.other) for one in questions), env
-        assert all((room.oracle(one.success) or 0) >= (room.oracle(one.other) or 0) for one in questions), env
+        assert all(adapter.says_success(one.success) and not adapter.says_success(one.other) for one in questions), env
+        assert all((adapter.oracle(one.success) or 0) >= (adapter.oracle(one.other) or 0) for one in questions), env
 
 
-def test_who_prefers_success_passes(door_key: Room) -> None:
+def test_who_prefers_success_passes(door_key: EnvAdapter) -> None:
     found = ask_success(Judge(lambda q: float("goal" in q.first)), asked(door_key))
     assert (found["value"], found["of"], found["questions"], found["above"]) == (1.0, 16, 16, [])
     said = check(found)
@@ -92,7 +92,7 @@ def test_who_prefers_success_passes(door_key: Room) -> None:
     assert said.limits["success_preferred"]["passed"]
 
 
-def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: Room) -> None:
+def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: EnvAdapter) -> None:
     sure = {PROGRESS[1]: 0.99, PROGRESS[0]: 0.95}
 
     def other(question: Question) -> float:
@@ -117,7 +117,7 @@ def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: Room) -> No
 @pytest.mark.parametrize(
     ("wrong", "stopped", "warned"), [(2, False, False), (6, False, True), (11, False, True), (13, True, False)]
 )
-def test_few_questions_stop_nobody_by_chance(door_key: Room, wrong: int, stopped: bool, warned: bool) -> None:
+def test_few_questions_stop_nobody_by_chance(door_key: EnvAdapter, wrong: int, stopped: bool, warned: bool) -> None:
     """Of 16 questions: 3 right are [7%, 43%], 5 right are [14%, 56%], 10 right are [39%, 82%]."""
     questions = asked(door_key)
     bad = {one.other for one in questions[:wrong]}
@@ -126,7 +126,7 @@ def test_few_questions_stop_nobody_by_chance(door_key: Room, wrong: int, stopped
     assert (len(said.refusals), len(said.warnings)) == (stopped, warned)
 
 
-def test_a_tie_is_not_above_success(door_key: Room) -> None:
+def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
     """Who only minds the order prefers nothing: that is said as such, and the order by name."""
     found = ask_success(Judge(lambda q: 0.5), asked(door_key))
     assert "value" not in found
@@ -147,7 +147,7 @@ def test_a_tie_is_not_above_success(door_key: Room) -> None:
     assert check(ask_success(Judge(lambda q: None), asked(door_key))).refusals == []
 
 
-def test_a_goal_that_is_not_the_tasks_is_not_asked_about(door_key: Room) -> None:
+def test_a_goal_that_is_not_the_tasks_is_not_asked_about(door_key: EnvAdapter) -> None:
     chat = {"annotator": "openai", "openai": {"model": "m"}}
     for goal, elsewhere in ((None, False), ("key", True), ("Get to the goal.", False)):
         params = AnnotateParams.model_validate({**chat, "language_model": {"goal": goal}})

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.captioner import Captioner
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.params import EnvParams
@@ -16,7 +16,7 @@ from laurel.params.judges import EmbeddingParams
 FIRST = (
     "MiniGrid-Empty-5x5-v0",
     "MiniGrid-FourRooms-v0",
-    "MiniGrid-MultiRoom-N2-S4-v0",
+    "MiniGrid-MultiAdapter-N2-S4-v0",
     "MiniGrid-SimpleCrossingS9N1-v0",
     "MiniGrid-LavaCrossingS9N1-v0",
     "MiniGrid-LavaGapS5-v0",
@@ -28,7 +28,7 @@ FIRST = (
     "MiniGrid-RedBlueDoors-6x6-v0",
     "MiniGrid-KeyCorridorS3R1-v0",
     "MiniGrid-ObstructedMaze-1Dl-v0",
-    "MiniGrid-LockedRoom-v0",
+    "MiniGrid-LockedAdapter-v0",
     "MiniGrid-Fetch-5x5-N2-v0",
     "MiniGrid-GoToDoor-5x5-v0",
     "MiniGrid-GoToObject-6x6-N2-v0",
@@ -54,23 +54,23 @@ def kind(caption: str) -> str:
 
 @pytest.mark.parametrize(("env_id", "allowed"), KINDS_ABOVE.items())
 def test_success_ranks_first(env_id: str, allowed: int) -> None:
-    room = room_for(EnvParams(id=env_id))
-    captions = Captioner(room, enumerate_events=True).texts
-    utility = EmbeddingAnnotator.load(EmbeddingParams(), room).utility(captions)
-    success = np.array([room.says_success(caption) for caption in captions])
+    adapter = adapter_for(EnvParams(id=env_id))
+    captions = Captioner(adapter, enumerate_events=True).texts
+    utility = EmbeddingAnnotator.load(EmbeddingParams(), adapter).utility(captions)
+    success = np.array([adapter.says_success(caption) for caption in captions])
     assert success.any()
     best: dict[str, float] = {}
     for caption, value in zip(captions, utility.tolist(), strict=True):
         best[kind(caption)] = max(best.get(kind(caption), value), value)
-    worst = min(value for text, value in best.items() if room.says_success(text))
-    above = [text for text, value in best.items() if not room.says_success(text) and value > worst]
+    worst = min(value for text, value in best.items() if adapter.says_success(text))
+    above = [text for text, value in best.items() if not adapter.says_success(text) and value > worst]
     assert len(above) <= allowed, above
 
 
 def test_a_winning_hand_mostly_beats_a_hand() -> None:
     """Not always: the encoder does not read numbers, and 900 captions hold little else."""
-    room = room_for(EnvParams(id="Blackjack-v1"))
-    captions = Captioner(room, enumerate_events=True).texts
-    utility = EmbeddingAnnotator.load(EmbeddingParams(), room).utility(captions)
-    success = np.array([room.says_success(caption) for caption in captions])
+    adapter = adapter_for(EnvParams(id="Blackjack-v1"))
+    captions = Captioner(adapter, enumerate_events=True).texts
+    utility = EmbeddingAnnotator.load(EmbeddingParams(), adapter).utility(captions)
+    success = np.array([adapter.says_success(caption) for caption in captions])
     assert (utility[success][:, None] > utility[~success]).mean() > 0.95

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from laurel.cli import main
+from laurel.cli.app import main
+from laurel.cli.export import RESPONSES
 from laurel.errors import DataError
-from laurel.export_cli import RESPONSES
 from laurel.llm.chat import ChatRequest, Identity, Message, Reply, Sampling
 from laurel.llm.responses import Exchange, ResponseStore
 from laurel.llm.responses_export import export_responses

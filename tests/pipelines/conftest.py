@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from vertex_laurel import PLACE, Laurel
 from vertex_server import VertexServer, serving
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.pipelines import registry
 from tiny_project import Project
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from killer import done, killed_at
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.llm.encoder import load_encoder
 from tiny_project import Project, lasting_content
 
@@ -22,7 +22,7 @@ def main(folder: str, stage: str, every: str) -> None:
     project = Project(Path(folder))
     for module in ("laurel.rewards.training", "laurel.feedback.embedding", "laurel.envs.vector", "laurel.data.tally"):
         importlib.import_module(module)  # once, not in every process
-    room_for(project.params.env)
+    adapter_for(project.params.env)
     load_encoder(project.params.reward.encoder)
     place = project.output(stage)
     kept = project.path / "kept"

@@ -15,7 +15,7 @@ import pytest
 from docker.errors import APIError, ContainerError, ImageNotFound
 from kfp.local import docker_task_handler
 
-from laurel.cli import main
+from laurel.cli.app import main
 from tiny_project import Project
 
 RESPONSES = "annotate.language_model.responses"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from laurel.cli import PLACES, STAGES
+from laurel.cli.app import PLACES, STAGES
 from our_imports import imported, our_modules
 from tiny_project import BY_NAME, REPOSITORY, TINY, Project, read_json
 

@@ -172,7 +172,7 @@ def test_a_defect_keeps_its_traceback() -> None:
 
 def test_help_is_quick(tmp_path: Path) -> None:
     code = (
-        "import sys, json\nfrom laurel.cli import main\n"
+        "import sys, json\nfrom laurel.cli.app import main\n"
         "try:\n    main(['pipeline', 'run', '--help'])\nexcept SystemExit:\n    pass\n"
         "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from kfp import components
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.components import IMAGE
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params, load_params, parse_params
@@ -266,8 +266,8 @@ def test_a_file_that_cannot_be_written(tmp_path: Path, params: Params) -> None:
 
 
 def test_branches(params: Params) -> None:
-    from laurel.agents.fit import needs_training
     from laurel.params.training import ARMS
+    from laurel.training.checks import needs_training
 
     full = changed(params, {"agent": {"arms": "full", "seeds": [0, 1, 2]}})
     arms = [arm for arm in ARMS if needs_training(arm)]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.data.directory import VOLATILE, digest_directory, read_json, read_manifest, write_json
 from laurel.errors import DataError
 from laurel.params import Params
@@ -189,13 +189,13 @@ def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_
 
 
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
-    from laurel.agents.fit import skipped_arms
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
+    from laurel.training.checks import skipped_arms
 
     arms = ("shuffled_labels", *direct.params.agent.arms, "oracle")  # of which the first and the last are left out
     agent = direct.params.agent.model_copy(update={"arms": arms})
     params = direct.params.model_copy(update={"agent": agent})
-    no_oracle = room_for(params.env.model_copy(update={"id": "Pendulum-v1"}))
+    no_oracle = adapter_for(params.env.model_copy(update={"id": "Pendulum-v1"}))
     notes = list(skipped_arms(params, no_oracle).values())
     assert len(notes) == 2
     whole = shutil.copytree(direct.output("train-agents"), tmp_path / "whole")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kfp import components
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.data.directory import read_manifest
 from laurel.params import load_params
 from laurel.pipelines.sweep import plan_sweep

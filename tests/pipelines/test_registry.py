@@ -8,7 +8,7 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from vertex_server import Answer, VertexServer, error, image_config
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.pipelines.images import Needs
 from laurel.pipelines.registry import look_into
 from tiny_project import Project

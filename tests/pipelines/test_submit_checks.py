@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from laurel.cli import main
+from laurel.cli.app import main
 from tiny_project import REPOSITORY, Project
 
 IMAGE = "europe-west4-docker.pkg.dev/demo-project/laurel/laurel-python:1"

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 from vertex_server import Answer, Received, serving
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.params import load_params
 from laurel.pipelines.definition import arguments
 from tiny_project import Project

@@ -16,7 +16,7 @@ from vertex_laurel import IMAGE, PLACE, Laurel, submit
 from vertex_server import Answer, VertexServer, error, job, task
 
 from laurel import __version__
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.params import load_params
 from laurel.params.pipeline import STEPS
 from laurel.pipelines import follow, vertex

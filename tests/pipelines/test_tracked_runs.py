@@ -105,7 +105,7 @@ def test_nothing_is_written_where_tracking_is_off(tmp_path: Path) -> None:
 def test_the_tracking_uri_is_respected(tmp_path: Path, finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlflow import MlflowClient
 
-    from laurel.cli import main
+    from laurel.cli.app import main
 
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
     (tmp_path / "elsewhere.db").write_bytes((finished.path / "mlflow.db").read_bytes())  # saves its making

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from laurel.envs import room_for
-from laurel.envs.base import Room, Transitions
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import ParamsError
 from laurel.params import EnvParams
 from laurel.params.judges import EmbeddingParams
@@ -25,8 +25,8 @@ TEXTS = tuple(f"Caption {i}." for i in range(9))
 
 
 @pytest.fixture(scope="module")
-def room() -> Room:
-    return room_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+def adapter() -> EnvAdapter:
+    return adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
 
 
 def nowhere(n: int) -> Transitions:
@@ -119,9 +119,9 @@ def test_a_function_that_needs_no_table_has_met_nothing_unforeseen() -> None:
 
 
 # -- what the arms pay ------------------------------------------------------------------------------------------
-def test_learned_is_the_table_of_the_model_and_its_score_of_the_rest(encoder: FakeEncoder, room: Room) -> None:
+def test_learned_is_the_table_of_the_model_and_its_score_of_the_rest(encoder: FakeEncoder, adapter: EnvAdapter) -> None:
     model = make_model()
-    function = learned(model, room, 0.25)
+    function = learned(model, adapter, 0.25)
     assert function.threshold == model.normalizer.threshold(0.25)
     assert rewards_of(function, list(TEXTS)) == pytest.approx(model.rewards.tolist())
     assert encoder.asked == [], "no encoder is needed for what is known"
@@ -132,16 +132,16 @@ def test_learned_is_the_table_of_the_model_and_its_score_of_the_rest(encoder: Fa
     assert function.unseen == 1
 
 
-def test_on_observations_the_model_reads_what_is_before_and_after(room: Room) -> None:
+def test_on_observations_the_model_reads_what_is_before_and_after(adapter: EnvAdapter) -> None:
     rng = np.random.default_rng(0)
-    before, after = rng.integers(0, 3, (2, 6, room.observation_size), dtype=np.uint8)
+    before, after = rng.integers(0, 3, (2, 6, adapter.observation_size), dtype=np.uint8)
     flags = np.zeros(6, np.bool_)
     transitions = Transitions(before, np.zeros(6, np.int64), np.zeros(6, np.float32), after, flags, flags)
     model = make_model(observation=True, n_features=2 * 147)
-    function = learned(model, room, 0.5)
+    function = learned(model, adapter, 0.5)
     ids = np.array([0, -1, 0, 1, 1, -1])
     rewards = function(transitions, ids, ["a", "b"])
-    features = np.concatenate([room.features(before), room.features(after)], axis=1)
+    features = np.concatenate([adapter.features(before), adapter.features(after)], axis=1)
     expected = np.where(ids >= 0, model.score(features), -np.inf)
     np.testing.assert_allclose(rewards, expected, atol=1e-6)
     assert rewards.dtype == np.float32
@@ -197,7 +197,9 @@ def compared(n_pairs: int = 400) -> Comparisons:
     return Comparisons(n[:, None], n, first, second, np.where(first == second, 0.5, first < second))
 
 
-def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(
+    monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter
+) -> None:
     trained_on: list[Any] = []
     original = functions.fit
 
@@ -208,7 +210,7 @@ def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(monkeypatch: 
     monkeypatch.setattr(functions, "fit", spy)
     model, comparisons, params = make_model(), compared(), RewardParams(ensemble=3, hidden=(8,))
     for seed in (0, 0, 1):
-        shuffled_labels(model, comparisons, params, 0.5, room, seed)
+        shuffled_labels(model, comparisons, params, 0.5, adapter, seed)
     features, shuffled, epochs, _ = trained_on[0]
     np.testing.assert_array_equal(features, model.embeddings)
     assert epochs == model.epochs, "as long as the model that it is compared with"
@@ -221,10 +223,10 @@ def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(monkeypatch: 
     assert not np.array_equal(trained_on[2][1].p_first, shuffled.p_first)
 
 
-def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, room: Room) -> None:
+def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, adapter: EnvAdapter) -> None:
     model = make_model()
     params = RewardParams(ensemble=3, hidden=(8,))
-    function = shuffled_labels(model, compared(), params, 0.5, room, 0)
+    function = shuffled_labels(model, compared(), params, 0.5, adapter, 0)
     rewards = np.array(rewards_of(function, list(TEXTS)))
     assert rewards.mean() == pytest.approx(0, abs=1e-5)
     assert rewards.std() == pytest.approx(1, abs=1e-4)
@@ -234,21 +236,21 @@ def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, r
     assert (encoder.asked, function.unseen) == (["New."], 1)
 
 
-def test_shuffled_labels_need_captions(room: Room) -> None:
+def test_shuffled_labels_need_captions(adapter: EnvAdapter) -> None:
     with pytest.raises(ParamsError, match=r'"shuffled_labels" needs reward\.input "caption"'):
-        shuffled_labels(make_model(observation=True), compared(), RewardParams(), 0.5, room, 0)
+        shuffled_labels(make_model(observation=True), compared(), RewardParams(), 0.5, adapter, 0)
 
 
-def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter) -> None:
     utility = np.linspace(0.3, -0.2, len(TEXTS)).astype(np.float32)
     asked: list[tuple[str, ...]] = []
 
-    def utilities(texts: tuple[str, ...], params: Any, room: Room) -> np.ndarray:
+    def utilities(texts: tuple[str, ...], params: Any, adapter: EnvAdapter) -> np.ndarray:
         asked.append(texts)
         return np.full(len(texts), 0.8, dtype=np.float32)
 
     monkeypatch.setattr(functions, "utilities", utilities)
-    function = similarity(TEXTS, utility, EmbeddingParams(), 0.5, room)
+    function = similarity(TEXTS, utility, EmbeddingParams(), 0.5, adapter)
     normalised = (utility - utility.mean()) / utility.std()
     assert rewards_of(function, [*TEXTS, "New."]) == pytest.approx(
         [*normalised, (0.8 - utility.mean()) / utility.std()], abs=1e-4
@@ -258,16 +260,16 @@ def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, r
     assert function.threshold == pytest.approx(0, abs=1e-5), "the median of evenly spread ones"
 
 
-def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, room: Room) -> None:
+def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter) -> None:
     fake = FakeEncoder()
     monkeypatch.setattr("laurel.feedback.embedding.load_encoder", lambda name, device: fake)
-    utility = functions.utilities(("You turn.", room.goal), EmbeddingParams(), room)
-    turn, goal, anti_goal = FakeEncoder().encode(["You turn.", room.goal, room.anti_goal])
+    utility = functions.utilities(("You turn.", adapter.goal), EmbeddingParams(), adapter)
+    turn, goal, anti_goal = FakeEncoder().encode(["You turn.", adapter.goal, adapter.anti_goal])
     np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)
 
 
-def test_the_oracle_pays_progress_as_it_is(room: Room) -> None:
-    function = oracle(room)
+def test_the_oracle_pays_progress_as_it_is(adapter: EnvAdapter) -> None:
+    function = oracle(adapter)
     assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
     assert function.threshold == 0.0
     assert function.unseen == 0

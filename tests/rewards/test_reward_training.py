@@ -15,8 +15,8 @@ from laurel.data.captions import read_captions, read_vocabulary
 from laurel.data.directory import read_json
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError
 from laurel.feedback.annotator import Judgement
 from laurel.params import Params, parse_params
@@ -50,7 +50,7 @@ class Places:
 
     def __init__(self, root: Path, trajectories: Path | None = None, **sections: Any) -> None:
         self.params = make_params(**sections)
-        self.room: Room = room_for(self.params.env)
+        self.adapter: EnvAdapter = adapter_for(self.params.env)
         self.trajectories = trajectories or root / "trajectories"
         self.captions, self.preferences = root / "captions", root / "preferences"
         if trajectories is None:
@@ -60,7 +60,7 @@ class Places:
 
     def train(self, **reward: Any) -> tuple[RewardModel, dict[str, Any]]:
         params = self.params.model_copy(update={"reward": self.params.reward.model_copy(update=reward)})
-        return train_reward_model(params, self.room, self.trajectories, self.captions, self.preferences)
+        return train_reward_model(params, self.adapter, self.trajectories, self.captions, self.preferences)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_the_planted_best_caption_is_rewarded_most(steps: Places, of_captions: A
     vocabulary = read_vocabulary(steps.captions)
     assert list(model.texts) == list(vocabulary.texts)
     assert model.counts.tolist() == vocabulary.counts.tolist()
-    progress = [steps.room.oracle(text) for text in model.texts]
+    progress = [steps.adapter.oracle(text) for text in model.texts]
     best = {text for text, value in zip(model.texts, progress, strict=True) if value == max(progress)}
     top = sorted(zip(model.rewards.tolist(), model.texts, strict=True))[-len(best) :]
     assert {text for _, text in top} == best
@@ -122,7 +122,7 @@ def test_a_model_of_observations_rewards_what_was_called_better(steps: Places, o
     by_caption: dict[str, list[float]] = {}
     vocabulary = read_vocabulary(steps.captions).texts
     for (transitions, _), ids in zip(read_trajectories(steps.trajectories), read_captions(steps.captions), strict=True):
-        scores = model.score(transition_features(steps.room, transitions))
+        scores = model.score(transition_features(steps.adapter, transitions))
         for number, score in zip(ids, scores, strict=True):
             if number >= 0:
                 by_caption.setdefault(vocabulary[number], []).append(float(score))
@@ -177,7 +177,7 @@ def test_quality_of_observations_is_about_captions(steps: Places, monkeypatch: p
 
 def test_examples_are_of_their_caption_and_drawn_from_everywhere(steps: Places) -> None:
     params = make_params(reward={"input": "observation", "observations_per_caption": 40})
-    items = training._observed_items(params, steps.room, steps.trajectories, steps.captions)
+    items = training._observed_items(params, steps.adapter, steps.trajectories, steps.captions)
     assert (np.diff(items.caption) >= 0).all()
     counts = read_vocabulary(steps.captions).counts
     expected = {i: min(40, int(n)) for i, n in enumerate(counts) if n}
@@ -186,7 +186,7 @@ def test_examples_are_of_their_caption_and_drawn_from_everywhere(steps: Places) 
     first_shard: set[bytes] = set()
     shards = zip(read_trajectories(steps.trajectories), read_captions(steps.captions), strict=True)
     for number, ((transitions, _), ids) in enumerate(shards):
-        for caption_id, row in zip(ids, transition_features(steps.room, transitions), strict=True):
+        for caption_id, row in zip(ids, transition_features(steps.adapter, transitions), strict=True):
             possible.setdefault(int(caption_id), set()).add(row.tobytes())
             if number == 0:
                 first_shard.add(row.tobytes())
@@ -213,7 +213,7 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
     assert unmet.any()
     assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
     params = make_params(reward={"input": "observation", "observations_per_caption": 4})
-    items = training._observed_items(params, listed.room, listed.trajectories, listed.captions)
+    items = training._observed_items(params, listed.adapter, listed.trajectories, listed.captions)
     raw = raw_rewards(model.ensemble, items.features)
     for caption_id in range(len(model.texts)):
         means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import socket
-import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -16,18 +15,17 @@ from typing import Any
 
 import pytest
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.data.directory import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.llm.responses import ResponseStore
 from laurel.stages import annotate, merge_preferences
 from tiny_project import UNTRACKED, Project
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from batch_api import BatchAPI, batch_api  # noqa: E402
-from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
-from tiny_llama import make_tiny_llama  # noqa: E402
+from batch_api import BatchAPI, batch_api
+from chat_server import ChatServer, chat_server, completion, problem
+from tiny_llama import make_tiny_llama
 
 PAIRS = 40
 

@@ -9,7 +9,6 @@ import random
 import re
 import signal
 import sqlite3
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ from laurel.llm.responses import LEASE_SECONDS, ResponseStore
 from laurel.stages import annotate
 from tiny_project import UNTRACKED, Project, lasting_content
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion  # noqa: E402
+from chat_server import ChatServer, chat_server, completion
 
 PAIRS, KILLS = 150, 4
 

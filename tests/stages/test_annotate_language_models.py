@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from laurel.cli import main
+from laurel.cli.app import main
 from laurel.data.directory import read_json, read_manifest
 from laurel.data.preferences import read_answers, read_preferences
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences
 from tiny_project import UNTRACKED, Project, lasting_content
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
-from tiny_llama import make_tiny_llama  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem
+from tiny_llama import make_tiny_llama
 
 
 def teacher(_: Any, body: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from laurel.data.directory import read_json, read_manifest
 from laurel.data.show import describe_directory
 from laurel.errors import RefusedLabelsError
 from laurel.stages import annotate, estimate_annotate, merge_preferences
-from laurel.tracking import connect
+from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
 ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}

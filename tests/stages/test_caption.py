@@ -10,7 +10,7 @@ import pytest
 from laurel.data.captions import read_captions, read_segments, read_vocabulary
 from laurel.data.directory import read_manifest
 from laurel.data.trajectories import read_trajectories
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
@@ -38,13 +38,13 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(params: Params, trajectories: Path) -> Said:
-    """(episode, t) -> what the room says, one transition at a time."""
-    room = room_for(params.env, with_action=params.caption.with_action)
+    """(episode, t) -> what the adapter says, one transition at a time."""
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
     said = {}
     for transitions, position in read_trajectories(trajectories):
         for i in range(len(transitions)):
-            event = int(room.encode(transitions[i : i + 1])[0])
-            said[int(position.episode_id[i]), int(position.t[i])] = room.describe(event)
+            event = int(adapter.encode(transitions[i : i + 1])[0])
+            said[int(position.episode_id[i]), int(position.t[i])] = adapter.describe(event)
     return said
 
 
@@ -59,7 +59,7 @@ def found(captions: Path) -> Said:
 
 @pytest.mark.parametrize("with_action", [False, True])
 @pytest.mark.parametrize("enumerate_events", [False, True])
-def test_every_step_says_what_the_room_says(
+def test_every_step_says_what_the_adapter_says(
     tmp_path: Path, trajectories: Path, with_action: bool, enumerate_events: bool
 ) -> None:
     params = make_params(with_action=with_action, enumerate=enumerate_events)
@@ -143,16 +143,16 @@ def test_same_input_same_bytes(tmp_path: Path, trajectories: Path) -> None:
     assert read_manifest(tmp_path / "a")["inputs"] == {"trajectories": read_manifest(trajectories)["digest"]}
 
 
-def test_a_generic_room_says_so(tmp_path: Path) -> None:
+def test_a_generic_adapter_says_so(tmp_path: Path) -> None:
     params = make_params("Pendulum-v1")
     collect.run(params, tmp_path / "t")
     caption.run(params, tmp_path / "t", tmp_path / "c")
     (note,) = read_manifest(tmp_path / "c")["notes"]
-    assert note.startswith("Pendulum-v1 has no room of its own")
+    assert note.startswith("Pendulum-v1 has no adapter of its own")
 
 
-def test_a_room_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.envs.minigrid.MiniGridRoom.describe", lambda self, event: "")
+def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.describe", lambda self, event: "")
     caption.run(make_params(segment_length=2), trajectories, tmp_path / "c")
     manifest = read_manifest(tmp_path / "c")
     assert (manifest["counts"]["nothing_to_say"], manifest["counts"]["segments"]) == (700, 0)

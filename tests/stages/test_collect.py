@@ -21,7 +21,7 @@ from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import make_network
 from laurel.data.directory import digest_directory, read_manifest
 from laurel.data.trajectories import read_metadata, read_trajectories
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
 from laurel.errors import DataError, EnvError, ParamsError
 from laurel.params import Params, parse_params
@@ -44,10 +44,10 @@ def make_params(env: str = "FrozenLake-v1", *, backend: str = "gymnasium", seed:
 
 
 def agent(path: Path, env: str) -> Path:
-    room = room_for(make_params(env).env)
+    adapter = adapter_for(make_params(env).env)
     torch.manual_seed(0)
-    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
-    save_policy(path, make_network(room.features(blank).shape[1], room.action_space, (8,)))
+    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+    save_policy(path, make_network(adapter.features(blank).shape[1], adapter.action_space, (8,)))
     return path
 
 
@@ -56,10 +56,10 @@ Step = tuple[Any, ...]
 
 def direct_episodes(params: Params) -> list[list[Step]]:
     """Step the same environments with the same policies, one Python step at a time."""
-    room = room_for(params.env)
+    adapter = adapter_for(params.env)
     n = params.collect.n_envs
-    policies = Behaviour(params.collect.policies, room, n, derive_seed(params.seed, "collect", "policies"))
-    envs = make_vector(params.env, room, n, derive_seed(params.seed, "collect", "envs"))
+    policies = Behaviour(params.collect.policies, adapter, n, derive_seed(params.seed, "collect", "policies"))
+    envs = make_vector(params.env, adapter, n, derive_seed(params.seed, "collect", "envs"))
     observation = envs.reset()
     running: list[list[Step]] = [[] for _ in range(n)]
     episodes = []
@@ -176,7 +176,7 @@ def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
 def test_the_number_of_cpus_does_not_show(tmp_path: Path, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     params = make_params(env, backend="envpool", n_envs=3 * collect.ENVS_PER_THREAD, steps=6000)
     for cpus in (1, 3):
-        monkeypatch.setattr("laurel.agents.pool.usable_cpus", lambda cpus=cpus: cpus)
+        monkeypatch.setattr("laurel.pool.usable_cpus", lambda cpus=cpus: cpus)
         collect.run(params, tmp_path / str(cpus))
     assert digest_directory(tmp_path / "1") == digest_directory(tmp_path / "3")
     assert sorted(collected_episodes(tmp_path / "3"), key=repr) == sorted(direct_episodes(params), key=repr)
@@ -192,7 +192,7 @@ def test_metadata_says_what_was_collected(tmp_path: Path) -> None:
     assert [(p["kind"], p["n_envs"]) for p in metadata["policies"]] == [("random", 3), ("checkpoint", 1)]
     assert metadata["policies"][1]["path"] == str(path)
     assert metadata["observation"] | {"space": ""} == {
-        "room": "CartPoleRoom", "dtype": "float32", "size": 4, "space": ""
+        "adapter": "CartPoleAdapter", "dtype": "float32", "size": 4, "space": ""
     }  # fmt: skip
     assert metadata["seed"] == derive_seed(0, "collect", "envs")
     assert read_manifest(tmp_path / "t")["params"] == params.dump("seed", "env", "collect")

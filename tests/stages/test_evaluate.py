@@ -225,7 +225,7 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
     assert len(tables) == 6
     (partial / "episodes" / "preference-1.parquet").rename(partial / "episodes" / "preference-1.partial")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.agents.pool.run_jobs", stop)
+        patched.setattr("laurel.pool.run_jobs", stop)
         with pytest.raises(KeyboardInterrupt):
             project.run("evaluate")
     assert played == ["evaluation of preference seed 1"]

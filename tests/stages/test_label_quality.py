@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -20,16 +19,15 @@ from laurel.data.gold import GoldFile
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.sample import read_sample
 from laurel.data.show import describe_directory
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.references import task_of
 from laurel.stages import annotate, merge_preferences
-from laurel.tracking import connect
+from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem  # noqa: E402
+from chat_server import ChatServer, chat_server, completion, problem
 
 
 def teacher(_: Any, body: dict[str, Any]) -> Any:
@@ -330,7 +328,7 @@ def test_gold_is_compared_with_and_is_an_input(project: Project) -> None:
     with pytest.raises(DataError, match=r"gold\.jsonl: no such file, but annotate\.gold names it"):
         project.run("annotate")
     params = project.params
-    gold = GoldFile(path, task_of(params, room_for(params.env)))
+    gold = GoldFile(path, task_of(params, adapter_for(params.env)))
     texts = read_segments(project.output("caption")).texts
     gold.add(texts[0], texts[1], "first", "uniform")
     with pytest.raises(AnnotationError, match="at least 2 are wanted"):
@@ -354,7 +352,7 @@ def test_gold_for_another_goal_does_not_count(project: Project) -> None:
     path = project.path / "gold.jsonl"
     params = project.params
     texts = read_segments(project.output("caption")).texts
-    GoldFile(path, task_of(params, room_for(params.env))).add(texts[0], texts[1], "first", "uniform")
+    GoldFile(path, task_of(params, adapter_for(params.env))).add(texts[0], texts[1], "first", "uniform")
     project.change({"annotate.gold": str(path), "annotate.embedding.goal": "Walk into walls."})
     project.run("annotate")
     assert "gold" not in quality(project)

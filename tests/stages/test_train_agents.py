@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from laurel.agents.arms import train_arms
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.training import train_together
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
 from laurel.stages.train_agents import divide
+from laurel.training.arms import train_arms
+from laurel.training.loop import train_together
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 ONE = {**UNTRACKED, "agent.arms": ["preference"], "agent.seeds": [0], "agent.steps": 512}
@@ -56,7 +56,7 @@ def test_workers_change_nothing(project: Project, finished: Project) -> None:
 
 
 def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.envs.minigrid.MiniGridRoom.oracle", lambda self, text: None)
+    monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.oracle", lambda self, text: None)
     project.change({"agent.arms": ["oracle", "random_policy"]})
     project.run("train-agents")
     assert manifest(project)["notes"] == [
@@ -100,7 +100,7 @@ def test_all_arms_are_trained_at_once_where_environments_are_tensors(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_process: None
 ) -> None:
     """As on a GPU, but on tensors of the CPU: arms with rewards of all kinds and none, in one group."""
-    monkeypatch.setattr("laurel.agents.arms.train_together", partial(train_together, tensors=True))
+    monkeypatch.setattr("laurel.training.arms.train_together", partial(train_together, tensors=True))
     arms = ["extrinsic", "preference", "intrinsic_only", "random_reward", "shuffled_labels", "oracle"]
     agents = [(arm, seed, tmp_path / arm / f"seed-{seed}") for seed in (0, 1) for arm in arms]
     train_arms(project.params, agents, **project.inputs("train-agents"), utility=None, advance=lambda steps: None)
@@ -121,7 +121,7 @@ def test_finished_agents_are_not_trained_again(project: Project, finished: Proje
     trained_for = read_json(done / "preference/seed-0/state.json")["seconds"]
     project.change({"agent.arms": ["preference", "extrinsic"]})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.agents.pool.run_jobs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("laurel.pool.run_jobs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             project.run("train-agents")
     (partial,) = out.glob(".agents.*.partial")
@@ -146,7 +146,7 @@ def test_agents_are_divided_evenly(n: int, workers: int, largest: int) -> None:
 
 
 def test_a_worker_that_dies_is_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.agents.arms.train_arms", _die)
+    monkeypatch.setattr("laurel.training.arms.train_arms", _die)
     with pytest.raises(WorkerError, match=r"preference seed 0: its process died \(killed by signal 9 .*run the same"):
         project.run("train-agents")
     assert not project.output("train-agents").exists()
@@ -157,7 +157,7 @@ def _die(*_: Any) -> None:
 
 
 def test_what_a_worker_refuses_is_passed_on(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("laurel.agents.arms.train_arms", _refuse)
+    monkeypatch.setattr("laurel.training.arms.train_arms", _refuse)
     with pytest.raises(LaurelError, match=r"^this and that$"):
         project.run("train-agents")
 

@@ -12,8 +12,8 @@ pytest.importorskip("stable_baselines3")
 pytest.importorskip("sb3_contrib")
 
 from laurel.agents.checkpoint import load_policy
-from laurel.agents.sb3_policy import SB3Policy
-from laurel.cli import main
+from laurel.agents.sb3.policy import SB3Policy
+from laurel.cli.app import main
 from laurel.errors import ParamsError
 from laurel.params import load_params
 from laurel.stages import tune
@@ -91,7 +91,7 @@ def test_continuous_agents_from_training_to_the_report(tmp_path: Path, warm_work
 def test_what_cannot_be_trained_is_said_before_any_process_starts(
     lake: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laurel.agents.pool.run_jobs", None)
+    monkeypatch.setattr("laurel.pool.run_jobs", None)
     lake.change({"agent.sb3": {"algorithm": "SAC"}})
     with pytest.raises(ParamsError, match=r"SAC acts in Box spaces, .*QRDQN, TRPO act there"):
         lake.run("train-agents")

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from laurel.agents.training import CURVE, CURVE_SCHEMA
 from laurel.data.directory import write_json
+from laurel.training.loop import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import area, diverged, last_return, note_of, read_curve, reports, result_of
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from laurel.agents.pool import Heard, Job, Workers
-from laurel.agents.training import CURVE, CURVE_SCHEMA
 from laurel.data.directory import write_json
 from laurel.data.parquet import write_table
 from laurel.errors import DataError, LaurelError, ParamsError
 from laurel.params import Params
 from laurel.params.search import Space, read_space
+from laurel.pool import Heard, Job, Workers
+from laurel.training.loop import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import note_of
 from laurel.tuning.search import search
 from laurel.tuning.study import Study

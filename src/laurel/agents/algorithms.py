@@ -23,14 +23,14 @@ from laurel.agents.recurrent_ppo import RecurrentPPO
 from laurel.agents.reinforce import Reinforce
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.agents.table import Table, Tabular, make_table
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import AlgorithmParams, PPOParams
 from laurel.seeding import derive_seed
 
 
-def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: int) -> PolicyNetwork:
+def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int, seed: int) -> PolicyNetwork:
     """Return the policy that training with a seed begins with, the same for all arms.
 
     Raises:
@@ -38,30 +38,30 @@ def initial_policy(room: Room, settings: AlgorithmParams, run_seed: int, seed: i
     """
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
-        n_features = room.features(np.zeros((1, room.observation_size), dtype=room.observation_dtype)).shape[1]
+        n_features = adapter.features(np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)).shape[1]
         match settings:
             case TabularParams():
-                return make_table(room, settings)
+                return make_table(adapter, settings)
             case BanditParams():
-                return make_bandit_policy(n_features, room, settings)
+                return make_bandit_policy(n_features, adapter, settings)
             case DQNParams():
                 shape = {"hidden": settings.hidden, "epsilon": settings.epsilon_end, "layer_norm": settings.layer_norm}
-                return make_q_network(n_features, room.action_space, **shape)
+                return make_q_network(n_features, adapter.action_space, **shape)
             case PPOParams():
-                return _ppo_policy(room, settings, n_features)
+                return _ppo_policy(adapter, settings, n_features)
             case _:
-                return make_network(n_features, room.action_space, settings.hidden)
+                return make_network(n_features, adapter.action_space, settings.hidden)
 
 
-def _ppo_policy(room: Room, settings: PPOParams, n_features: int) -> PolicyNetwork:
+def _ppo_policy(adapter: EnvAdapter, settings: PPOParams, n_features: int) -> PolicyNetwork:
     """Return the network that the settings name, with filters where there are images to look at."""
-    plain = make_network(n_features, room.action_space, settings.hidden)
+    plain = make_network(n_features, adapter.action_space, settings.hidden)
     images: tuple[Image, ...] = ()
     if settings.network != "mlp":
-        images = images_in(room, smallest=SMALLEST if settings.network == "auto" else 1)
+        images = images_in(adapter, smallest=SMALLEST if settings.network == "auto" else 1)
     if settings.network == "cnn" and not images:
         raise EnvError(
-            f"agent.ppo.network is cnn, but the features of {room.env_id} hold no image: bytes (uint8) in two "
+            f"agent.ppo.network is cnn, but the features of {adapter.env_id} hold no image: bytes (uint8) in two "
             "dimensions or three. Set it to auto or mlp."
         )
     shape: dict[str, Any] = {"continuous": plain.continuous, "hidden": settings.hidden}

@@ -20,7 +20,7 @@ from laurel.agents.bandits import UCB, GaussianThompson, Gradient, RewardAveragi
 from laurel.agents.bandits.agent import OpenBanditAgent
 from laurel.agents.collecting import Collecting
 from laurel.agents.learner import PolicyNetwork, Rollout
-from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.params.algorithms import BanditParams
 
 METHODS: dict[str, Callable[..., OpenBanditAgent]] = {
@@ -99,13 +99,15 @@ class BanditPolicy(PolicyNetwork):
             return np.log(self.agent().probabilities()[0])[action].astype(np.float32)
 
 
-def make_bandit_policy(n_features: int, room: Room, settings: BanditParams) -> BanditPolicy:
+def make_bandit_policy(n_features: int, adapter: EnvAdapter, settings: BanditParams) -> BanditPolicy:
     """Make the policy that knows nothing yet.
 
     Raises:
         EnvError: the environment's actions are not Discrete from 0 on.
     """
-    return BanditPolicy(settings.method, n_features, discrete_actions(room.action_space, "bandit"), _options(settings))
+    return BanditPolicy(
+        settings.method, n_features, discrete_actions(adapter.action_space, "bandit"), _options(settings)
+    )
 
 
 def _options(settings: BanditParams) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from laurel.data.recorder import EpisodeRecorder
 from laurel.data.trajectories import Rows
-from laurel.envs.base import Array, BoolArray, FloatArray, Room
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
 from laurel.errors import DataError, EnvError, ParamsError
 from laurel.params import PolicyShare
 from laurel.seeding import generator
@@ -101,12 +101,12 @@ class Behaviour:
         EnvError: the action space is not supported.
     """
 
-    def __init__(self, policies: Sequence[PolicyShare], room: Room, n_envs: int, seed: int) -> None:
-        self.uniform = UniformPolicy(room.action_space)
+    def __init__(self, policies: Sequence[PolicyShare], adapter: EnvAdapter, n_envs: int, seed: int) -> None:
+        self.uniform = UniformPolicy(adapter.action_space)
         self.assignment = assign([policy.share for policy in policies], n_envs)
-        self._room = room
+        self._adapter = adapter
         self._members = [
-            _Member(policy, room, self.uniform, generator(seed, "policy", index))
+            _Member(policy, adapter, self.uniform, generator(seed, "policy", index))
             for index, policy in enumerate(policies)
         ]
         self.digests = [member.digest for member in self._members]
@@ -139,8 +139,10 @@ class Behaviour:
 class _Member:
     """One policy: uniform with probability epsilon, else the trained agent's action."""
 
-    def __init__(self, policy: PolicyShare, room: Room, uniform: UniformPolicy, rng: np.random.Generator) -> None:
-        self._room, self._uniform, self._rng = room, uniform, rng
+    def __init__(
+        self, policy: PolicyShare, adapter: EnvAdapter, uniform: UniformPolicy, rng: np.random.Generator
+    ) -> None:
+        self._adapter, self._uniform, self._rng = adapter, uniform, rng
         self._epsilon = {"random": 1.0, "epsilon_random": policy.epsilon, "checkpoint": 0.0}[policy.kind]
         self._player: Player | None = None
         self.digest: str | None = None
@@ -150,13 +152,13 @@ class _Member:
 
             self._player = Player(load_policy(policy.path), rng)
             self.digest = hashlib.sha256((policy.path / MODEL).read_bytes()).hexdigest()
-            check_fit(policy.path, self._player.policy, room)
+            check_fit(policy.path, self._player.policy, adapter)
 
     def act(self, observation: Array, begins: BoolArray | None) -> tuple[Array, FloatArray, FloatArray]:
         n = len(observation)
         if self._player is None:
             return *self._uniform.act(n, self._rng), np.full(n, np.nan, dtype=np.float32)
-        features = self._room.features(observation)
+        features = self._adapter.features(observation)
         if begins is not None:
             self._player.begin(begins)
         action, log_prob, value = self._player.act(features)
@@ -240,16 +242,16 @@ def assign(shares: Sequence[float], n_envs: int) -> npt.NDArray[np.int8]:
     return np.repeat(np.arange(len(shares), dtype=np.int8), counts)
 
 
-def check_fit(place: Path, network: Policy, room: Room) -> None:
+def check_fit(place: Path, network: Policy, adapter: EnvAdapter) -> None:
     """Refuse an agent that was trained on an environment of other observations or actions.
 
     Raises:
         DataError: it was.
     """
-    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
-    n_features = room.features(blank).shape[1]
-    uniform = UniformPolicy(room.action_space)
-    actions = uniform.action_shape or (int(room.action_space.n),)  # type: ignore[attr-defined]
+    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+    n_features = adapter.features(blank).shape[1]
+    uniform = UniformPolicy(adapter.action_space)
+    actions = uniform.action_shape or (int(adapter.action_space.n),)  # type: ignore[attr-defined]
     if (network.n_features, network.continuous, network.n_actions) != (
         n_features,
         bool(uniform.action_shape),
@@ -257,5 +259,5 @@ def check_fit(place: Path, network: Policy, room: Room) -> None:
     ):
         raise DataError(
             f"{place}: an agent with {network.n_features} features and {network.n_actions} actions, but "
-            f"{room.env_id} has {n_features} and {actions[0]}. Name an agent that was trained on {room.env_id}."
+            f"{adapter.env_id} has {n_features} and {actions[0]}. Name an agent that was trained on {adapter.env_id}."
         )

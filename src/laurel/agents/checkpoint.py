@@ -17,7 +17,7 @@ from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic
 from laurel.agents.q_network import QNetwork
 from laurel.agents.recurrent import RecurrentActorCritic
-from laurel.agents.sb3_policy import SB3Policy
+from laurel.agents.sb3.policy import SB3Policy
 from laurel.agents.table import Table
 from laurel.data.digests import digest_file
 from laurel.data.directory import read_json, recover_killed, write_json

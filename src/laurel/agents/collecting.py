@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from laurel.agents.learner import Learner, PolicyNetwork, Rollout
-from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.vector import VectorEnv
 
 
@@ -23,7 +23,7 @@ class Collecting(Learner):
         rng: draws actions.
     """
 
-    room: Room
+    adapter: EnvAdapter
 
     def __init__(self, policy: PolicyNetwork, n_steps: int, rng: np.random.Generator) -> None:
         self.policy = policy
@@ -31,20 +31,20 @@ class Collecting(Learner):
         self.rng = rng
 
     def rollout(self, envs: VectorEnv) -> Rollout:
-        self.room = envs.room
+        self.adapter = envs.adapter
         return Rollout(**Rollout.shapes(self.n_steps, envs, self.policy))
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: Rollout) -> Array:
         rollout.observation[0] = observation
         for t in range(self.n_steps):
-            action = self._act(envs.room.features(rollout.observation[t]))
+            action = self._act(envs.adapter.features(rollout.observation[t]))
             rollout.record(t, action, envs.step(action))
         rollout.reward[:] = rollout.extrinsic
         return rollout.observation[-1].copy()
 
     def features(self, observation: Array) -> FloatArray:
         """Turn packed observations (..., D) into what the policy sees (..., F)."""
-        rows = self.room.features(observation.reshape(-1, observation.shape[-1]))
+        rows = self.adapter.features(observation.reshape(-1, observation.shape[-1]))
         return rows.reshape(*observation.shape[:-1], rows.shape[1])
 
     def _act(self, features: FloatArray) -> Array:

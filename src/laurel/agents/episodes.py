@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.agents.learner import Rollout
-from laurel.envs.base import FloatArray, Room
+from laurel.envs.base import EnvAdapter, FloatArray
 
 WINDOW = 100
 """Episodes of a training run over which its return and success rate are averaged."""
@@ -33,8 +33,8 @@ Outcomes = npt.NDArray[np.float64]
 class Episodes:
     """Follows N environments through rollouts; episodes may cross from one into the next."""
 
-    def __init__(self, room: Room, n_envs: int) -> None:
-        self._room = room
+    def __init__(self, adapter: EnvAdapter, n_envs: int) -> None:
+        self._adapter = adapter
         self._returns = np.zeros(n_envs, dtype=np.float32)
         self._lengths = np.zeros(n_envs, dtype=np.int64)
         self._now = 0
@@ -98,7 +98,7 @@ class Episodes:
     ) -> None:
         """Note episodes that have ended, and let those count that have no running one before them."""
         self._new += len(returns)
-        success = self._room.succeeded(returns, terminated)
+        success = self._adapter.succeeded(returns, terminated)
         outcomes = np.full((len(returns), 3), np.nan)
         outcomes[:, RETURN], outcomes[:, LENGTH] = returns, lengths
         if success is not None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from laurel.agents.policy import ActorCritic, mlp, orthogonal_
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 
 SMALLEST = 16
 """Width and height from which on a picture is looked at as one without being asked."""
@@ -41,16 +41,16 @@ class Image:
         return [self.start, self.height, self.width, self.channels, int(self.channels_first)]
 
 
-def images_in(room: Room, *, smallest: int = SMALLEST) -> tuple[Image, ...]:
-    """Find the images in what a network sees: bytes in two dimensions or three. A room's own features hold none."""
+def images_in(adapter: EnvAdapter, *, smallest: int = SMALLEST) -> tuple[Image, ...]:
+    """Find the images in what a network sees: bytes in two dimensions or three. An adapter's own features hold none."""
     found, start = [], 0
-    for leaf in room.packed.leaves:
+    for leaf in adapter.packed.leaves:
         image = _image(leaf.space, start)
         if image is not None and min(image.height, image.width) >= smallest:
             found.append(image)
         start += _n_features(leaf.space)
-    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
-    return tuple(found) if room.features(blank).shape[1] == start else ()
+    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+    return tuple(found) if adapter.features(blank).shape[1] == start else ()
 
 
 def _image(space: gym.Space[Any], start: int) -> Image | None:

@@ -85,9 +85,11 @@ class Rollout:
     @staticmethod
     def shapes(n_steps: int, envs: VectorEnv, policy: Policy) -> dict[str, Array]:
         """Allocate the arrays of a rollout."""
-        room, shape = envs.room, (n_steps, envs.n_envs)
+        adapter, shape = envs.adapter, (n_steps, envs.n_envs)
         return {
-            "observation": np.zeros((n_steps + 1, envs.n_envs, room.observation_size), dtype=room.observation_dtype),
+            "observation": np.zeros(
+                (n_steps + 1, envs.n_envs, adapter.observation_size), dtype=adapter.observation_dtype
+            ),
             "action": np.zeros((*shape, *policy.action_shape), dtype=policy.action_dtype),
             **{name: np.zeros(shape, dtype=np.float32) for name in ("extrinsic", "reward")},
             **{name: np.zeros(shape, dtype=np.bool_) for name in ("terminated", "truncated", "valid")},

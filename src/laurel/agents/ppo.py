@@ -79,14 +79,14 @@ class PPO(Learner):
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
         """Fill the rollout, starting from `observation` (N, D); return where the next one begins."""
-        room = envs.room
+        adapter = envs.adapter
         rollout.observation[0] = observation
         for t in range(self.params.n_steps):
-            features = room.features(rollout.observation[t])
+            features = adapter.features(rollout.observation[t])
             action, log_prob, value = self.policy.act(features, self.rng)
             rollout.features[t], rollout.log_prob[t], rollout.value[t] = features, log_prob, value
             rollout.record(t, action, envs.step(action))
-        rollout.features[-1] = room.features(rollout.observation[-1])
+        rollout.features[-1] = adapter.features(rollout.observation[-1])
         rollout.value[-1] = self.policy.evaluate(rollout.features[-1])
         rollout.reward[:] = rollout.extrinsic
         return rollout.observation[-1].copy()

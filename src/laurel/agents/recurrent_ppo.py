@@ -69,7 +69,7 @@ class RecurrentPPO(Learner):
         rollout.observation[0] = observation
         rollout.memory[:] = self.memory
         for t in range(self.params.n_steps + 1):
-            rollout.features[t] = envs.room.features(rollout.observation[t])
+            rollout.features[t] = envs.adapter.features(rollout.observation[t])
             rollout.begins[t] = self.begins
             after = self.policy.remember(rollout.features[t], self.memory * ~self.begins[:, None])
             if t == self.params.n_steps:  # the next rollout begins with this observation

@@ -132,12 +132,12 @@ class PPOGroup(LearnerGroup):
             whole = self.learners[0].rollout(place)  # columns of all agents
             whole.observation[0] = np.concatenate(observations)
             for t in range(n_steps):
-                whole.features[t] = place.room.features(whole.observation[t])
+                whole.features[t] = place.adapter.features(whole.observation[t])
                 work.forward(self.stack.put(whole.features[t].reshape(n, n_envs, -1)))
                 outputs[t] = host(work.output)
                 action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *whole.action.shape[2:])
                 whole.record(t, action, place.step(action))
-        whole.features[-1] = place.room.features(whole.observation[-1])
+        whole.features[-1] = place.adapter.features(whole.observation[-1])
         whole.reward[:] = whole.extrinsic
         whole.value[:] = self._values(whole.features.reshape(n_steps + 1, n, n_envs, -1))
         whole.log_prob[:] = self._log_probs(outputs, whole.action.reshape(n_steps, n, n_envs, -1))

@@ -28,7 +28,7 @@ from laurel.agents.tabular import (
     TreeBackup,
 )
 from laurel.agents.tabular.states import table_form
-from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.params.algorithms import TabularParams
 
 METHODS: dict[str, Callable[..., TabularAgent]] = {
@@ -97,13 +97,13 @@ class Table(PolicyNetwork):
         return self.q.cpu().numpy()[self.states(features)]
 
 
-def make_table(room: Room, settings: TabularParams) -> Table:
+def make_table(adapter: EnvAdapter, settings: TabularParams) -> Table:
     """Make the table for an environment.
 
     Raises:
         EnvError: its observations or actions are not finite, too many, or seen by a network in another way.
     """
-    index, n_actions = table_form(room)
+    index, n_actions = table_form(adapter)
     return Table(index.shape, n_actions, initial=settings.initial, epsilon=settings.epsilon)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from laurel.data.directory import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
-from laurel.envs.base import Room, Transitions
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.errors import DataError, LaurelError
 
 if TYPE_CHECKING:
@@ -64,21 +64,21 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     if place.exists():
         raise DataError(f"{place}: exists already. Choose another name or version, or delete it.")
 
-    from laurel.envs import make_reference, room_for
+    from laurel.envs import adapter_for, make_reference
     from laurel.params import EnvParams
     from laurel.progress import progress
 
     manifest = checked_manifest(trajectories, STAGE)
     env = EnvParams.model_validate(manifest["params"]["env"])
-    room = room_for(env)
+    adapter = adapter_for(env)
     reference = make_reference(env)
-    space = _observation_space(room)
+    space = _observation_space(adapter)
     counts = {"episodes": 0, "steps": 0}
     try:
         with _datasets_in(output), progress(manifest["counts"]["transitions"], "export", "steps") as advance:
             dataset = None
             for transitions, position in read_trajectories(trajectories):
-                episodes = list(_episodes(transitions, position, space, room))
+                episodes = list(_episodes(transitions, position, space, adapter))
                 if dataset is None:
                     dataset = minari.create_dataset_from_buffers(
                         dataset_id,
@@ -87,7 +87,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
                         observation_space=space,
                         action_space=reference.action_space,
                         algorithm_name="laurel collect",
-                        description=f"{room.env_id}: {room.description}",
+                        description=f"{adapter.env_id}: {adapter.description}",
                         data_format="hdf5",  # its other formats take time quadratic in the episodes
                         jpeg_encoding=False,  # it would blur symbolic images
                     )
@@ -106,16 +106,16 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
     return counts
 
 
-def _observation_space(room: Room) -> gym.Space[Any]:
-    """Return the environment's space, or a box of rows where the room packs in a way of its own."""
+def _observation_space(adapter: EnvAdapter) -> gym.Space[Any]:
+    """Return the environment's space, or a box of rows where the adapter packs in a way of its own."""
     import gymnasium as gym
 
-    if type(room).pack_one is Room.pack_one:
-        return room.packed.space
-    dtype = room.observation_dtype
+    if type(adapter).pack_one is EnvAdapter.pack_one:
+        return adapter.packed.space
+    dtype = adapter.observation_dtype
     limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
     low, high = (limits.min, limits.max) if dtype.kind in "iu" else (-np.inf, np.inf)
-    return gym.spaces.Box(low, high, (room.observation_size,), dtype.type)
+    return gym.spaces.Box(low, high, (adapter.observation_size,), dtype.type)
 
 
 def _has_portable_spec(env: gym.Env[Any, Any]) -> bool:
@@ -127,7 +127,7 @@ def _has_portable_spec(env: gym.Env[Any, Any]) -> bool:
 
 
 def _episodes(
-    transitions: Transitions, position: Position, space: gym.Space[Any], room: Room
+    transitions: Transitions, position: Position, space: gym.Space[Any], adapter: EnvAdapter
 ) -> Iterator[EpisodeBuffer]:
     from minari.data_collector import EpisodeBuffer
 
@@ -138,7 +138,9 @@ def _episodes(
         truncated = part.truncated.copy()
         truncated[-1] |= not part.terminated[-1]
         yield EpisodeBuffer(
-            observations=_batch([room.packed.unpack(row) for row in rows]) if space is room.packed.space else rows,
+            observations=_batch([adapter.packed.unpack(row) for row in rows])
+            if space is adapter.packed.space
+            else rows,
             actions=part.action,
             rewards=part.reward,
             terminations=part.terminated,

@@ -1,6 +1,6 @@
-"""The house of environments: one room a file, found by the id of the environment.
+"""The house of environments: one adapter a file, found by the id of the environment.
 
-`room_for` makes the room of an id; ids without a room get the generic one, which says so.
+`adapter_for` makes the adapter of an id; ids without an environment adapter get the generic one, which says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.envs.base import Room, Transition, Transitions
+from laurel.envs.base import EnvAdapter, Transition, Transitions
 from laurel.envs.guard import guarded, in_a_line
 from laurel.errors import EnvError, MissingEnvError, closest
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from laurel.params import EnvParams
 
-__all__ = ["Room", "Transition", "Transitions", "make_reference", "reference_id", "room_for", "step_limit"]
+__all__ = ["EnvAdapter", "Transition", "Transitions", "adapter_for", "make_reference", "reference_id", "step_limit"]
 
 ENTRY_POINTS = "laurel.envs"
-"""Entry-point group under which another package names modules with rooms."""
+"""Entry-point group under which another package names modules with adapters."""
 
 _ALIASES = {"Taxi-v3": "Taxi-v4"}
 """Ids that Gymnasium withdrew -> the id with the same rules (Taxi-v4 differs only in rain and fickle passengers)."""
@@ -35,23 +35,25 @@ _ALIASES = {"Taxi-v3": "Taxi-v4"}
 logger = logging.getLogger(__name__)
 
 
-def room_for(env: EnvParams, *, with_action: bool = False) -> Room:
-    """Make the room of an environment.
+def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
+    """Make the adapter of an environment.
 
     Raises:
         EnvError: the id is unknown to Gymnasium, or its observation space has no flat form.
     """
     reference = make_reference(env)
-    room_class = _room_class(_bare(env.id))
-    if room_class.generic:
+    adapter_class = _adapter_class(_bare(env.id))
+    if adapter_class.generic:
         logger.warning(
-            "%s has no room of its own: captions are made from its observation space alone, and no goal is known.",
+            "%s has no adapter of its own: captions are made from its observation space alone, and no goal is known.",
             env.id,
         )
     try:
-        room = room_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
-        room.inspect(reference)
-        return room
+        adapter = adapter_class(
+            _bare(env.id), reference.observation_space, reference.action_space, with_action=with_action
+        )
+        adapter.inspect(reference)
+        return adapter
     finally:
         reference.close()
 
@@ -67,7 +69,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
     _import_module_of(env.id)
     env_id = reference_id(env)
     if env_id not in gym.registry:
-        for module in ("laurel.worlds", "minigrid"):  # for the sake of the hint
+        for module in ("laurel.envs.builtin", "minigrid"):  # for the sake of the hint
             importlib.import_module(module)
         atari = ' The environments of ALE come with another package: pip install ale-py, and write "ale_py:{0}".'
         hint = atari.format(env_id) if env_id.startswith("ALE/") else closest(env_id, gym.registry)
@@ -75,7 +77,7 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
     options: dict[str, Any] = {**env.kwargs, **kwargs}
     limit = step_limit(env)
     if limit is not None:
-        argument = _room_class(_bare(env.id)).limit_argument
+        argument = _adapter_class(_bare(env.id)).limit_argument
         if env.max_episode_steps is not None and argument in env.kwargs:
             raise EnvError(
                 f"env: both max_episode_steps and kwargs.{argument} limit an episode. Leave one of them out."
@@ -107,7 +109,7 @@ def step_limit(env: EnvParams) -> int | None:
         return env.max_episode_steps
     spec = gym.registry.get(reference_id(env))
     own = spec.max_episode_steps if spec else None
-    return None if own is not None else _room_class(_bare(env.id)).max_episode_steps
+    return None if own is not None else _adapter_class(_bare(env.id)).max_episode_steps
 
 
 def _bare(env_id: str) -> str:
@@ -119,7 +121,9 @@ def _import_module_of(env_id: str) -> None:
     """Import what registers the id: the module that the user names before a colon, or a known package."""
     module, _, bare = env_id.rpartition(":")
     if module.startswith("."):
-        raise EnvError(f'env.id: "{env_id}" names a relative module; write its full name, as in "my_room:Corridor-v0".')
+        raise EnvError(
+            f'env.id: "{env_id}" names a relative module; write its full name, as in "my_environment:Corridor-v0".'
+        )
     if module:
         here = str(Path.cwd())
         if here not in sys.path:
@@ -134,24 +138,24 @@ def _import_module_of(env_id: str) -> None:
     elif bare.startswith(("MiniGrid-", "BabyAI-")):
         importlib.import_module("minigrid")
     elif bare.startswith("laurel/"):
-        importlib.import_module("laurel.worlds")
+        importlib.import_module("laurel.envs.builtin")
 
 
-def _room_class(env_id: str) -> type[Room]:
-    """Find the room with the longest pattern that fits; later definitions go first among equals."""
-    _load_rooms()
+def _adapter_class(env_id: str) -> type[EnvAdapter]:
+    """Find the adapter with the longest pattern that fits; later definitions go first among equals."""
+    _load_adapters()
     fitting = [
-        (len(pattern.replace("*", "")), order, room)
-        for order, room in enumerate(_subclasses(Room))
-        for pattern in room.ids
+        (len(pattern.replace("*", "")), order, adapter)
+        for order, adapter in enumerate(_subclasses(EnvAdapter))
+        for pattern in adapter.ids
         if fnmatch(env_id, pattern)
     ]
     return max(fitting, key=lambda found: found[:2])[2]
 
 
 @functools.cache
-def _load_rooms() -> None:
-    """Import the rooms of this package and of others, once."""
+def _load_adapters() -> None:
+    """Import the adapters of this package and of others, once."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
@@ -159,10 +163,10 @@ def _load_rooms() -> None:
             entry.load()
         except (ImportError, AttributeError) as error:
             raise EnvError(
-                f'The rooms "{entry.name}" ({entry.value}) of another package cannot be loaded: {error}. '
+                f'The adapters "{entry.name}" ({entry.value}) of another package cannot be loaded: {error}. '
                 "Mend or uninstall that package."
             ) from error
 
 
-def _subclasses(room: type[Room]) -> list[type[Room]]:
-    return [found for child in room.__subclasses__() for found in (child, *_subclasses(child))]
+def _subclasses(adapter: type[EnvAdapter]) -> list[type[EnvAdapter]]:
+    return [found for child in adapter.__subclasses__() for found in (child, *_subclasses(child))]

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 HEIGHTS = (-1.6, -1.0, -0.3, 0.4)
 PLACES = (
@@ -37,7 +37,7 @@ _GOALS = {
 }
 
 
-class AcrobotRoom(Room):
+class AcrobotAdapter(EnvAdapter):
     """Two links that hang from a joint and swing up by a torque between them."""
 
     ids = ("Acrobot-v*",)

@@ -1,6 +1,6 @@
-"""What a room of the house of environments offers, and the batch of transitions it speaks about.
+"""What an environment adapter of the house of environments offers, and the batch of transitions it speaks about.
 
-A room knows one family of environments: how to pack its observations into a row of numbers, how to say
+An environment adapter knows one family of environments: how to pack its observations into a row of numbers, how to say
 a transition in words, what to tell a language model. It knows nothing about policies or learned rewards.
 """
 
@@ -24,7 +24,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 MOST_REMEMBERED = 200_000
-"""Distinct transitions whose captions a room that defines only `caption` remembers at a time."""
+"""Distinct transitions whose captions an environment adapter that defines only `caption` remembers at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +84,22 @@ class Example:
     """In a sentence."""
 
 
-class Room:
+class EnvAdapter:
     """One family of environments: packing, captions, and the words that describe the task.
 
-    A room of one's own sets `ids`, `description` and `goal` and overrides `caption`. Where captions have
-    few kinds, overriding `encode` and `describe` instead does the work on whole arrays; `events` then
-    lets the room list captions that collection may never meet.
+    A subclass sets `ids`, `description` and `goal` and overrides `caption`. Where captions have few kinds,
+    overriding `encode` and `describe` instead does the work on whole arrays; `events` then lists captions that
+    collection may never meet.
     """
 
     ids: ClassVar[tuple[str, ...]] = ()
-    """Gymnasium ids, with `*` for any text, that live in this room."""
+    """Gymnasium ids, with `*` for any text, that live in this adapter."""
     version: ClassVar[int] = 1
     """Raised when a caption changes, so that stored captions can be told apart."""
     description: str
     """The task in a sentence or two, for a language model."""
     goal: str | None
-    """What good behaviour reads like; None where no useful goal is known, as of an environment without a room."""
+    """What good behaviour reads like; None where no useful goal is known, e.g. without an adapter of its own."""
     anti_goal: str = "Nothing useful happens."
     """What useless behaviour reads like."""
     goals: Mapping[str, str] = MappingProxyType({})
@@ -131,7 +131,7 @@ class Room:
         self._seen: dict[bytes, int] = {}
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
-        """Look at the environment itself for what its spaces do not tell, e.g. a map; called once by `room_for`."""
+        """Look at the environment itself for what its spaces do not tell, e.g. a map; called once by `adapter_for`."""
 
     # -- observations: the defaults fit every Discrete, Box, Tuple or Dict space -----------------
     @property
@@ -207,8 +207,8 @@ class Room:
         """List the captions that say that the task is solved, as far as they can be listed.
 
         Whoever knows the goal prefers each of them to any caption for which `says_success` is false: these are
-        questions with known answers for an annotator that judges by the room's own goal. A room that only defines
-        `caption`, and so lists no events, may override this with captions of its own.
+        questions with known answers for an annotator that judges by the adapter's own goal. A subclass that only
+        defines `caption`, and so lists no events, may override this with captions of its own.
         """
         return tuple(dict.fromkeys(filter(self.says_success, map(self.describe, self.events()))))
 

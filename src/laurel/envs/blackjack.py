@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 STICK, HIT = 0, 1
 LIMIT = 21
@@ -34,7 +34,7 @@ _GOALS = {
 }
 
 
-class BlackjackRoom(Room):
+class BlackjackAdapter(EnvAdapter):
     """One round of blackjack."""
 
     ids = ("Blackjack-v*",)

@@ -1,13 +1,13 @@
 """Captions of transitions as dictionary-encoded text, alike offline and in the live reward.
 
-Knows the room's events and their words; knows nothing about files or rewards.
+Knows the adapter's events and their words; knows nothing about files or rewards.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, IntArray, Transitions
 from laurel.errors import EnvError
 
 NOTHING = -1
@@ -21,25 +21,25 @@ class Captioner:
     are a pure function of the transitions. Distinct events that read the same share an id.
     """
 
-    def __init__(self, room: Room, *, enumerate_events: bool = False) -> None:
-        self.room = room
+    def __init__(self, adapter: EnvAdapter, *, enumerate_events: bool = False) -> None:
+        self.adapter = adapter
         self.texts: list[str] = []
         self._ids: dict[str, int] = {}
         self._known: dict[int, int] = {}
         self._dense = np.zeros(0, dtype=np.int64)
         if enumerate_events:
-            for event in room.events():
+            for event in adapter.events():
                 self._id_of(int(event))
 
     def ids(self, transitions: Transitions) -> IntArray:
         """Return the caption id of each transition (N,), NOTHING where there is nothing to say.
 
         Raises:
-            EnvError: what the room says is no text.
+            EnvError: what the adapter says is no text.
         """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
-        events = self.room.encode(transitions)
+        events = self.adapter.encode(transitions)
         if events.min() >= 0 and events.max() < 1 << 20:
             return self._ids_dense(events)
         distinct, inverse = np.unique(events, return_inverse=True)
@@ -69,7 +69,7 @@ class Captioner:
 
     def _id_of(self, event: int) -> int:
         if event not in self._known:
-            text = self.room.describe(event)
+            text = self.adapter.describe(event)
             if text and text not in self._ids:
                 self._refuse_what_is_no_text(text)
                 self._ids[text] = len(self.texts)
@@ -82,8 +82,8 @@ class Captioner:
             caption.encode()
         except UnicodeEncodeError as error:
             raise EnvError(
-                f"{self.room.env_id}: a caption is no text, {caption[:60]!a}: {error.reason} at character "
-                f"{error.start}. Mend what its room says."
+                f"{self.adapter.env_id}: a caption is no text, {caption[:60]!a}: {error.reason} at character "
+                f"{error.start}. Mend what its adapter says."
             ) from None
 
 

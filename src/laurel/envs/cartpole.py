@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 FALLEN = 12 * 2 * np.pi / 360
 ANGLES = (-0.1, -0.03, 0.03, 0.1)
@@ -50,7 +50,7 @@ _GOALS = {
 }
 
 
-class CartPoleRoom(Room):
+class CartPoleAdapter(EnvAdapter):
     """The pole on the cart; an episode that lasts to its limit is a success."""
 
     ids = ("CartPole-v*",)

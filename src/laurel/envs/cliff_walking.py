@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 ROWS, COLUMNS = 4, 12
 START, GOAL = 36, 47
@@ -43,7 +43,7 @@ _GOALS = {
 }
 
 
-class CliffWalkingRoom(Room):
+class CliffWalkingAdapter(EnvAdapter):
     """The cliff, slippery or not."""
 
     ids = ("CliffWalking-v*", "CliffWalkingSlippery-v*")

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")
@@ -37,7 +37,7 @@ _GOALS = {
 }
 
 
-class FrozenLakeRoom(Room):
+class FrozenLakeAdapter(EnvAdapter):
     """Any map of the frozen lake, slippery or not."""
 
     ids = ("FrozenLake-v*", "FrozenLake8x8-v*")

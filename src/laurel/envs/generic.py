@@ -1,8 +1,8 @@
-"""Any environment without a room: captions from the observation space alone.
+"""Any environment without an environment adapter: captions from the observation space alone.
 
 Discrete parts are named by their value, continuous ones by a coarse level, pictures by their brightness;
 parts beyond the first few are left out. That is enough to run the pipeline, seldom enough for a language
-model to judge by: a room of one's own says what the numbers mean.
+model to judge by: an environment adapter of one's own says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, IntArray, Room, Transitions
+from laurel.envs.base import Array, EnvAdapter, IntArray, Transitions
 from laurel.envs.spaces import UNBOUNDED, PackedSpace
 
 LEVELS = ("very low", "low", "middling", "high", "very high")
@@ -53,7 +53,7 @@ class _Part:
     say: Callable[[int], str]
 
 
-class GenericRoom(Room):
+class GenericAdapter(EnvAdapter):
     """Says the next observation part by part."""
 
     ids = ("*",)

@@ -25,7 +25,7 @@ def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
     Each goes on from where it is, and by itself again once the context is left.
 
     Args:
-        envs: of one room, and of one number of environments.
+        envs: of one adapter, and of one number of environments.
     """
     if len(envs) == 1:
         yield envs[0]
@@ -41,7 +41,7 @@ class _InTurns(VectorEnv):
     """Environments that know nothing of one another."""
 
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
-        self.room, self.n_envs = envs[0].room, sum(its.n_envs for its in envs)
+        self.adapter, self.n_envs = envs[0].adapter, sum(its.n_envs for its in envs)
         self._members = envs
 
     def begin_step(self, actions: Array) -> None:
@@ -67,7 +67,13 @@ class _CartPoles(VectorEnv):
         whole.prev_done = np.concatenate([form.prev_done for form in forms])
         whole.np_random = _Streams(whole, [form.np_random for form in forms])
         super().__init__(
-            envs[0].backend, whole, envs[0].room, whole.num_envs, reset=whole.reset, pack=envs[0].room.pack, form=whole
+            envs[0].backend,
+            whole,
+            envs[0].adapter,
+            whole.num_envs,
+            reset=whole.reset,
+            pack=envs[0].adapter.pack,
+            form=whole,
         )
         self.ended = np.concatenate([its.ended for its in envs])
         self.resting = np.concatenate([its.resting for its in envs])

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 PAD = 0.2
 HEIGHTS = (0.35, 0.85)
@@ -50,7 +50,7 @@ _GOALS = {
 }
 
 
-class LunarLanderRoom(Room):
+class LunarLanderAdapter(EnvAdapter):
     """The lander with four engine commands, or with continuous throttles."""
 
     ids = ("LunarLander-v*", "LunarLanderContinuous-v*")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.errors import EnvError
 
@@ -39,7 +39,7 @@ SHAPE = (16, 3, len(OBJECTS), len(COLORS), len(ACTIONS) + 1)
 """What happens, how the mission stands after it, the object and its colour, and the action where captions name it."""
 
 
-class MiniGridRoom(Room):
+class MiniGridAdapter(EnvAdapter):
     """All of the MiniGrid family; the goal is said by the words of each task."""
 
     ids = ("MiniGrid-*", "BabyAI-*")

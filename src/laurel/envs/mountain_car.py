@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 POSITIONS = (-0.9, -0.65, -0.4, -0.1, 0.2)
 SLOPES = ("left", "left", "", "right", "right", "right")
@@ -36,7 +36,7 @@ _GOALS = {
 }
 
 
-class MountainCarRoom(Room):
+class MountainCarAdapter(EnvAdapter):
     """The car with three pushes, or with a continuous force."""
 
     ids = ("MountainCar-v*", "MountainCarContinuous-v*")

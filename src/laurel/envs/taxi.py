@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, Example, FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
 
 SIZE = 5
 MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
@@ -59,7 +59,7 @@ _GOALS = {
 }
 
 
-class TaxiRoom(Room):
+class TaxiAdapter(EnvAdapter):
     """Taxi-v3, which Gymnasium withdrew, and Taxi-v4, in any weather."""
 
     ids = ("Taxi-v*",)

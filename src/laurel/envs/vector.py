@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from laurel.envs import make_reference, reference_id, step_limit
-from laurel.envs.base import Array, BoolArray, FloatArray, Room
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
 from laurel.envs.guard import check_rewards
 from laurel.errors import EnvError
 from laurel.interrupt import ctrl_c_held_back
@@ -72,7 +72,7 @@ class VectorEnv:
         self,
         backend: str,
         envs: _Backend,
-        room: Room,
+        adapter: EnvAdapter,
         n_envs: int,
         *,
         reset: Callable[[], Any],
@@ -83,7 +83,7 @@ class VectorEnv:
     ) -> None:
         self.backend = backend
         self.n_envs = n_envs
-        self.room = room
+        self.adapter = adapter
         self._envs = envs
         self._reset = reset
         self._pack = pack
@@ -97,7 +97,7 @@ class VectorEnv:
         """(N,) of which nothing more is wanted."""
         self.ended = np.zeros(n_envs, dtype=np.bool_)
         """(N,) whose next step is a reset."""
-        low, high = getattr(room.action_space, "low", None), getattr(room.action_space, "high", None)
+        low, high = getattr(adapter.action_space, "low", None), getattr(adapter.action_space, "high", None)
         self._bounds = None if low is None else (low, high)
 
     def reset(self) -> Array:
@@ -128,7 +128,7 @@ class VectorEnv:
         truncated = np.asarray(truncated, dtype=np.bool_) & ~terminated
         self.ended = terminated | truncated
         self.steps += 1
-        check_rewards(reward, self.room.env_id, self.steps)
+        check_rewards(reward, self.adapter.env_id, self.steps)
         return Step(self._pack(raw), reward, terminated, truncated, valid)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
@@ -160,7 +160,7 @@ class _Resting:
 
 
 def make_vector(
-    env: EnvParams, room: Room, n_envs: int, seed: int, *, reference: bool = False, threads: int = 1
+    env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int, *, reference: bool = False, threads: int = 1
 ) -> VectorEnv:
     """Make N environments; the same seed gives the same episodes on the same backend.
 
@@ -171,11 +171,11 @@ def make_vector(
     Raises:
         EnvError: EnvPool was asked for and is not installed, or does not have the environment.
     """
-    quicker = env.backend == "auto" and _own_vector(env, room) is not None
-    envpool_id = None if reference or quicker else _choose_envpool(env, room.env_id)
+    quicker = env.backend == "auto" and _own_vector(env, adapter) is not None
+    envpool_id = None if reference or quicker else _choose_envpool(env, adapter.env_id)
     if envpool_id is not None:
-        return _envpool(env, envpool_id, room, n_envs, seed, min(threads, n_envs))
-    return _gymnasium(env, room, n_envs, seed)
+        return _envpool(env, envpool_id, adapter, n_envs, seed, min(threads, n_envs))
+    return _gymnasium(env, adapter, n_envs, seed)
 
 
 def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
@@ -208,7 +208,7 @@ def _envpool_id(env_id: str) -> str | None:
     return next((name for name in (env_id, {"Taxi-v4": "Taxi-v3"}.get(env_id)) if name in known), None)
 
 
-def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int, threads: int) -> VectorEnv:
+def _envpool(env: EnvParams, env_id: str, adapter: EnvAdapter, n_envs: int, seed: int, threads: int) -> VectorEnv:
     import envpool
 
     limit = step_limit(env)
@@ -217,19 +217,19 @@ def _envpool(env: EnvParams, env_id: str, room: Room, n_envs: int, seed: int, th
         warnings.simplefilter("ignore")  # EnvPool warns of its own use of old Gymnasium names
         envs = envpool.make(env_id, env_type="gymnasium", num_envs=n_envs, num_threads=threads, seed=seed, **options)
         _ = envs.observation_space  # made when first asked for, with warnings of its own
-    return VectorEnv("envpool", envs, room, n_envs, reset=lambda: envs.reset()[0], pack=room.pack, in_halves=envs)
+    return VectorEnv("envpool", envs, adapter, n_envs, reset=lambda: envs.reset()[0], pack=adapter.pack, in_halves=envs)
 
 
-def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
+def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> VectorEnv:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    own = _own_vector(env, room)
+    own = _own_vector(env, adapter)
     envs: Any = own(num_envs=n_envs, **env.kwargs) if own else None
-    pack: Callable[[Any], Array] = room.pack
+    pack: Callable[[Any], Array] = adapter.pack
     singles: list[Any] | None = None
     if envs is None:
         envs = SyncVectorEnv(
-            [lambda: packed(make_reference(env), room) for _ in range(n_envs)],
+            [lambda: packed(make_reference(env), adapter) for _ in range(n_envs)],
             copy=False,
             autoreset_mode=AutoresetMode.NEXT_STEP,
         )
@@ -239,7 +239,7 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
     return VectorEnv(
         "gymnasium",
         envs,
-        room,
+        adapter,
         n_envs,
         reset=lambda: envs.reset(seed=next(seeds, None))[0],
         pack=pack,
@@ -248,7 +248,7 @@ def _gymnasium(env: EnvParams, room: Room, n_envs: int, seed: int) -> VectorEnv:
     )
 
 
-def _own_vector(env: EnvParams, room: Room) -> Callable[..., Any] | None:
+def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | None:
     """Return how to make the environment's own vector form where it has one that resets on the next step.
 
     It steps all environments by a few operations on arrays, which no pool of single ones is as quick as.
@@ -259,7 +259,7 @@ def _own_vector(env: EnvParams, room: Room) -> Callable[..., Any] | None:
 
     spec = gym.spec(reference_id(env))
     entry = spec.vector_entry_point
-    if entry is None or room.generic or step_limit(env) is not None:
+    if entry is None or adapter.generic or step_limit(env) is not None:
         return None
     creator: Callable[..., Any] = load_env_creator(entry) if isinstance(entry, str) else entry
     metadata = getattr(creator, "metadata", {})
@@ -268,13 +268,13 @@ def _own_vector(env: EnvParams, room: Room) -> Callable[..., Any] | None:
     return partial(gym.make_vec, spec.id, vectorization_mode="vector_entry_point")
 
 
-def packed(env: gym.Env[Any, Any], room: Room) -> gym.Env[Any, Any]:
+def packed(env: gym.Env[Any, Any], adapter: EnvAdapter) -> gym.Env[Any, Any]:
     """Give a single environment packed observations, so that batching is one array copy."""
     import gymnasium as gym
 
-    kind = room.observation_dtype.kind
-    limit = np.iinfo(room.observation_dtype) if kind in "iu" else None
+    kind = adapter.observation_dtype.kind
+    limit = np.iinfo(adapter.observation_dtype) if kind in "iu" else None
     low, high = (limit.min, limit.max) if limit else (0, 1) if kind == "b" else (-np.inf, np.inf)
-    shape, dtype = (room.observation_size,), room.observation_dtype.type
+    shape, dtype = (adapter.observation_size,), adapter.observation_dtype.type
     space = gym.spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype)
-    return gym.wrappers.TransformObservation(env, room.pack_one, space)
+    return gym.wrappers.TransformObservation(env, adapter.pack_one, space)

@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.episode import Moment, moments, signed
 from laurel.evaluation.rendering import SIDE, rendering, scaled
@@ -27,7 +27,7 @@ MAX_BYTES = 1_500_000
 
 def record(
     env: EnvParams,
-    room: Room,
+    adapter: EnvAdapter,
     act: Callable[[FloatArray], Array],
     captioner: Captioner,
     max_steps: int,
@@ -38,9 +38,9 @@ def record(
 
     Args:
         env: the environment.
-        room: its room.
+        adapter: its adapter.
         act: features (1, F) -> actions (1,) or (1, A).
-        captioner: of that room; the one that the learned reward was asked with before, if it was.
+        captioner: of that adapter; the one that the learned reward was asked with before, if it was.
         max_steps: cut the recording here.
         seed: of the episode; the same seed begins in the same state.
         learned: the learned reward; None where there is none.
@@ -49,7 +49,7 @@ def record(
         NotRenderedError: this environment cannot be shown.
     """
     with rendering(env, "rgb_array") as reference:
-        played = moments(reference, room, act, captioner, max_steps, seed, learned)
+        played = moments(reference, adapter, act, captioner, max_steps, seed, learned)
         return [replace(moment, view=scaled(moment.picture)) for moment in played]
 
 

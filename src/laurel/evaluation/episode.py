@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.player import Player
-from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.evaluation.rendering import Picture, view
 from laurel.evaluation.rollout import LearnedReward
@@ -81,7 +81,7 @@ def signed(value: float | None) -> str:
 
 def moments(
     reference: gym.Env[Any, Any],
-    room: Room,
+    adapter: EnvAdapter,
     act: Callable[[FloatArray], Array],
     captioner: Captioner,
     max_steps: int,
@@ -92,9 +92,9 @@ def moments(
 
     Args:
         reference: the environment, made to render.
-        room: its room.
+        adapter: its adapter.
         act: features (1, F) -> actions (1,) or (1, A).
-        captioner: of that room; the one that the learned reward was asked with before, if it was.
+        captioner: of that adapter; the one that the learned reward was asked with before, if it was.
         max_steps: go no further than this.
         seed: of the episode; the same seed begins in the same state.
         learned: the learned reward; None where there is none.
@@ -103,17 +103,17 @@ def moments(
         NotRenderedError: the environment renders something else than its mode says.
     """
     observation, _ = reference.reset(seed=seed)
-    before = room.pack_one(observation)[None]
+    before = adapter.pack_one(observation)[None]
     if isinstance(act, Player):
         act.begin(np.array([True]))
     counts = EpisodeCounts(1)
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))
     while step < max_steps and not over:
-        action = act(room.features(before))
+        action = act(adapter.features(before))
         taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
         observation, gained, ended, cut, _ = reference.step(taken)
-        after = room.pack_one(observation)[None]
+        after = adapter.pack_one(observation)[None]
         terminated, truncated = bool(ended), bool(cut) and not ended
         step, total, over = step + 1, total + float(gained), terminated or truncated
         transition = Transitions(
@@ -127,11 +127,11 @@ def moments(
             seen = counts.update(ids[None], np.array([[True]]), np.array([[over]]))[0]
             raw = float(rewards[0])
             paid = float(shape(rewards, seen, threshold=learned.function.threshold, beta=learned.beta)[0])
-        success = room.succeeded(np.array([total], np.float32), np.array([terminated])) if over else None
+        success = adapter.succeeded(np.array([total], np.float32), np.array([terminated])) if over else None
         yield Moment(
             step,
             view(reference),
-            room.action_name(action[0]),
+            adapter.action_name(action[0]),
             captioner.texts[ids[0]] if said else "",
             float(gained),
             raw,

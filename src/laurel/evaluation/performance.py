@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from laurel.envs.base import Array, FloatArray, Room
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.captioner import Captioner
 from laurel.errors import EnvError
 from laurel.evaluation.episode import Moment, moments
@@ -36,7 +36,7 @@ class Performance:
     """What is shown. The same performance gives the same moments whenever it is shown."""
 
     env: EnvParams
-    room: Room
+    adapter: EnvAdapter
     player: str
     """Name of who acts."""
     act: Callable[[int], Callable[[FloatArray], Array]]
@@ -64,14 +64,14 @@ class Performance:
         Raises:
             EnvError: the environment does not render so.
         """
-        captioner, act = Captioner(self.room), self.act(self.seed)
+        captioner, act = Captioner(self.adapter), self.act(self.seed)
         try:
             with rendering(self.env, mode, headless=headless) as reference:
                 for episode in range(self.episodes):
                     title = [self.player, self.env.id]
                     title += [f"episode {episode + 1} of {self.episodes}"] if self.episodes > 1 else []
                     begins = derive_seed(self.seed, "episode", episode)
-                    for moment in moments(reference, self.room, act, captioner, self.steps, begins, self.learned):
+                    for moment in moments(reference, self.adapter, act, captioner, self.steps, begins, self.learned):
                         yield moment, title
         except NotRenderedError as error:
             raise EnvError(f"{error} Watch it in words: laurel play | cat") from None

@@ -15,8 +15,8 @@ import torch
 from laurel.agents.behaviour import UniformPolicy, check_fit
 from laurel.agents.checkpoint import load_policy
 from laurel.agents.player import Player
-from laurel.envs import room_for
-from laurel.envs.base import Room
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import Act, LearnedReward, roll_out
 from laurel.params import Params
 from laurel.rewards.functions import learned
@@ -24,7 +24,7 @@ from laurel.rewards.model import RewardModel
 from laurel.seeding import derive_seed, generator
 
 
-def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act:
+def agent_act(adapter: EnvAdapter, agent: Path | None, seed: int, *, greedy: bool) -> Act:
     """Return the policy of a trained agent, or uniform actions where there is none.
 
     Raises:
@@ -32,10 +32,10 @@ def agent_act(room: Room, agent: Path | None, seed: int, *, greedy: bool) -> Act
     """
     rng = generator(seed, "actions")
     if agent is None:
-        uniform = UniformPolicy(room.action_space)
+        uniform = UniformPolicy(adapter.action_space)
         return lambda features: uniform.act(len(features), rng)[0]
     network = load_policy(agent)
-    check_fit(agent, network, room)
+    check_fit(agent, network, adapter)
     return Player(network, rng, greedy=greedy)
 
 
@@ -48,13 +48,13 @@ def play_agent(
     """
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
-    room = room_for(params.env, with_action=params.caption.with_action)
-    function = learned(RewardModel.load(reward), room, params.shaping.quantile)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    function = learned(RewardModel.load(reward), adapter, params.shaping.quantile)
     evaluation = derive_seed(params.seed, "evaluate", seed)
     rows = roll_out(
         params.env,
-        room,
-        agent_act(room, agent, evaluation, greedy=params.evaluate.greedy),
+        adapter,
+        agent_act(adapter, agent, evaluation, greedy=params.evaluate.greedy),
         n_envs=params.evaluate.n_envs,
         episodes=params.evaluate.episodes,
         seed=evaluation,

@@ -51,7 +51,7 @@ def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> It
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Gymnasium warns of what the error says
                 reference = make_reference(env, **({} if mode is None else {"render_mode": mode}))
-        except (EnvError, TypeError):  # its room was made from the same environment, so this is about `render_mode`
+        except (EnvError, TypeError):  # its adapter was made from the same environment, so this is about `render_mode`
             raise NotRenderedError(f"{env.id} has no render_mode {mode}.") from None
         declared = reference.metadata.get("render_modes")
         if mode is not None and declared and mode not in declared:

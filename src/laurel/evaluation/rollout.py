@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from laurel.agents.player import Player
-from laurel.envs.base import Array, FloatArray, Room, Transitions
+from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
@@ -33,7 +33,14 @@ class LearnedReward:
 
 
 def roll_out(
-    env: EnvParams, room: Room, act: Act, *, n_envs: int, episodes: int, seed: int, learned: LearnedReward | None
+    env: EnvParams,
+    adapter: EnvAdapter,
+    act: Act,
+    *,
+    n_envs: int,
+    episodes: int,
+    seed: int,
+    learned: LearnedReward | None,
 ) -> list[dict[str, Any]]:
     """Play episodes to their ends.
 
@@ -45,20 +52,20 @@ def roll_out(
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
-    envs = make_vector(env, room, n_envs, seed, reference=True)
-    meter = _Meter(room, learned, n_envs)
+    envs = make_vector(env, adapter, n_envs, seed, reference=True)
+    meter = _Meter(adapter, learned, n_envs)
     observation = envs.reset().copy()
     returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
     while left.any():
-        action = act(room.features(observation))
+        action = act(adapter.features(observation))
         step = envs.step(action)
         transitions = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
         ended = step.terminated | step.truncated
         meter.update(transitions, step.valid, ended)
         returns += step.reward * step.valid
         lengths += step.valid
-        success = room.succeeded(returns, step.terminated) if ended.any() else None
+        success = adapter.succeeded(returns, step.terminated) if ended.any() else None
         for i in np.flatnonzero(ended):
             if left[i]:
                 row: dict[str, Any] = {
@@ -83,9 +90,9 @@ def roll_out(
 class _Meter:
     """Adds up what a learned reward would pay each environment's running episode."""
 
-    def __init__(self, room: Room, learned: LearnedReward | None, n_envs: int) -> None:
+    def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
         self._learned = learned
-        self._captioner = Captioner(room)
+        self._captioner = Captioner(adapter)
         self._counts = EpisodeCounts(n_envs)
         self._raw, self._shaped = np.zeros(n_envs), np.zeros(n_envs)
         self._said = np.zeros(n_envs, dtype=np.int64)

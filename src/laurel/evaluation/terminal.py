@@ -59,14 +59,14 @@ class Screen:
     def _lines(self, moment: Moment, title: Sequence[str], columns: int, lines: int) -> list[str]:
         beside = columns >= LEAST_COLUMNS + PANEL
         words = panel(moment, title, min(PANEL, columns) if beside else columns)
-        room = (columns - PANEL - GUTTER, lines) if beside else (columns, lines - max(len(words), WORDS))
-        if room[1] < 3:
+        space = (columns - PANEL - GUTTER, lines) if beside else (columns, lines - max(len(words), WORDS))
+        if space[1] < 3:
             return words
         if isinstance(moment.view, str):
-            self.widest = min(room[0], max(self.widest, text_width(moment.view)))
+            self.widest = min(space[0], max(self.widest, text_width(moment.view)))
             picture, width = text_lines(moment.view, self.widest), self.widest
         else:
-            picture, width = half_blocks(moment.view, room[0], min(room[1], MOST_LINES), true_color=self.true_color)
+            picture, width = half_blocks(moment.view, space[0], min(space[1], MOST_LINES), true_color=self.true_color)
         if not beside:
             return [*picture, *words]
         height = max(len(picture), len(words))

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Annotator
 from laurel.seeding import derive_seed
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 
 
 def make_annotator(
-    params: AnnotateParams, room: Room, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    params: AnnotateParams,
+    adapter: EnvAdapter,
+    seed: int,
+    captions: Collection[str] = (),
+    *,
+    budget: Budget | None = None,
 ) -> Annotator:
     """Make the annotator that the params name.
 
     Args:
         params: section annotate.
-        room: the environment's.
+        adapter: the environment's.
         seed: of a simulated teacher's faults.
-        captions: of single steps, for those who look into segments; the ones that the room lists are known.
+        captions: of single steps, for those who look into segments; the ones that the adapter lists are known.
         budget: what asking may cost; None: as the params say.
 
     Raises:
@@ -45,15 +50,15 @@ def make_annotator(
         case "ensemble":
             from laurel.llm.budget import Budget
 
-            return _ensemble(params, room, seed, captions, budget or Budget(params.budget))
+            return _ensemble(params, adapter, seed, captions, budget or Budget(params.budget))
         case "embedding":
             from laurel.feedback.embedding import EmbeddingAnnotator
 
-            return EmbeddingAnnotator.load(params.embedding, room)
+            return EmbeddingAnnotator.load(params.embedding, adapter)
         case "scripted":
             from laurel.feedback.scripted import ScriptedAnnotator
 
-            return ScriptedAnnotator(params.scripted, room, derive_seed(seed, "scripted"), captions)
+            return ScriptedAnnotator(params.scripted, adapter, derive_seed(seed, "scripted"), captions)
         case "openai" | "huggingface":
             from laurel.feedback.language_model import LanguageModelAnnotator
             from laurel.feedback.prompt import load_prompt
@@ -62,7 +67,7 @@ def make_annotator(
             from laurel.llm.told_failures import TellingChat
 
             prompt = load_prompt(params.language_model.prompt)
-            prompt.messages("", "", room, params.language_model.goal)  # what does not go together is said now
+            prompt.messages("", "", adapter, params.language_model.goal)  # what does not go together is said now
             choices = choices_of(params, prompt)
             store = ResponseStore(params.language_model.store)
             budget = budget or Budget(params.budget)
@@ -73,11 +78,13 @@ def make_annotator(
                 model = BudgetedChat(model, budget, price)
             gives_up = params.max_failure_rate < 1
             return LanguageModelAnnotator(
-                model, sampling, prompt, room, store, params.language_model, choices, price, gives_up
+                model, sampling, prompt, adapter, store, params.language_model, choices, price, gives_up
             )
 
 
-def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collection[str], budget: Budget) -> Annotator:
+def _ensemble(
+    params: AnnotateParams, adapter: EnvAdapter, seed: int, captions: Collection[str], budget: Budget
+) -> Annotator:
     from laurel.feedback.ensemble import EnsembleAnnotator, Member
 
     assert params.ensemble is not None  # params see to it
@@ -85,7 +92,7 @@ def _ensemble(params: AnnotateParams, room: Room, seed: int, captions: Collectio
     def member(number: int) -> Member:
         own = params.of_member(number)
         return Member(
-            make=lambda: make_annotator(own, room, derive_seed(seed, "member", number), captions, budget=budget),
+            make=lambda: make_annotator(own, adapter, derive_seed(seed, "member", number), captions, budget=budget),
             weight=voters[number].weight,
             local=own.annotator == "huggingface",
         )

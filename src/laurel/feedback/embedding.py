@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.device import torch_device
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.goals import embedding_goals
 from laurel.llm.encoder import SentenceEncoder, load_encoder
@@ -47,13 +47,13 @@ class EmbeddingAnnotator:
         self._utilities: dict[str, float] = {}
 
     @classmethod
-    def load(cls, params: EmbeddingParams, room: Room) -> EmbeddingAnnotator:
-        """Load the encoder; goal and anti-goal are the room's unless the params give others.
+    def load(cls, params: EmbeddingParams, adapter: EnvAdapter) -> EmbeddingAnnotator:
+        """Load the encoder; goal and anti-goal are the adapter's unless the params give others.
 
         Raises:
             AnnotationError: no goal is known, or the encoder cannot be loaded.
         """
-        goals = embedding_goals(params, room)
+        goals = embedding_goals(params, adapter)
         encoder = load_encoder(params.model, torch_device(params.device, "annotate.embedding.device"))
         return cls(encoder, params, *goals)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Question
 from laurel.feedback.annotators import choices_of, sampling_of
 from laurel.feedback.keys import QuestionKeys
@@ -78,13 +78,13 @@ class Estimate:
 
 
 def estimate(
-    params: AnnotateParams, room: Room, questions: Sequence[Question], asked: Set[str] = frozenset()
+    params: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question], asked: Set[str] = frozenset()
 ) -> Estimate:
     """Estimate what asking questions takes.
 
     Args:
         params: who is asked, and how.
-        room: the environment's.
+        adapter: the environment's.
         questions: all of a run.
         asked: keys of questions that will be answered by then.
 
@@ -98,7 +98,7 @@ def estimate(
     prompt = load_prompt(params.language_model.prompt)
     choices = choices_of(params, prompt)
     identity, here = _identity(params)
-    requests = {request.key: request for request in _requests(params, identity, prompt, choices, room, different)}
+    requests = {request.key: request for request in _requests(params, identity, prompt, choices, adapter, different)}
     stored, usual = _stored(params.language_model.store, identity if here else None, prompt, list(requests))
     stored = stored | (requests.keys() & asked)
     sent = _sent(params, [key for key in requests if key not in stored])
@@ -170,16 +170,16 @@ def _requests(
     identity: Identity,
     prompt: Prompt,
     choices: tuple[str, ...],
-    room: Room,
+    adapter: EnvAdapter,
     questions: Sequence[Question],
 ) -> Iterator[ChatRequest]:
     """Yield all requests of a run, follow-ups left out."""
     asking, sampling = params.language_model, sampling_of(params)
-    keys = QuestionKeys(identity, prompt, room, asking.goal, sampling, choices)
+    keys = QuestionKeys(identity, prompt, adapter, asking.goal, sampling, choices)
     for question in questions:
         for swapped in (False, True) if asking.both_orders else (False,):
             texts = (question.second, question.first) if swapped else (question.first, question.second)
-            messages = prompt.messages(*texts, room, asking.goal)
+            messages = prompt.messages(*texts, adapter, asking.goal)
             for vote in range(asking.votes):
                 drawn = replace(sampling, seed=vote or None)
                 yield ChatRequest(messages, drawn, choices, prompt.schema, keys.of(*texts, vote))

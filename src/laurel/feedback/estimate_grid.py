@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import LaurelError
 from laurel.feedback.annotator import Question
 from laurel.feedback.estimate import BATCH_MINUTES, estimate, in_minutes, limits
@@ -58,12 +58,14 @@ class Forecast:
         return sum((needs for _, needs in self.rows if needs is not None), Needs())
 
 
-def forecast(cells: Sequence[Cell], room: Room, questions: Sequence[Question], budget: BudgetParams) -> Forecast:
+def forecast(
+    cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Question], budget: BudgetParams
+) -> Forecast:
     """Estimate what a grid takes.
 
     Args:
         cells: its judges, in the order in which they are asked.
-        room: the environment's.
+        adapter: the environment's.
         questions: that each is asked.
         budget: that they share.
 
@@ -77,7 +79,7 @@ def forecast(cells: Sequence[Cell], room: Room, questions: Sequence[Question], b
         try:
             needs = Needs()
             for voter in cell.annotate.voters:
-                more, said = _needs(voter, room, questions, asked)
+                more, said = _needs(voter, adapter, questions, asked)
                 needs += more
                 notes |= dict.fromkeys(said)
         except LaurelError as error:  # it fails when it is asked, and the others do not
@@ -93,13 +95,13 @@ def forecast(cells: Sequence[Cell], room: Room, questions: Sequence[Question], b
 
 
 def _needs(
-    voter: AnnotateParams, room: Room, questions: Sequence[Question], asked: dict[Path, set[str]]
+    voter: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question], asked: dict[Path, set[str]]
 ) -> tuple[Needs, Iterator[str]]:
     """Return what one annotator takes, and what is to be said of it; add what it asks to what was asked."""
     if voter.annotator not in ("openai", "huggingface"):
         return Needs(), iter(())
     kept = asked.setdefault(voter.language_model.store, set())
-    found = estimate(voter, room, questions, kept)
+    found = estimate(voter, adapter, questions, kept)
     kept |= found.to_ask
     batch = voter.annotator == "openai" and voter.openai is not None and voter.openai.mode == "batch"
     price = found.price.in_batches() if found.price and batch else found.price

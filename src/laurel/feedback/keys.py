@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import asdict
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.prompt import LONGEST, Prompt, as_text
 from laurel.llm.chat import Identity, Sampling
 
@@ -32,7 +32,7 @@ class QuestionKeys:
     Args:
         identity: who is asked.
         prompt: in which words.
-        room: has the words of the task.
+        adapter: has the words of the task.
         goal: what to steer by, as for `Prompt.messages`.
         sampling: how answers are drawn; the seed is the vote's.
         choices: answers whose probabilities are wanted.
@@ -42,16 +42,16 @@ class QuestionKeys:
         self,
         identity: Identity,
         prompt: Prompt,
-        room: Room,
+        adapter: EnvAdapter,
         goal: str | None,
         sampling: Sampling,
         choices: tuple[str, ...],
     ) -> None:
-        sample = prompt.messages(*_SAMPLE, room, goal)
+        sample = prompt.messages(*_SAMPLE, adapter, goal)
         shared = {
             "identity": asdict(identity),
             "prompt": prompt.digest,  # a template may ask what a caption says, which no sample shows
-            "words": prompt.words(room, goal),
+            "words": prompt.words(adapter, goal),
             "sample": [asdict(message) for message in (*sample, *prompt.follow_up((), ""))],
             "sampling": {**sampling.told(), "seed": None},
             "choices": choices,

@@ -19,7 +19,7 @@ from laurel.feedback.scripted import OracleUtility
 if TYPE_CHECKING:
     from laurel.data.captions import Segments
     from laurel.data.gold import GoldFile
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
 
 DRAWN = 50
 """Pairs that are drawn for each that is wanted: the oracle sees no difference between most."""
@@ -38,19 +38,21 @@ class KnownPairs:
         return len(self.questions)
 
 
-def known_by_oracle(segments: Segments, captions: Collection[str], room: Room, n: int, seed: int) -> KnownPairs:
-    """Draw pairs of segments evenly, and keep up to n that differ by the room's oracle.
+def known_by_oracle(
+    segments: Segments, captions: Collection[str], adapter: EnvAdapter, n: int, seed: int
+) -> KnownPairs:
+    """Draw pairs of segments evenly, and keep up to n that differ by the adapter's oracle.
 
     Raises:
-        AnnotationError: the room has no oracle, or it sees no difference.
+        AnnotationError: the adapter has no oracle, or it sees no difference.
     """
-    if room.oracle("") is None:
+    if adapter.oracle("") is None:
         raise AnnotationError(
-            f"{room.env_id} has no hand-written progress to compare judges with. Give --gold a file of labels, as "
+            f"{adapter.env_id} has no hand-written progress to compare judges with. Give --gold a file of labels, as "
             "`laurel annotate review` makes."
         )
     first, second = sample_pairs(segments.counts, DRAWN * n, "uniform", np.random.default_rng(seed))
-    utility = OracleUtility(room, captions)
+    utility = OracleUtility(adapter, captions)
     questions, better = [], []
     for a, b in zip(first.tolist(), second.tolist(), strict=True):
         difference = utility(segments.texts[a]) - utility(segments.texts[b])
@@ -61,10 +63,10 @@ def known_by_oracle(segments: Segments, captions: Collection[str], room: Room, n
             break
     if not questions:
         raise AnnotationError(
-            f"The hand-written progress of {room.env_id} sees no difference between any two of "
+            f"The hand-written progress of {adapter.env_id} sees no difference between any two of "
             f"{len(segments)} segments. Collect more steps (collect.steps), or give --gold a file of labels."
         )
-    return KnownPairs(tuple(questions), tuple(better), f"the hand-written progress of {room.env_id}")
+    return KnownPairs(tuple(questions), tuple(better), f"the hand-written progress of {adapter.env_id}")
 
 
 def known_by_gold(gold: GoldFile, n: int, seed: int) -> KnownPairs:

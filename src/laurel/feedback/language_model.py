@@ -21,7 +21,7 @@ from time import sleep
 from typing import TYPE_CHECKING, TypeVar
 
 from laurel.data.missing import Reasons
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, OnSettled, Question, Said
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.parsing import Answer, parse_answer
@@ -113,7 +113,7 @@ class LanguageModelAnnotator:
         model: who is asked.
         sampling: how it draws its answers; the seed is set by vote.
         prompt: in which words.
-        room: the environment's.
+        adapter: the environment's.
         store: keeps every answer.
         params: orders, votes, goal and tie band are used.
         choices: answers whose probabilities are wanted; none where the answer is to be in words.
@@ -128,7 +128,7 @@ class LanguageModelAnnotator:
         model: ChatModel,
         sampling: Sampling,
         prompt: Prompt,
-        room: Room,
+        adapter: EnvAdapter,
         store: ResponseStore,
         params: LanguageModelParams,
         choices: tuple[str, ...] = (),
@@ -144,11 +144,11 @@ class LanguageModelAnnotator:
         self._model = model
         self._sampling = sampling
         self._prompt = prompt
-        self._room = room
+        self._adapter = adapter
         self._store = store
         self._params = params
         self._choices = choices
-        self._keys = QuestionKeys(model.identity, prompt, room, params.goal, sampling, choices)
+        self._keys = QuestionKeys(model.identity, prompt, adapter, params.goal, sampling, choices)
         self._parse = lru_cache(REMEMBERED)(parse_answer)
         orders = (False, True) if params.both_orders else (False,)
         self._votes = params.votes
@@ -255,7 +255,7 @@ class LanguageModelAnnotator:
     def _request(self, ask: _Ask) -> ChatRequest:
         """Put a question in words."""
         shown = ask.texts[::-1] if ask.swapped else ask.texts
-        messages = self._prompt.messages(*shown, self._room, self._params.goal)
+        messages = self._prompt.messages(*shown, self._adapter, self._params.goal)
         if ask.unread is not None:
             messages = self._prompt.follow_up(messages, ask.unread)
         drawn = replace(self._sampling, seed=ask.vote or None)

@@ -26,7 +26,7 @@ from laurel.params.file import parse_yaml
 from laurel.textfile import UnfitFileError, read_text
 
 if TYPE_CHECKING:
-    from laurel.envs.base import Example, Room
+    from laurel.envs.base import EnvAdapter, Example
 
 FOLDER = Path(__file__).with_name("prompts")
 SUFFIX = ".jinja"
@@ -109,47 +109,47 @@ class Prompt:
         """Whether it shows two captions of which the better one is known, which the environment must then have."""
         return "example" in self.told
 
-    def words(self, room: Room, goal: str | None = None) -> dict[str, str]:
-        """Return slot -> words of the room, those that it tells; arguments and errors as of `messages`."""
+    def words(self, adapter: EnvAdapter, goal: str | None = None) -> dict[str, str]:
+        """Return slot -> words of the adapter, those that it tells; arguments and errors as of `messages`."""
         words = {
-            "description": room.description,
-            "goal": goal_in_words(room, goal),
-            "anti_goal": room.anti_goal,
-            "example": _in_words(room.example),
+            "description": adapter.description,
+            "goal": goal_in_words(adapter, goal),
+            "anti_goal": adapter.anti_goal,
+            "example": _in_words(adapter.example),
         }
         return {slot: text for slot, text in words.items() if slot in self.told}
 
-    def messages(self, first: str, second: str, room: Room, goal: str | None = None) -> tuple[Message, ...]:
+    def messages(self, first: str, second: str, adapter: EnvAdapter, goal: str | None = None) -> tuple[Message, ...]:
         """Ask which of two captions is better.
 
         Args:
             first: the caption that the answer 1 stands for.
             second: the caption that the answer 2 stands for.
-            room: has the words of the task.
-            goal: one of the room's `goals` by name, or a goal in words; None: the room's own.
+            adapter: has the words of the task.
+            goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:
             PromptError: the prompt tells no goal, or there is none of that name; or it speaks of actions, which the
-                room's captions do not name, or shows an example, of which the room has none.
+                adapter's captions do not name, or shows an example, of which the adapter has none.
         """
         if goal is not None and not self.takes_goal:
             raise PromptError(f"prompt {self.name}: it tells no goal, so that none can be chosen. Leave the goal out.")
-        if self.names_action and not room.with_action:
+        if self.names_action and not adapter.with_action:
             raise PromptError(
-                f"prompt {self.name}: it speaks of actions, which captions of {room.env_id} do not name now. "
+                f"prompt {self.name}: it speaks of actions, which captions of {adapter.env_id} do not name now. "
                 "Set caption.with_action: true, or choose another prompt."
             )
         if self.takes_example and goal is not None:
             raise PromptError(
-                f"prompt {self.name}: its example is of the goal that {room.env_id} itself has, so no other can be "
+                f"prompt {self.name}: its example is of the goal that {adapter.env_id} itself has, so no other can be "
                 "chosen. Leave the goal out, or choose another prompt."
             )
-        if self.takes_example and room.example is None:
+        if self.takes_example and adapter.example is None:
             raise PromptError(
-                f"prompt {self.name}: it shows an example, and {room.env_id} has none. Give its room an `example`, or "
-                "choose another prompt."
+                f"prompt {self.name}: it shows an example, and {adapter.env_id} has none. Give its adapter an "
+                "`example` or choose another prompt."
             )
-        slots = {"first": quote(first), "second": quote(second), **self.words(room, goal)}
+        slots = {"first": quote(first), "second": quote(second), **self.words(adapter, goal)}
         blocks = ("system", "user") if "system" in self._template.blocks else ("user",)
         return tuple(Message(role, self._render(role, slots)) for role in blocks)  # type: ignore[arg-type]
 
@@ -226,22 +226,23 @@ def quote(caption: str) -> str:
     return f"{shown}{cut}"
 
 
-def goal_in_words(room: Room, goal: str | None) -> str:
-    """Return a goal's words: None is the room's own, or UNKNOWN where it has
+def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
+    """Return a goal's words: None is the adapter's own, or UNKNOWN where it has
     none; a single word is the name of one of its `goals`.
 
     Raises:
-        PromptError: the room has no goal of that name.
+        PromptError: the adapter has no goal of that name.
     """
     if goal is None:
-        return room.goal or UNKNOWN
-    if goal in room.goals:
-        return room.goals[goal]
+        return adapter.goal or UNKNOWN
+    if goal in adapter.goals:
+        return adapter.goals[goal]
     words = " ".join(goal.split())
     if " " not in words:
-        known = f"Goals: {', '.join(room.goals)}; or say" if room.goals else "It has no named goals: say"
+        known = f"Goals: {', '.join(adapter.goals)}; or say" if adapter.goals else "It has no named goals: say"
         raise PromptError(
-            f'goal: {room.env_id} has none named "{goal}".{closest(goal, room.goals)} {known} in words what to aim at.'
+            f'goal: {adapter.env_id} has none named "{goal}".{closest(goal, adapter.goals)} {known} in words what '
+            "to aim at."
         )
     return words
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from laurel.data.gold import P_FIRST, Chosen, GoldFile, Task
 from laurel.data.preferences import Pairs
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.prompt import goal_in_words
 from laurel.feedback.scripted import OracleUtility
 
@@ -24,36 +24,36 @@ Floats = npt.NDArray[np.float64]
 
 
 def references(
-    pairs: Pairs, texts: Sequence[str], room: Room, gold: GoldFile | None, captions: Collection[str] = ()
+    pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, gold: GoldFile | None, captions: Collection[str] = ()
 ) -> dict[str, Floats]:
     """Return what is known of pairs, by who knows it, as `laurel.feedback.quality` wants it.
 
     Args:
         pairs: P pairs of segments.
         texts: (S,) what segments say.
-        room: the environment's.
+        adapter: the environment's.
         gold: a person's labels, if there are any.
-        captions: of single steps, which segments consist of, besides those that the room lists.
+        captions: of single steps, which segments consist of, besides those that the adapter lists.
 
     Returns:
         `gold`, a person's on pairs chosen evenly; `gold_uncertain`, on those chosen because their label was in doubt,
-        which say little about the others; `oracle`, the room's. Those that know nothing are left out.
+        which say little about the others; `oracle`, the adapter's. Those that know nothing are left out.
     """
-    found = {"oracle": oracle_sides(pairs, texts, room, captions)}
+    found = {"oracle": oracle_sides(pairs, texts, adapter, captions)}
     if gold is not None:
         found["gold"] = gold_sides(pairs, texts, gold, "uniform")
         found["gold_uncertain"] = gold_sides(pairs, texts, gold, "uncertain")
     return {name: known for name, known in found.items() if not np.isnan(known).all()}
 
 
-def oracle_sides(pairs: Pairs, texts: Sequence[str], room: Room, captions: Collection[str] = ()) -> Floats:
-    """Return which segment of each pair (P,) is further by the room's oracle, summed over its steps.
+def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captions: Collection[str] = ()) -> Floats:
+    """Return which segment of each pair (P,) is further by the adapter's oracle, summed over its steps.
 
-    1 is the first, 0 the second, 1/2 neither, NaN where the room has no oracle.
+    1 is the first, 0 the second, 1/2 neither, NaN where the adapter has no oracle.
     """
-    if room.oracle("") is None:
+    if adapter.oracle("") is None:
         return np.full(len(pairs), np.nan)
-    worth = OracleUtility(room, captions)
+    worth = OracleUtility(adapter, captions)
     utility = np.full(len(texts), np.nan)
     for segment in np.unique(np.concatenate([pairs.first, pairs.second])).tolist():
         utility[segment] = worth(texts[segment])
@@ -81,14 +81,14 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chose
     return found
 
 
-def task_of(params: Params, room: Room) -> Task:
+def task_of(params: Params, adapter: EnvAdapter) -> Task:
     """Return what labels of a run are for: its environment, and the goal that its annotator judges by.
 
     Raises:
         PromptError: there is no goal of the name that params give.
     """
     if params.annotate.annotator == "embedding":
-        return Task(room.env_id, params.annotate.embedding.goal or goal_in_words(room, None))
+        return Task(adapter.env_id, params.annotate.embedding.goal or goal_in_words(adapter, None))
     if params.annotate.annotator == "scripted":
-        return Task(room.env_id, goal_in_words(room, None))
-    return Task(room.env_id, goal_in_words(room, params.annotate.language_model.goal))
+        return Task(adapter.env_id, goal_in_words(adapter, None))
+    return Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))

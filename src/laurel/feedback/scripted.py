@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Question
 from laurel.feedback.steps import StepReader
@@ -65,22 +65,22 @@ TEACHERS: Mapping[str, Faults] = MappingProxyType(
 
 
 class ScriptedAnnotator:
-    """Judges by the room's oracle, then errs at the chosen rates.
+    """Judges by the adapter's oracle, then errs at the chosen rates.
 
     Args:
         params: the teacher.
-        room: the environment's; has the oracle.
+        adapter: the environment's; has the oracle.
         seed: of the faults.
-        captions: of single steps, besides those that the room lists; what segments are made of.
+        captions: of single steps, besides those that the adapter lists; what segments are made of.
     """
 
     simulated = True
 
-    def __init__(self, params: ScriptedParams, room: Room, seed: int, captions: Collection[str] = ()) -> None:
-        if room.oracle("") is None:
+    def __init__(self, params: ScriptedParams, adapter: EnvAdapter, seed: int, captions: Collection[str] = ()) -> None:
+        if adapter.oracle("") is None:
             raise AnnotationError(
-                f"annotate.annotator: scripted judges by an environment's hand-written progress, and {room.env_id} "
-                "has none. Use the embedding annotator, or give its room an `oracle`."
+                f"annotate.annotator: scripted judges by an environment's hand-written progress, and {adapter.env_id} "
+                "has none. Use the embedding annotator, or give its adapter an `oracle`."
             )
         self.params = params
         self.faults = faults = Faults.of(params)
@@ -89,7 +89,7 @@ class ScriptedAnnotator:
             f"skips below {faults.skip_below:g}, tie band {faults.tie_band:g}, gamma {faults.gamma:g}, "
             f"beta {faults.beta:g}, abstains {params.abstain_rate:g}, names the first {params.first_bias:g})"
         )
-        self._utility = OracleUtility(room, captions)
+        self._utility = OracleUtility(adapter, captions)
         self._seed = seed
 
     @property
@@ -125,16 +125,16 @@ class ScriptedAnnotator:
 
 
 class OracleUtility:
-    """What a segment's text is worth by the room's oracle: the sum over its steps.
+    """What a segment's text is worth by the adapter's oracle: the sum over its steps.
 
     Args:
-        room: must have an oracle.
-        captions: of single steps, besides those that the room lists.
+        adapter: must have an oracle.
+        captions: of single steps, besides those that the adapter lists.
     """
 
-    def __init__(self, room: Room, captions: Collection[str] = ()) -> None:
-        self._room = room
-        self._reader = StepReader({*captions, *(room.describe(event) for event in room.events())})
+    def __init__(self, adapter: EnvAdapter, captions: Collection[str] = ()) -> None:
+        self._adapter = adapter
+        self._reader = StepReader({*captions, *(adapter.describe(event) for event in adapter.events())})
 
     def __call__(self, text: str, gamma: float = 1.0) -> float:
         """Return Σ γ^(H - t) r_t, to the last bit alike for the same steps in any order where gamma is 1."""
@@ -144,7 +144,7 @@ class OracleUtility:
             run = times if gamma == 1 else gamma**later * (1 - gamma**times) / (1 - gamma)
             weights[caption] = weights.get(caption, 0.0) + run
             later += times
-        return math.fsum(weight * (self._room.oracle(caption) or 0.0) for caption, weight in weights.items())
+        return math.fsum(weight * (self._adapter.oracle(caption) or 0.0) for caption, weight in weights.items())
 
 
 def _sigmoid(x: float) -> float:

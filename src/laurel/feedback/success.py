@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Annotator, Question, judge
 from laurel.feedback.rates import rate
 
@@ -41,23 +41,23 @@ class SuccessQuestion:
         return Question(self.success, self.other) if self.success_first else Question(self.other, self.success)
 
 
-def success_questions(captions: Iterable[str], room: Room, n: int, seed: int) -> list[SuccessQuestion]:
+def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed: int) -> list[SuccessQuestion]:
     """Draw up to n questions, each about another caption that is not success; none where there is no such caption.
 
     Args:
         captions: of single steps.
-        room: the environment's; says which captions are success, and lists those that were never met.
+        adapter: the environment's; says which captions are success, and lists those that were never met.
         n: at most.
         seed: of the draw.
     """
     texts = list(dict.fromkeys(captions))
-    successes = list(dict.fromkeys([*room.success_captions(), *filter(room.says_success, texts)]))
-    others = [text for text in texts if text and not room.says_success(text)]
+    successes = list(dict.fromkeys([*adapter.success_captions(), *filter(adapter.says_success, texts)]))
+    others = [text for text in texts if text and not adapter.says_success(text)]
     if not successes:
         return []
     rng = np.random.default_rng(seed)
-    progress = [text for text in others if (room.oracle(text) or 0.0) > 0]
-    rest = [text for text in others if (room.oracle(text) or 0.0) <= 0]
+    progress = [text for text in others if (adapter.oracle(text) or 0.0) > 0]
+    rest = [text for text in others if (adapter.oracle(text) or 0.0) <= 0]
     few = min(len(progress), max(n // 2, n - len(rest)))
     chosen = _drawn(progress, few, rng) + _drawn(rest, n - few, rng)
     each = islice(cycle(_drawn(successes, len(successes), rng)), len(chosen))
@@ -67,10 +67,10 @@ def success_questions(captions: Iterable[str], room: Room, n: int, seed: int) ->
     ]
 
 
-def aims_elsewhere(params: AnnotateParams, room: Room) -> bool:
+def aims_elsewhere(params: AnnotateParams, adapter: EnvAdapter) -> bool:
     """Say whether the annotator is told to aim at another of the environment's goals than success at its task."""
     return any(
-        voter.annotator in ("openai", "huggingface") and voter.language_model.goal in room.goals
+        voter.annotator in ("openai", "huggingface") and voter.language_model.goal in adapter.goals
         for voter in params.voters
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from laurel.envs.base import FloatArray, IntArray, Room, Transitions
+from laurel.envs.base import EnvAdapter, FloatArray, IntArray, Transitions
 from laurel.errors import ParamsError
 from laurel.rewards.bradley_terry import Comparisons, fit
 from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
@@ -78,22 +78,22 @@ class ObservationReward:
         return np.where(ids >= 0, self.model.score(self.features(transitions)), UNPAID)
 
 
-def transition_features(room: Room, transitions: Transitions) -> FloatArray:
+def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatArray:
     """Return what a reward model on observations sees: features before and after (N, 2F)."""
-    before, after = room.features(transitions.observation), room.features(transitions.next_observation)
+    before, after = adapter.features(transitions.observation), adapter.features(transitions.next_observation)
     return np.concatenate([before, after], axis=1)
 
 
-def learned(model: RewardModel, room: Room, quantile: float) -> RewardFunction:
+def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> RewardFunction:
     """The reward model's own answer."""
     threshold = model.normalizer.threshold(quantile)
     if model.input == "observation":
-        return ObservationReward(model, threshold, lambda transitions: transition_features(room, transitions))
+        return ObservationReward(model, threshold, lambda transitions: transition_features(adapter, transitions))
     return CaptionReward(dict(zip(model.texts, model.rewards.tolist(), strict=True)), threshold, _scorer(model))
 
 
 def shuffled_labels(
-    model: RewardModel, comparisons: Comparisons, params: RewardParams, quantile: float, room: Room, seed: int
+    model: RewardModel, comparisons: Comparisons, params: RewardParams, quantile: float, adapter: EnvAdapter, seed: int
 ) -> RewardFunction:
     """Control: a reward model of the same form, trained on the same answers given to the wrong pairs."""
     if model.input == "observation":
@@ -110,7 +110,7 @@ def shuffled_labels(
         ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
         normalizer(raw), np.zeros(len(raw), dtype=np.float32), model.counts, model.embeddings,
     )  # fmt: skip
-    return learned(control, room, quantile)
+    return learned(control, adapter, quantile)
 
 
 def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> RewardFunction:
@@ -125,27 +125,29 @@ def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> RewardF
     return CaptionReward(known, normalizer.threshold(quantile), lambda new: normalizer(score(new)))
 
 
-def utilities(texts: tuple[str, ...], params: EmbeddingParams, room: Room) -> FloatArray:
+def utilities(texts: tuple[str, ...], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:
     """Return the sentence encoder's utility of each text (N,): what `similarity` pays."""
     from laurel.feedback.embedding import EmbeddingAnnotator
 
-    return EmbeddingAnnotator.load(params, room).utility(list(texts)).astype(np.float32)
+    return EmbeddingAnnotator.load(params, adapter).utility(list(texts)).astype(np.float32)
 
 
 def similarity(
-    texts: tuple[str, ...], utility: FloatArray, params: EmbeddingParams, quantile: float, room: Room
+    texts: tuple[str, ...], utility: FloatArray, params: EmbeddingParams, quantile: float, adapter: EnvAdapter
 ) -> RewardFunction:
     """Comparison: the sentence encoder's utility as reward directly, without pairs or a reward model."""
     normalizer = Normalizer.of(utility)
     known = dict(zip(texts, normalizer(utility).tolist(), strict=True))
     return CaptionReward(
-        known, normalizer.threshold(quantile), lambda new: normalizer(utilities(tuple(new), params, room))
+        known, normalizer.threshold(quantile), lambda new: normalizer(utilities(tuple(new), params, adapter))
     )
 
 
-def oracle(room: Room) -> RewardFunction:
+def oracle(adapter: EnvAdapter) -> RewardFunction:
     """Upper bound: the environment's hand-written progress, paid as it is."""
-    return CaptionReward({}, 0.0, lambda texts: np.array([room.oracle(text) or 0 for text in texts], dtype=np.float32))
+    return CaptionReward(
+        {}, 0.0, lambda texts: np.array([adapter.oracle(text) or 0 for text in texts], dtype=np.float32)
+    )
 
 
 def _scorer(model: RewardModel) -> Scorer:

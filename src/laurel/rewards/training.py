@@ -17,7 +17,7 @@ from laurel.data.captions import Segments, read_captions, read_segments, read_vo
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.data.trajectories import read_trajectories
 from laurel.device import torch_device
-from laurel.envs.base import FloatArray, IntArray, Room
+from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 from laurel.progress import progress
@@ -52,7 +52,7 @@ def usable_comparisons(captions: Path, preferences: Path) -> tuple[Segments, Com
 
 
 def train_reward_model(
-    params: Params, room: Room, trajectories: Path, captions: Path, preferences: Path
+    params: Params, adapter: EnvAdapter, trajectories: Path, captions: Path, preferences: Path
 ) -> tuple[RewardModel, dict[str, Any]]:
     """Train on the labelled pairs; return the model and the figures that say how good it is.
 
@@ -75,7 +75,7 @@ def train_reward_model(
         if params.caption.segment_length != 1:
             raise ParamsError('reward.input "observation" judges single steps: set caption.segment_length to 1.')
         embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
-        items = _observed_items(params, room, trajectories, captions)
+        items = _observed_items(params, adapter, trajectories, captions)
         compared = _on_observations(comparisons, items, generator(seed, "draws"))
     if len(compared) == 0:
         raise DataError(
@@ -108,7 +108,7 @@ def train_reward_model(
     return model, quality(held_out, compared, segments, environment)
 
 
-def _observed_items(params: Params, room: Room, trajectories: Path, captions: Path) -> _Items:
+def _observed_items(params: Params, adapter: EnvAdapter, trajectories: Path, captions: Path) -> _Items:
     """Keep up to `observations_per_caption` example transitions of each caption, drawn uniformly."""
     limit = params.reward.observations_per_caption
     rng = generator(params.seed, "train-reward", "observations")
@@ -122,7 +122,7 @@ def _observed_items(params: Params, room: Room, trajectories: Path, captions: Pa
                 seen[caption] = seen.get(caption, 0) + 1
                 place = len(examples) if len(examples) < limit else int(rng.integers(seen[caption]))
                 if place < limit:
-                    features = transition_features(room, transitions[row : row + 1])[0]
+                    features = transition_features(adapter, transitions[row : row + 1])[0]
                     examples[place : place + 1] = [features]
     order = sorted(kept)
     if not order:

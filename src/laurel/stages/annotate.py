@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from laurel.data.directory import Output
     from laurel.data.labels import LabelWriter
-    from laurel.envs.base import FloatArray, IntArray, Room
+    from laurel.envs.base import EnvAdapter, FloatArray, IntArray
     from laurel.feedback.annotator import Annotator
     from laurel.feedback.rounds import OneRound, Rounds
     from laurel.progress import Advance
-    from laurel.tracking import Run
+    from laurel.tracking.runs import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
@@ -54,12 +54,11 @@ def run(
             trained with these params.
         EnvError: the agents' algorithm does not fit the environment.
     """
-    from laurel.agents.fit import check_agents
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
     from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.annotator import failures_of
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.rounds import make_rounds
@@ -69,6 +68,7 @@ def run(
     from laurel.progress import progress
     from laurel.seeding import derive_seed
     from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
+    from laurel.training.checks import check_agents
 
     if shard and params.annotate.in_rounds:
         raise ParamsError(
@@ -78,9 +78,9 @@ def run(
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
     read_inputs(used, inputs)
-    room = room_for(params.env, with_action=params.caption.with_action)
-    check_agents(params, room)  # what is wrong with them, or with gold labels, is said before anything is paid for
-    gold = gold_of(params, room)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    check_agents(params, adapter)  # what is wrong with them, or with gold labels, is said before anything is paid for
+    gold = gold_of(params, adapter)
     kept = responses if params.annotate.keeps_responses else None
     described = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
@@ -99,9 +99,9 @@ def run(
             )
         budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
         texts = read_vocabulary(captions).texts
-        annotator = make_annotator(params.annotate, room, seed, texts, budget=budget)
-        probe = probed(params, room, annotator, out)
-        if refusals := ask_about_success(params, room, texts, annotator, out):
+        annotator = make_annotator(params.annotate, adapter, seed, texts, budget=budget)
+        probe = probed(params, adapter, annotator, out)
+        if refusals := ask_about_success(params, adapter, texts, annotator, out):
             out.usage = annotator.usage
             _log(params, inputs, out, refusals)
         most = len(_share(range(rounds.at_most), shard))
@@ -182,7 +182,7 @@ def _label_round(
     return None if unasked else p_first
 
 
-def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dict[str, float]:
+def probed(params: Params, adapter: EnvAdapter, annotator: Annotator, out: Output) -> dict[str, float]:
     """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
 
     Raises:
@@ -193,13 +193,15 @@ def probed(params: Params, room: Room, annotator: Annotator, out: Output) -> dic
     least = params.annotate.probe.min_score
     if least is None:
         return {}
-    if not has_probe(room.env_id):
-        out.notes.append(f"The annotator was not probed: there are no questions with known answers for {room.env_id}.")
+    if not has_probe(adapter.env_id):
+        out.notes.append(
+            f"The annotator was not probed: there are no questions with known answers for {adapter.env_id}."
+        )
         return {}
-    score = ask(annotator, load_probe(room.env_id)).score
+    score = ask(annotator, load_probe(adapter.env_id)).score
     if score.fraction < least:
         raise AnnotationError(
-            f"The annotator knows too little of {room.env_id} to be asked about pairs: of the questions with known "
+            f"The annotator knows too little of {adapter.env_id} to be asked about pairs: of the questions with known "
             f"answers {score}, but at least {least:.0%} is wanted (annotate.probe.min_score). See `laurel annotate "
             "probe`; try another model or prompt."
         )
@@ -262,7 +264,7 @@ def _log(params: Params, inputs: dict[str, Path], out: Output, refusals: Sequenc
     Raises:
         RefusedLabelsError: there are refusals.
     """
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
         if tracked:

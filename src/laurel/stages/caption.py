@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from laurel.tracking import Run
+    from laurel.tracking.runs import Run
 
 
 def run(params: Params, trajectories: Path, output: Path) -> None:
@@ -29,11 +29,11 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
     from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.tally import CaptionTally, SegmentTally
     from laurel.data.trajectories import read_metadata, read_trajectories
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.envs.captioner import Captioner
     from laurel.errors import DataError
     from laurel.progress import progress
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     manifest = checked_manifest(trajectories, "collect")
     collected = read_metadata(trajectories)["env"]
@@ -45,13 +45,13 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
     used = params.dump("env", "caption")
     inputs = {"trajectories": trajectories}
     with output_directory(output, stage="caption", params=used, inputs=inputs) as out:
-        room = room_for(params.env, with_action=params.caption.with_action)
-        captioner = Captioner(room, enumerate_events=params.caption.enumerate)
+        adapter = adapter_for(params.env, with_action=params.caption.with_action)
+        captioner = Captioner(adapter, enumerate_events=params.caption.enumerate)
         steps, windows = CaptionTally(), SegmentTally(params.caption.segment_length)
         shards = 0
         with progress(manifest["counts"]["transitions"], "caption", "steps") as advance:
             for transitions, position in read_ahead(read_trajectories(trajectories)):
-                rows = range(0, len(transitions), 2**14)  # bounds what the room needs for a batch
+                rows = range(0, len(transitions), 2**14)  # bounds what the adapter needs for a batch
                 ids = np.concatenate([captioner.ids(transitions[row : row + 2**14]) for row in rows])
                 steps.update(position, ids)
                 if windows.length > 1:
@@ -76,9 +76,9 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
             "fraction_unique": steps.distinct / max(steps.captioned, 1),
             "shards": shards,
         }
-        if room.generic:
+        if adapter.generic:
             out.notes.append(
-                f"{params.env.id} has no room of its own: its captions are made from the observation space alone."
+                f"{params.env.id} has no adapter of its own: its captions are made from the observation space alone."
             )
         if dropped:
             out.notes.append(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from laurel.agents.behaviour import Behaviour
-    from laurel.envs.base import Room
-    from laurel.tracking import Run
+    from laurel.envs.base import EnvAdapter
+    from laurel.tracking.runs import Run
 
 
 STAGE, PART = "collect", "collect-part"
@@ -41,11 +41,11 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     """
     import shutil
 
-    from laurel.agents.fit import check_agents
     from laurel.data.directory import output_directory
     from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
+    from laurel.training.checks import check_agents
 
     parts = params.collect.parts
     if parts > params.collect.steps:
@@ -54,7 +54,7 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     stage = STAGE if part is None else PART
     numbers = [part] if part is not None else list(range(parts))
     collectors = [_Collector.of(params, number) for number in numbers]  # what is wrong is said before anything is made
-    check_agents(params, collectors[0].room)
+    check_agents(params, collectors[0].adapter)
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:
@@ -80,7 +80,7 @@ class _Collector:
     """Collects one part."""
 
     params: Params
-    room: Room
+    adapter: EnvAdapter
     behaviour: Behaviour
     seed: int
     """Of the environments."""
@@ -90,7 +90,7 @@ class _Collector:
     @staticmethod
     def of(params: Params, part: int) -> _Collector:
         from laurel.agents.behaviour import Behaviour
-        from laurel.envs import room_for
+        from laurel.envs import adapter_for
         from laurel.seeding import derive_seed
 
         collect = params.collect
@@ -100,29 +100,29 @@ class _Collector:
             torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
         which = [str(part)] if part else []  # the first draws what a whole collection draws
         policies_seed = derive_seed(params.seed, "collect", "policies", *which)
-        room = room_for(params.env)
-        behaviour = Behaviour(collect.policies, room, collect.n_envs, policies_seed)
+        adapter = adapter_for(params.env)
+        behaviour = Behaviour(collect.policies, adapter, collect.n_envs, policies_seed)
         whole, rest = divmod(collect.steps, collect.parts)
         seed = derive_seed(params.seed, "collect", "envs", *which)
-        return _Collector(params, room, behaviour, seed, whole + (part < rest))
+        return _Collector(params, adapter, behaviour, seed, whole + (part < rest))
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
         """Write shards into a directory; return what is in them."""
         from contextlib import closing
 
         from laurel.agents.behaviour import collect_steps
-        from laurel.agents.pool import usable_cpus
         from laurel.data.background import InBackground
         from laurel.data.trajectories import TrajectoryWriter, trajectory_schema
         from laurel.envs.vector import make_vector
+        from laurel.pool import usable_cpus
 
         path.mkdir(exist_ok=True)
-        collect, room = self.params.collect, self.room
+        collect, adapter = self.params.collect, self.adapter
         action_shape = self.behaviour.uniform.action_shape
-        schema = trajectory_schema(room.observation_dtype, room.observation_size, *action_shape)
+        schema = trajectory_schema(adapter.observation_dtype, adapter.observation_size, *action_shape)
         threads = min(usable_cpus(), max(1, collect.n_envs // ENVS_PER_THREAD))
-        with closing(make_vector(self.params.env, room, collect.n_envs, self.seed, threads=threads)) as envs:
-            metadata = _metadata(self.params, room, envs.backend, self.seed, self.behaviour)
+        with closing(make_vector(self.params.env, adapter, collect.n_envs, self.seed, threads=threads)) as envs:
+            metadata = _metadata(self.params, adapter, envs.backend, self.seed, self.behaviour)
             with (
                 TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer,
                 InBackground(writer.write) as write,
@@ -136,7 +136,7 @@ class _Collector:
         }
 
 
-def _metadata(params: Params, room: Room, backend: str, seed: int, behaviour: Behaviour) -> dict[str, Any]:
+def _metadata(params: Params, adapter: EnvAdapter, backend: str, seed: int, behaviour: Behaviour) -> dict[str, Any]:
     """Say in every shard what is needed to understand it without this run's files."""
     from laurel import __version__
 
@@ -151,9 +151,9 @@ def _metadata(params: Params, room: Room, backend: str, seed: int, behaviour: Be
         "seed": seed,
         "policies": policies,
         "observation": {
-            "room": type(room).__name__,
-            "dtype": str(room.observation_dtype),
-            "size": room.observation_size,
-            "space": str(room.packed.space),
+            "adapter": type(adapter).__name__,
+            "dtype": str(adapter.observation_dtype),
+            "size": adapter.observation_size,
+            "space": str(adapter.packed.space),
         },
     }

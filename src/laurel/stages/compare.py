@@ -15,7 +15,7 @@ from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
     from laurel.feedback.annotator import Judgement
     from laurel.feedback.known_pairs import KnownPairs
     from laurel.feedback.leaderboard import Entry, Row
@@ -43,13 +43,13 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     from laurel.data.captions import read_vocabulary
     from laurel.data.directory import output_directory, write_json
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.leaderboard import leaderboard, markdown, title
     from laurel.llm.budget import Budget
     from laurel.params.grid import load_grid
     from laurel.progress import progress
     from laurel.seeding import derive_seed
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     wanted, cells = load_grid(grid, params.annotate)
     used = params.dump("seed", "env", "caption", "annotate")
@@ -57,19 +57,19 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     read_inputs({k: used[k] for k in ("env", "caption")}, inputs)
     used["grid"] = wanted.model_dump(mode="json")
     with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
-        room = room_for(params.env, with_action=params.caption.with_action)
-        known = known_pairs(params, captions, room, wanted.pairs, gold)
+        adapter = adapter_for(params.env, with_action=params.caption.with_action)
+        known = known_pairs(params, captions, adapter, wanted.pairs, gold)
         texts = read_vocabulary(captions).texts
         entries = []
         budget = Budget(params.annotate.budget.model_copy(update={"on_limit": "stop"}))  # half a judge is none
         with progress(len(cells) * len(known), "compare", "judgements") as advance:
             for cell in cells:
-                entries.append(_judged(cell, params, room, texts, known, budget))
+                entries.append(_judged(cell, params, adapter, texts, known, budget))
                 advance(len(known))
         if all(entry.failure is not None for entry in entries):
             raise AnnotationError(f"None of {len(cells)} judges could be asked. The first: {entries[0].failure}")
         rows = leaderboard(entries, known.first_is_better, derive_seed(params.seed, "compare", "bootstrap"))
-        heading = about(room, known)
+        heading = about(adapter, known)
         out.notes += _notes(rows)
         out.counts = {"cells": len(cells), "failed": sum(row["failure"] is not None for row in rows)}
         out.counts["pairs"] = len(known)
@@ -89,7 +89,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
     return text
 
 
-def known_pairs(params: Params, captions: Path, room: Room, n: int, gold: Path | None) -> KnownPairs:
+def known_pairs(params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None) -> KnownPairs:
     """Return the pairs that all judges are asked about; arguments and errors as `run`."""
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.gold import GoldFile, Task
@@ -99,20 +99,20 @@ def known_pairs(params: Params, captions: Path, room: Room, n: int, gold: Path |
 
     seed = derive_seed(params.seed, "compare")
     if gold is None:
-        return known_by_oracle(read_segments(captions), read_vocabulary(captions).texts, room, n, seed)
+        return known_by_oracle(read_segments(captions), read_vocabulary(captions).texts, adapter, n, seed)
     if not gold.exists():
         raise DataError(f"{gold}: no such file. Label some pairs with `laurel annotate review`, or leave --gold out.")
-    task = Task(room.env_id, goal_in_words(room, params.annotate.language_model.goal))
+    task = Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))
     return known_by_gold(GoldFile(gold, task), n, seed)
 
 
-def about(room: Room, known: KnownPairs) -> str:
+def about(adapter: EnvAdapter, known: KnownPairs) -> str:
     """Say in a sentence what is compared."""
-    return f"Judges of {room.env_id} on {len(known)} pair{'s' * (len(known) != 1)}, by {known.source}."
+    return f"Judges of {adapter.env_id} on {len(known)} pair{'s' * (len(known) != 1)}, by {known.source}."
 
 
 def _judged(
-    cell: Cell, params: Params, room: Room, captions: Sequence[str], known: KnownPairs, budget: Budget
+    cell: Cell, params: Params, adapter: EnvAdapter, captions: Sequence[str], known: KnownPairs, budget: Budget
 ) -> Entry:
     """Have all pairs judged; what stops this judge does not stop the others, but they share a budget."""
     from laurel.feedback.annotator import judge
@@ -122,7 +122,9 @@ def _judged(
 
     started = monotonic()
     try:
-        annotator = make_annotator(cell.annotate, room, derive_seed(params.seed, "annotate"), captions, budget=budget)
+        annotator = make_annotator(
+            cell.annotate, adapter, derive_seed(params.seed, "annotate"), captions, budget=budget
+        )
         annotator.prepare(known.questions)
         judgements: list[Judgement] = list(judge(annotator, known.questions))
     except LaurelError as error:

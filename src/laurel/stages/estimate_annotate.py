@@ -11,7 +11,7 @@ from laurel.params import Params
 NOTHING = "Nothing was asked, and nothing was written."
 
 if TYPE_CHECKING:
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
     from laurel.feedback.annotator import Question
     from laurel.params.annotation import AnnotateParams
 
@@ -31,7 +31,7 @@ def run(params: Params, captions: Path) -> str:
 
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.annotator import Question
     from laurel.feedback.pairs import sample_pairs
     from laurel.feedback.probe import has_probe, load_probe
@@ -41,7 +41,7 @@ def run(params: Params, captions: Path) -> str:
     asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
     segments = read_segments(captions)
-    room = room_for(params.env, with_action=params.caption.with_action)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
     rng = np.random.default_rng(derive_seed(params.seed, "annotate"))
     sampler = "uniform" if asking.adaptive else asking.sampler
     first, second = sample_pairs(segments.counts, asking.n_pairs, sampler, rng)
@@ -52,36 +52,36 @@ def run(params: Params, captions: Path) -> str:
         said.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
     if asking.stop.rule != "none":
         said.append("This is for all pairs, of which annotate.stop may leave some unasked.")
-    if asking.probe.min_score is not None and has_probe(room.env_id):
-        known = load_probe(room.env_id).asked
+    if asking.probe.min_score is not None and has_probe(adapter.env_id):
+        known = load_probe(adapter.env_id).asked
         questions += known
         said.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
-    success, why_not = questions_about_success(params, room, read_vocabulary(captions).texts)
+    success, why_not = questions_about_success(params, adapter, read_vocabulary(captions).texts)
     if success:
         questions += [one.question for one in success]
         said.append(f"Of the pairs {len(success)} ask first whether success at the task is better than something else.")
     said += [why_not] if why_not else []
-    return "\n".join([*said, *_of_all(asking, room, questions), NOTHING]) + "\n"
+    return "\n".join([*said, *_of_all(asking, adapter, questions), NOTHING]) + "\n"
 
 
 def of_probe(params: Params) -> str:
     """Say in lines of text what `laurel annotate probe` would take; errors as `run`, and there is no probe."""
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.probe import load_probe
 
     questions = load_probe(params.env.id).asked
-    room = room_for(params.env, with_action=params.caption.with_action)
-    return "\n".join([*_of_all(params.annotate, room, questions), NOTHING]) + "\n"
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    return "\n".join([*_of_all(params.annotate, adapter, questions), NOTHING]) + "\n"
 
 
-def _of_all(asking: AnnotateParams, room: Room, questions: Sequence[Question]) -> Iterator[str]:
+def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question]) -> Iterator[str]:
     """Say what each annotator would take that is asked."""
     for number, voter in enumerate(asking.voters):
         heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
-        yield heading + _of_one(voter, room, questions)
+        yield heading + _of_one(voter, adapter, questions)
 
 
-def _of_one(asking: AnnotateParams, room: Room, questions: Sequence[Question]) -> str:
+def _of_one(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question]) -> str:
     """Say what one annotator would take."""
     if asking.annotator not in ("openai", "huggingface"):
         return (
@@ -90,4 +90,4 @@ def _of_one(asking: AnnotateParams, room: Room, questions: Sequence[Question]) -
         )
     from laurel.feedback.estimate import estimate, in_lines
 
-    return in_lines(estimate(asking, room, questions), asking)
+    return in_lines(estimate(asking, adapter, questions), asking)

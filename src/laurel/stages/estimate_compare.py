@@ -16,7 +16,7 @@ def run(params: Params, captions: Path, grid: Path, gold: Path | None = None) ->
         DataError: the captions, the gold labels or a store of answers cannot be read.
     """
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.estimate_grid import forecast, in_table
     from laurel.params.grid import load_grid
     from laurel.stages.compare import about, known_pairs
@@ -24,7 +24,7 @@ def run(params: Params, captions: Path, grid: Path, gold: Path | None = None) ->
 
     wanted, cells = load_grid(grid, params.annotate)
     read_inputs(params.dump("env", "caption"), {"captions": captions})
-    room = room_for(params.env, with_action=params.caption.with_action)
-    known = known_pairs(params, captions, room, wanted.pairs, gold)
-    found = forecast(cells, room, known.questions, params.annotate.budget)
-    return "\n".join([f"{about(room, known)}\n", in_table(found), NOTHING]) + "\n"
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    known = known_pairs(params, captions, adapter, wanted.pairs, gold)
+    found = forecast(cells, adapter, known.questions, params.annotate.budget)
+    return "\n".join([f"{about(adapter, known)}\n", in_table(found), NOTHING]) + "\n"

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from laurel.data.directory import Output
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
     from laurel.evaluation.report import Portrait
     from laurel.rewards.model import RewardModel
-    from laurel.tracking import Run
+    from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
     "metrics.json",
@@ -66,14 +66,14 @@ def run(
     from laurel.data.lineage import PRODUCERS, read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
     from laurel.progress import progress
     from laurel.rewards.model import RewardModel
     from laurel.stages.track_late import track_late
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     inputs = {
         "trajectories": trajectories,
@@ -85,7 +85,7 @@ def run(
     manifests = read_inputs(params.used(), inputs)  # the report says that these were its parameters
     used = params.used("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
     with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
-        room = room_for(params.env, with_action=params.caption.with_action)
+        adapter = adapter_for(params.env, with_action=params.caption.with_action)
         model = RewardModel.load(reward)
         quality = read_json(reward / "quality.json")
         played = _agents(params, agents, manifests["agents"])
@@ -118,13 +118,13 @@ def run(
             }
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
-            animation = _animate(params, room, model, played, out)
-            portraits = _portraits(params, room, played, results, out) if animation else []
+            animation = _animate(params, adapter, model, played, out)
+            portraits = _portraits(params, adapter, played, results, out) if animation else []
             advance(1)
             metrics["seconds"]["evaluate"] = out.seconds
             write_json(out.path / METRICS, metrics)
-            sample = _with_references(params, room, read_sample(preferences), read_vocabulary(captions).texts)
-            _write_report(params, room, model, metrics, results, curves, rank, animation, portraits, sample, out)
+            sample = _with_references(params, adapter, read_sample(preferences), read_vocabulary(captions).texts)
+            _write_report(params, adapter, model, metrics, results, curves, rank, animation, portraits, sample, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
@@ -142,8 +142,8 @@ def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
     """
-    from laurel.agents.fit import needs_training
     from laurel.errors import DataError
+    from laurel.training.checks import needs_training
 
     asked = manifest["params"]["agent"]
     played: Agents = []
@@ -167,7 +167,7 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
     import pandas as pd
 
-    from laurel.agents.pool import Job, run_jobs
+    from laurel.pool import Job, run_jobs
     from laurel.progress import progress
 
     tables = out.path / EPISODES
@@ -200,8 +200,8 @@ def _curves(agents: Agents) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
     import pandas as pd
 
-    from laurel.agents.training import CURVE, CURVE_SCHEMA
     from laurel.data.parquet import read_table
+    from laurel.training.loop import CURVE, CURVE_SCHEMA
 
     tables = []
     for arm, seed, agent in agents:
@@ -224,10 +224,11 @@ def _reward_threshold(params: Params) -> float | None:
     return gym.spec(reference_id(params.env)).reward_threshold
 
 
-def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out: Output) -> tuple[Path, str] | None:
+def _animate(
+    params: Params, adapter: EnvAdapter, model: RewardModel, agents: Agents, out: Output
+) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
     from laurel.agents.player import Player
-    from laurel.agents.untrained import untrained
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
     from laurel.evaluation.play import agent_act
@@ -235,22 +236,23 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     from laurel.evaluation.rollout import LearnedReward
     from laurel.rewards.functions import learned
     from laurel.seeding import derive_seed, generator
+    from laurel.training.untrained import untrained
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
     if params.evaluate.animation_steps == 0 or not trained:
         return None
     arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
     episode = derive_seed(params.seed, "animation")
-    before_training = untrained(params, room, seed)
+    before_training = untrained(params, adapter, seed)
     rng = generator(episode, "actions")
-    captioner = Captioner(room)
+    captioner = Captioner(adapter)
     reward = None
     if arm == MAIN_ARM:
-        reward = LearnedReward(learned(model, room, params.shaping.quantile), params.shaping.beta)
-    acts = Player(before_training, rng), agent_act(room, place, episode, greedy=params.evaluate.greedy)
+        reward = LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
+    acts = Player(before_training, rng), agent_act(adapter, place, episode, greedy=params.evaluate.greedy)
     steps = params.evaluate.animation_steps
     try:
-        before, after = (record(params.env, room, act, captioner, steps, episode, reward) for act in acts)
+        before, after = (record(params.env, adapter, act, captioner, steps, episode, reward) for act in acts)
     except NotRenderedError as error:
         out.notes.append(f"There is no animation: {error}")
         return None
@@ -258,7 +260,9 @@ def _animate(params: Params, room: Room, model: RewardModel, agents: Agents, out
     return out.path / ANIMATION, arm
 
 
-def _portraits(params: Params, room: Room, agents: Agents, results: pd.DataFrame, out: Output) -> list[Portrait]:
+def _portraits(
+    params: Params, adapter: EnvAdapter, agents: Agents, results: pd.DataFrame, out: Output
+) -> list[Portrait]:
     """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import portrait, record
@@ -276,9 +280,9 @@ def _portraits(params: Params, room: Room, agents: Agents, results: pd.DataFrame
     for arm in in_order({arm for arm, _, _ in agents}):
         ordered = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(ordered[(len(ordered) - 1) // 2])
-        act = agent_act(room, places[arm, seed], episode, greedy=params.evaluate.greedy)
+        act = agent_act(adapter, places[arm, seed], episode, greedy=params.evaluate.greedy)
         steps = params.evaluate.animation_steps
-        played = record(params.env, room, act, Captioner(room), steps, episode, None)
+        played = record(params.env, adapter, act, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
         portrait(played, file)
         last = played[-1]
@@ -288,7 +292,7 @@ def _portraits(params: Params, room: Room, agents: Agents, results: pd.DataFrame
 
 
 def _with_references(
-    params: Params, room: Room, sample: list[dict[str, Any]], captions: Collection[str]
+    params: Params, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
 ) -> list[dict[str, Any]]:
     """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
     import numpy as np
@@ -302,7 +306,7 @@ def _with_references(
     texts = [pair[side] for pair in sample for side in ("first", "second")]
     place = {text: texts.index(text) for text in texts}
     first, second = (np.array([place[pair[side]] for pair in sample]) for side in ("first", "second"))
-    known = references(Pairs(first, second, "sample", 0), texts, room, gold_of(params, room), captions)
+    known = references(Pairs(first, second, "sample", 0), texts, adapter, gold_of(params, adapter), captions)
     return [
         {**pair, "references": {name: float(side[i]) for name, side in known.items() if not np.isnan(side[i])}}
         for i, pair in enumerate(sample)
@@ -315,7 +319,7 @@ def _made() -> list[str]:
     from datetime import UTC, datetime
 
     from laurel.machine import machine
-    from laurel.tracking import git_sha
+    from laurel.tracking.runs import git_sha
 
     found = machine()
     commit = git_sha()
@@ -329,7 +333,7 @@ def _made() -> list[str]:
 
 def _write_report(
     params: Params,
-    room: Room,
+    adapter: EnvAdapter,
     model: RewardModel,
     metrics: dict[str, Any],
     results: pd.DataFrame,
@@ -370,7 +374,7 @@ def _write_report(
     content = ReportContent(
         title=params.env.id,
         metrics=metrics,
-        description=room.description,
+        description=adapter.description,
         figures=figures,
         notes=out.notes,
         made=_made(),
@@ -418,8 +422,8 @@ def _track(
     """
     from laurel.evaluation.statistics import seed_scores
     from laurel.params.training import LEARNED
-    from laurel.tracking import BEST, flatten
-    from laurel.tracking_agents import log_evaluation, name_of
+    from laurel.tracking.agents import log_evaluation, name_of
+    from laurel.tracking.runs import BEST, flatten
 
     numbers = {k: v for k, v in flatten(metrics).items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})

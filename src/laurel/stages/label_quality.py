@@ -15,7 +15,7 @@ from laurel.params import Params
 if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.data.gold import GoldFile
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
     from laurel.feedback.annotator import Annotator
     from laurel.feedback.gates import Checked
     from laurel.feedback.success import SuccessQuestion
@@ -59,7 +59,7 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
         shutil.rmtree(place)
 
 
-def gold_of(params: Params, room: Room) -> GoldFile | None:
+def gold_of(params: Params, adapter: EnvAdapter) -> GoldFile | None:
     """Return the person's labels that params name; None where they name none.
 
     Raises:
@@ -71,7 +71,7 @@ def gold_of(params: Params, room: Room) -> GoldFile | None:
     if params.annotate.gold is None:
         return None
     require_gold(params.annotate.gold)
-    return GoldFile(params.annotate.gold, task_of(params, room))
+    return GoldFile(params.annotate.gold, task_of(params, adapter))
 
 
 def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: bool) -> None:
@@ -132,12 +132,14 @@ def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output)
     join_samples(shards, drawn, out.path)
 
 
-def questions_about_success(params: Params, room: Room, captions: Sequence[str]) -> tuple[list[SuccessQuestion], str]:
+def questions_about_success(
+    params: Params, adapter: EnvAdapter, captions: Sequence[str]
+) -> tuple[list[SuccessQuestion], str]:
     """Return the questions whether success at the task is better than something else.
 
     Args:
         params: sections seed and annotate are used.
-        room: the environment's.
+        adapter: the environment's.
         captions: of single steps.
 
     Returns:
@@ -150,14 +152,14 @@ def questions_about_success(params: Params, room: Room, captions: Sequence[str])
     if n == 0:
         return [], ""
     not_asked = "The annotator was not asked whether success at the task is better than something else: "
-    if aims_elsewhere(params.annotate, room):
+    if aims_elsewhere(params.annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
-    questions = success_questions(captions, room, n, derive_seed(params.seed, "success"))
-    return questions, "" if questions else f"{not_asked}no caption of {room.env_id} tells of success."
+    questions = success_questions(captions, adapter, n, derive_seed(params.seed, "success"))
+    return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} tells of success."
 
 
 def ask_about_success(
-    params: Params, room: Room, captions: Sequence[str], annotator: Annotator, out: Output
+    params: Params, adapter: EnvAdapter, captions: Sequence[str], annotator: Annotator, out: Output
 ) -> list[str]:
     """Ask the annotator whether success at the task is better than something else, and keep what it said.
 
@@ -170,7 +172,7 @@ def ask_about_success(
     from laurel.feedback.gates import check_success
     from laurel.feedback.success import SUCCESS, ask_success
 
-    questions, why_not = questions_about_success(params, room, captions)
+    questions, why_not = questions_about_success(params, adapter, captions)
     if not questions:
         out.notes += [why_not] if why_not else []
         return []
@@ -207,17 +209,17 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     from laurel.data.preferences import read_annotator, read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.advice import advice_for
     from laurel.feedback.gates import check_gates, check_success
     from laurel.feedback.quality import measure
     from laurel.feedback.references import references
     from laurel.feedback.success import SUCCESS
 
-    room = room_for(params.env, with_action=params.caption.with_action)
-    gold = gold_of(params, room)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    gold = gold_of(params, adapter)
     pairs, preferences = read_labels(out.path)
-    known = references(pairs, texts, room, gold, read_vocabulary(captions).texts)
+    known = references(pairs, texts, adapter, gold, read_vocabulary(captions).texts)
     members = read_votes(out.path, len(pairs))
     measured = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
     quality = {"annotator": read_annotator(out.path), **measured}

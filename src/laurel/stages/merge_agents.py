@@ -88,7 +88,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.stages.train_agents import notes_on_training, track_agents
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}

@@ -31,13 +31,13 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
     from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.labels import join_labels
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.feedback.annotator import added
     from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 
     used = params.dump("seed", "env", "caption", "annotate")
     inputs = {"captions": captions}
-    gold = gold_of(params, room_for(params.env, with_action=params.caption.with_action))
+    gold = gold_of(params, adapter_for(params.env, with_action=params.caption.with_action))
     digest = read_inputs(used, inputs)["captions"]["digest"]
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in shards:

@@ -27,7 +27,7 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
     """
     from laurel.data.directory import checked_manifest, output_directory
     from laurel.data.trajectories import join_trajectories
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     used = params.dump("seed", "env", "collect")
     found: dict[int, tuple[Path, dict[str, Any]]] = {}

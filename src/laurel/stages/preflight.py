@@ -11,7 +11,7 @@ from laurel.errors import ParamsError
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
     from laurel.params.annotation import AnnotateParams
 
 
@@ -30,19 +30,19 @@ def check_run(params: Params, *, gold: bool = True) -> None:
         DataError: a policy's checkpoint cannot be used, or gold labels are missing.
     """
     from laurel.agents.behaviour import Behaviour
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.stages.label_quality import gold_of
 
-    room = room_for(params.env, with_action=params.caption.with_action)
-    check_fit(params, room)
-    Behaviour(params.collect.policies, room, params.collect.n_envs, 0)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    check_fit(params, adapter)
+    Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
     for voter in params.annotate.voters:
         _check_files(voter)
     if gold:
-        gold_of(params, room)
+        gold_of(params, adapter)
 
 
-def check_fit(params: Params, room: Room) -> None:
+def check_fit(params: Params, adapter: EnvAdapter) -> None:
     """Refuse parameters that do not go together or with the environment, whatever this machine has.
 
     Raises:
@@ -51,14 +51,14 @@ def check_fit(params: Params, room: Room) -> None:
         AnnotationError: an annotator has nothing to judge this environment by, or is asked for what it cannot do.
         PromptError: the prompt is none, or does not go with the environment.
     """
-    from laurel.agents.fit import check_agents
     from laurel.feedback.goals import embedding_goals
+    from laurel.training.checks import check_agents
 
-    check_agents(params, room)
+    check_agents(params, adapter)
     if "similarity" in params.agent.arms:
-        embedding_goals(params.annotate.embedding, room)
+        embedding_goals(params.annotate.embedding, adapter)
     for voter in params.annotate.voters:
-        _check_annotator(voter, room)
+        _check_annotator(voter, adapter)
 
 
 def check_parts(params: Params, compiled: int) -> None:
@@ -73,19 +73,19 @@ def check_parts(params: Params, compiled: int) -> None:
         )
 
 
-def _check_annotator(params: AnnotateParams, room: Room) -> None:
+def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:
     from laurel.feedback.annotators import choices_of, make_annotator
     from laurel.feedback.goals import embedding_goals
     from laurel.feedback.prompt import load_prompt
 
     match params.annotator:
         case "embedding":
-            embedding_goals(params.embedding, room)
+            embedding_goals(params.embedding, adapter)
         case "scripted":
-            make_annotator(params, room, 0)
+            make_annotator(params, adapter, 0)
         case "openai" | "huggingface":
             prompt = load_prompt(params.language_model.prompt)
-            prompt.messages("", "", room, params.language_model.goal)
+            prompt.messages("", "", adapter, params.language_model.goal)
             choices_of(params, prompt)
 
 

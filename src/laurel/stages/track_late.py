@@ -10,7 +10,7 @@ from laurel.params import Params
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.tracking import Run, Tracker
+    from laurel.tracking.runs import Run, Tracker
 
 
 def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[str, str]:
@@ -28,7 +28,7 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
 
     from laurel.data.directory import MANIFEST, Output, read_manifest
     from laurel.data.lineage import PRODUCERS
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
 
     made: dict[str, str] = {}
     if not params.tracking.enabled:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from laurel.envs.base import FloatArray, Room
-    from laurel.tracking import Run, Tracker
+    from laurel.envs.base import EnvAdapter, FloatArray
+    from laurel.tracking.runs import Run, Tracker
 
 Agents = Sequence[tuple[str, int, Path]]
 """Arm, seed and directory of each."""
@@ -35,33 +35,33 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.agents.arms import steps_of, train_arms
-    from laurel.agents.fit import check_agents, needs_training, skipped_arms
-    from laurel.agents.pool import Job, run_jobs
-    from laurel.agents.training import is_finished
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
+    from laurel.pool import Job, run_jobs
     from laurel.progress import progress
-    from laurel.tracking import Tracker
-    from laurel.tracking_agents import NOTE, STAGE, AgentRuns, read_note
+    from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
+    from laurel.tracking.runs import Tracker
+    from laurel.training.arms import steps_of, train_arms
+    from laurel.training.checks import check_agents, needs_training, skipped_arms
+    from laurel.training.loop import is_finished
 
     used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(used, inputs)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:
-        room = room_for(params.env, with_action=params.caption.with_action)
-        check_agents(params, room)
-        skipped = skipped_arms(params, room)
+        adapter = adapter_for(params.env, with_action=params.caption.with_action)
+        check_agents(params, adapter)
+        skipped = skipped_arms(params, adapter)
         out.notes += skipped.values()
         if params.agent.engine == "sb3":
             out.notes += _notes_on_sb3(params)
         arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
-        utility = _utility(params, reward, room) if "similarity" in arms else None
+        utility = _utility(params, reward, adapter) if "similarity" in arms else None
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         if places and on_gpu(params):
-            out.notes.append(_note_on_gpu(params, room))
+            out.notes.append(_note_on_gpu(params, adapter))
         jobs = [
             Job(
                 ", ".join(f"{arm} seed {seed}" for arm, seed, _ in some),
@@ -82,7 +82,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
 
             with runs or nullcontext():
                 with progress(total, "train-agents", "steps") as advance:
-                    run_jobs(jobs, params.agent.workers, advance, ["laurel.agents.arms", *preload(params)], begun)
+                    run_jobs(jobs, params.agent.workers, advance, ["laurel.training.arms", *preload(params)], begun)
                 if runs:
                     runs.finish(places)
         _remove_leftovers(out.path)
@@ -93,7 +93,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
 
 def groups(params: Params, agents: Agents) -> list[Agents]:
     """Divide agents among the processes that the machine has room for; each trains its group in lockstep."""
-    from laurel.agents.pool import usable_cpus
+    from laurel.pool import usable_cpus
 
     if params.agent.engine == "sb3":
         return divide(agents, 1, 1)  # nothing is shared there
@@ -120,19 +120,19 @@ def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
     return [agents[start : start + size] for start in range(0, len(agents), size)]
 
 
-def _utility(params: Params, reward: Path, room: Room) -> FloatArray:
+def _utility(params: Params, reward: Path, adapter: EnvAdapter) -> FloatArray:
     """Score the vocabulary by similarity once, for all seeds."""
     from laurel.rewards.functions import utilities
     from laurel.rewards.model import RewardModel
 
-    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
+    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, adapter)
 
 
 def _notes_on_sb3(params: Params) -> list[str]:
     """Say who trains, and what stopping such a training costs."""
     from importlib.metadata import version
 
-    from laurel.agents.sb3_catalog import ALGORITHMS
+    from laurel.agents.sb3.catalog import ALGORITHMS
 
     settings = params.agent.sb3
     package = ALGORITHMS[settings.algorithm][0]
@@ -145,18 +145,18 @@ def _notes_on_sb3(params: Params) -> list[str]:
     return notes
 
 
-def _note_on_gpu(params: Params, room: Room) -> str:
+def _note_on_gpu(params: Params, adapter: EnvAdapter) -> str:
     """Say what was on the GPU: the environments, too, or the networks alone."""
-    from laurel.agents.lockstep import on_device
+    from laurel.training.lockstep import on_device
 
-    if on_device(params.env, room, params.agent.settings, params.agent.device):
+    if on_device(params.env, adapter, params.agent.settings, params.agent.device):
         return (
-            f"The agents were trained with all on the GPU: {room.env_id} ran there as tensors. Its random streams are "
-            "others than those of the CPU, so agents of the same seed differ."
+            f"The agents were trained with all on the GPU: {adapter.env_id} ran there as tensors. Its random streams "
+            "are others than those of the CPU, so agents of the same seed differ."
         )
     return (
-        f"The agents' networks were trained on the GPU, but {room.env_id} ran on the CPU: what can run on the GPU is "
-        'PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, if env.backend is "auto" and env.kwargs empty.'
+        f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: what can run on the GPU "
+        'is PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, with env.backend "auto" and no env.kwargs.'
     )
 
 
@@ -168,7 +168,7 @@ def preload(params: Params) -> list[str]:
     if importlib.util.find_spec("envpool"):
         modules.append("envpool")
     if params.agent.engine == "sb3":
-        modules.append("laurel.agents.sb3_training")
+        modules.append("laurel.training.sb3")
     return modules
 
 
@@ -187,8 +187,8 @@ def notes_on_training(params: Params, places: Agents) -> list[str]:
 
 def _notes_on_unseen(places: Agents) -> list[str]:
     """Say which arms met captions that no table held; they were scored when they were met."""
-    from laurel.agents.training import STATE
     from laurel.data.directory import read_json
+    from laurel.training.loop import STATE
 
     notes = []
     for arm in dict.fromkeys(arm for arm, _, _ in places):
@@ -203,7 +203,7 @@ def _notes_on_idleness(params: Params, places: Agents) -> list[str]:
     import pyarrow.parquet as pq
 
     from laurel.agents.learner import METRICS
-    from laurel.agents.training import CURVE
+    from laurel.training.loop import CURVE
 
     told = [name for name in METRICS if name != "epsilon"]
     idle = [
@@ -221,8 +221,8 @@ def _notes_on_idleness(params: Params, places: Agents) -> list[str]:
 
 def _notes_on_steps(params: Params, places: Agents) -> list[str]:
     """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
-    from laurel.agents.training import STATE
     from laurel.data.directory import read_json
+    from laurel.training.loop import STATE
 
     if params.agent.engine != "sb3":
         return []
@@ -237,6 +237,6 @@ def _notes_on_steps(params: Params, places: Agents) -> list[str]:
 
 def track_agents(tracker: Tracker, run: Run, params: Params, places: Agents) -> None:
     """Log whole agents as runs of their own below the stage's, which begin and end when their training did."""
-    from laurel.tracking_agents import NOTE, AgentRuns
+    from laurel.tracking.agents import NOTE, AgentRuns
 
     AgentRuns(tracker, run, params, tracker.output.path / NOTE).finish(places)

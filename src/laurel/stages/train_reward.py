@@ -10,7 +10,7 @@ from laurel.params import Params
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from laurel.tracking import Run
+    from laurel.tracking.runs import Run
 
 
 def run(params: Params, trajectories: Path, captions: Path, preferences: Path, output: Path) -> None:
@@ -31,21 +31,21 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     """
     import torch
 
-    from laurel.agents.fit import check_agents
     from laurel.data.directory import output_directory, write_json
     from laurel.data.lineage import read_inputs
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.rewards.training import train_reward_model
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
+    from laurel.training.checks import check_agents
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     used = params.dump("seed", "env", "caption", "reward")
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     read_inputs(used, inputs)
     with output_directory(output, stage="train-reward", params=used, inputs=inputs) as out:
-        room = room_for(params.env, with_action=params.caption.with_action)
-        check_agents(params, room)
-        model, quality = train_reward_model(params, room, trajectories, captions, preferences)
+        adapter = adapter_for(params.env, with_action=params.caption.with_action)
+        check_agents(params, adapter)
+        model, quality = train_reward_model(params, adapter, trajectories, captions, preferences)
         model.save(out.path)
         write_json(out.path / "quality.json", quality)
         out.counts = {"captions": len(model.texts), "pairs": quality["pairs"], "epochs": model.epochs}
@@ -56,7 +56,7 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
 
 def track(run: Run, params: Params, quality: Mapping[str, Any], path: Path) -> None:
     """Log how good the model is, and register it."""
-    from laurel.tracking import flatten
+    from laurel.tracking.runs import flatten
 
     run.log_metrics({k: v for k, v in flatten(quality).items() if isinstance(v, int | float)})
     source = run.log_directory(path, "reward")

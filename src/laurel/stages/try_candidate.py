@@ -48,10 +48,10 @@ def run(
     """
     import shutil
 
-    from laurel.agents.pool import run_jobs
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
     from laurel.errors import ParamsError
+    from laurel.pool import run_jobs
     from laurel.progress import progress
     from laurel.stages.train_agents import preload
     from laurel.stages.tune import counts, jobs_of, steps_of, used_by
@@ -72,7 +72,7 @@ def run(
         else:
             with progress(total * len(jobs), STAGE, "steps") as advance:
                 distinct = {id(job): job for job in jobs.values()}
-                modules = ["laurel.agents.arms", *preload(params)]
+                modules = ["laurel.training.arms", *preload(params)]
                 run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
             trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents, ignore_errors=True)

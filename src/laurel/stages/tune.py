@@ -17,10 +17,10 @@ from laurel.tuning.plan import Search, narrowed, sweep_of
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from laurel.agents.pool import Job
     from laurel.envs.base import FloatArray
     from laurel.params.search import Space, Sweep
-    from laurel.tracking import Run, Tracker
+    from laurel.pool import Job
+    from laurel.tracking.runs import Run, Tracker
     from laurel.tuning.trials import Trial
 
 STAGE = "tune"
@@ -91,7 +91,7 @@ def run(
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
-            preload=["laurel.agents.arms", *preload(params)],
+            preload=["laurel.training.arms", *preload(params)],
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials = study.trials()
@@ -139,7 +139,7 @@ def publish(
     import yaml
 
     from laurel.data.directory import output_directory
-    from laurel.tracking import Tracker
+    from laurel.tracking.runs import Tracker
     from laurel.tuning.results import summary, write_results
 
     described = {**used, "tune": {**sweep.write(), "trials": len(trials)}}
@@ -177,8 +177,8 @@ def jobs_of(
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
-    from laurel.agents.pool import Job
     from laurel.params.search import with_values
+    from laurel.pool import Job
     from laurel.stages.train_agents import groups
 
     utility = similarities(params, reward) if sweep.arm == "similarity" else None
@@ -204,27 +204,27 @@ def _check_engine(candidate: Params) -> None:
         ParamsError: its algorithm does not go with its arguments or the action space, or is not to be had.
     """
     if candidate.agent.engine == "sb3":
-        from laurel.agents.sb3_catalog import check_algorithm
-        from laurel.envs import room_for
+        from laurel.agents.sb3.catalog import check_algorithm
+        from laurel.envs import adapter_for
 
-        room = room_for(candidate.env, with_action=candidate.caption.with_action)
-        check_algorithm(candidate.agent.sb3, room.action_space)
+        adapter = adapter_for(candidate.env, with_action=candidate.caption.with_action)
+        check_algorithm(candidate.agent.sb3, adapter.action_space)
 
 
 def similarities(params: Params, reward: Path) -> FloatArray:
     """Score the vocabulary by similarity once, for all trials."""
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.rewards.functions import utilities
     from laurel.rewards.model import RewardModel
 
-    room = room_for(params.env, with_action=params.caption.with_action)
-    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, room)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, adapter)
 
 
 def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
     """Return the environment steps of each training run of a candidate."""
-    from laurel.agents import arms
     from laurel.params.search import with_values
+    from laurel.training import arms
 
     candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
     return arms.steps_of(candidate, sweep.arm, sweep.seeds[0])
@@ -243,9 +243,9 @@ def train_candidate(
 
     They leave a note of it.
     """
-    from laurel.agents.arms import train_arms
     from laurel.data.directory import write_json
     from laurel.errors import TrainingError
+    from laurel.training.arms import train_arms
     from laurel.tuning.objective import note_of
 
     try:

@@ -17,8 +17,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 from pydantic import JsonValue
 
-from laurel.agents.training import CURVE, CURVE_SCHEMA
 from laurel.data.directory import read_json
+from laurel.training.loop import CURVE, CURVE_SCHEMA
 from laurel.tuning.trials import Trial
 
 NAME = "area under the learning curve"

@@ -50,11 +50,11 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     Raises:
         ParamsError: the arm, a seed, or a parameter or value of the space is not allowed.
     """
-    from laurel.agents.fit import needs_training, skipped_arms
-    from laurel.envs import room_for
+    from laurel.envs import adapter_for
     from laurel.errors import closest
     from laurel.params.search import Sweep, read_space
     from laurel.params.training import ARMS
+    from laurel.training.checks import needs_training, skipped_arms
     from laurel.tuning.study import check_sampler
 
     trained = [arm for arm in params.agent.arms if needs_training(arm)]
@@ -63,8 +63,8 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         allowed = [name for name in ARMS if needs_training(name)]
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
-    room = room_for(params.env, with_action=params.caption.with_action)
-    if skipped := skipped_arms(alone, room):
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    if skipped := skipped_arms(alone, adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
     if len(set(seeds)) < len(seeds):
@@ -76,7 +76,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
         )
     space = read_space(search.entries, params, arm)
     if params.agent.engine == "sb3":
-        _check_sb3(space, params, room.action_space)
+        _check_sb3(space, params, adapter.action_space)
     check_sampler(search.sampler, space, params)
     return Sweep(arm, seeds, search.steps or params.agent.steps, space)
 
@@ -87,7 +87,7 @@ def _check_sb3(space: Space, params: Params, action_space: gym.Space[Any]) -> No
     Raises:
         ParamsError: it is not to be had, or does not go with an argument or the action space.
     """
-    from laurel.agents.sb3_catalog import check_algorithm
+    from laurel.agents.sb3.catalog import check_algorithm
     from laurel.params.search import examples, with_values
 
     algorithm = "agent.sb3.algorithm"

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from laurel.agents.pool import POLL_SECONDS, Advance, Heard, Job, Workers
-from laurel.agents.training import CURVE
 from laurel.errors import ParamsError
+from laurel.pool import POLL_SECONDS, Advance, Heard, Job, Workers
+from laurel.training.loop import CURVE
 from laurel.tuning.candidates import Candidate
 from laurel.tuning.objective import diverged, read_curve, reports, result_of
 from laurel.tuning.study import Asked, Study

@@ -8,9 +8,9 @@ import pytest
 from bandit_agents import AGENTS
 
 from laurel.agents.bandits import UCB, BernoulliThompson, Cheater, GaussianThompson, Gradient, Random, RewardAveraging
-from laurel.agents.running import Steps, run_agent
+from laurel.classics.running import Steps, run_agent
+from laurel.envs.builtin import ARMED_BANDIT
 from laurel.errors import EnvError
-from laurel.worlds import ARMED_BANDIT
 
 RUNS = 400
 

@@ -13,9 +13,9 @@ import gymnasium as gym
 import numpy as np
 
 from laurel.agents.agent import Agent, Experience, Ints
-from laurel.agents.running import run_agent
-from laurel.worlds.model import Model
-from laurel.worlds.simulator import Simulator
+from laurel.classics.running import run_agent
+from laurel.envs.builtin.model import Model
+from laurel.envs.builtin.simulator import Simulator
 
 
 class Step(NamedTuple):

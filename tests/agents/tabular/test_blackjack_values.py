@@ -9,8 +9,8 @@ import pytest
 from infinite_deck import HIT, SHAPE, STICK
 
 from laurel.agents.agent import Floats
-from laurel.agents.running import run_episodes
 from laurel.agents.tabular import MonteCarlo, OffPolicyMonteCarlo
+from laurel.classics.running import run_episodes
 
 ENVS = 50
 BOOK = {  # the sums from which on figure 5.2 sticks, against an ace, 2, 3 … 10

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_reference import random_model
 
-import laurel.worlds
+import laurel.envs.builtin
 from laurel.agents.agent import Floats
 from laurel.agents.tabular import planning
+from laurel.envs.builtin.model import Model, from_table, model_of
 from laurel.errors import TrainingError
-from laurel.worlds.model import Model, from_table, model_of
 
 SEEDS = st.integers(0, 10_000)
 GAMMAS = st.sampled_from([0.0, 0.5, 0.9, 1.0])
@@ -76,7 +76,7 @@ def test_iterations_find_the_best_of_all_policies(seed: int, gamma: float) -> No
 
 
 def test_utilities_of_russell_and_norvig() -> None:
-    model = model_of(gym.make(laurel.worlds.GRID_WORLD))
+    model = model_of(gym.make(laurel.envs.builtin.GRID_WORLD))
     printed = [[0.812, 0.868, 0.918, 0.0], [0.762, 0.0, 0.660, 0.0], [0.705, 0.655, 0.611, 0.388]]
     policy, values = planning.policy_iteration(model, 1.0)
     np.testing.assert_allclose(values.reshape(3, 4), printed, atol=5e-4)

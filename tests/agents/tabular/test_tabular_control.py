@@ -6,9 +6,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import laurel.worlds
+import laurel.envs.builtin
 from laurel.agents.agent import Floats
-from laurel.agents.running import Episodes, run_episodes
 from laurel.agents.tabular import (
     ExpectedSarsa,
     MonteCarlo,
@@ -20,8 +19,9 @@ from laurel.agents.tabular import (
     TreeBackup,
     planning,
 )
-from laurel.worlds.model import Model, model_of
-from laurel.worlds.simulator import Simulator
+from laurel.classics.running import Episodes, run_episodes
+from laurel.envs.builtin.model import Model, model_of
+from laurel.envs.builtin.simulator import Simulator
 
 
 def spaces(model: Model) -> tuple[gym.spaces.Discrete, gym.spaces.Discrete]:
@@ -50,7 +50,7 @@ def value_of_greedy(agent: TabularAgent, model: Model, gamma: float) -> Floats:
 )
 def test_the_way_around_the_trap_is_found(make: type[TabularAgent], options: dict[str, float]) -> None:
     """In the world of Russell & Norvig, most runs come near the best policy; none does by chance."""
-    model, gamma = model_of(gym.make(laurel.worlds.GRID_WORLD)), 0.99
+    model, gamma = model_of(gym.make(laurel.envs.builtin.GRID_WORLD)), 0.99
     agent = make(*spaces(model), gamma=gamma, **options)
     envs = Simulator(model, 20, 100, exploring_starts=True)
     run_episodes(envs, agent, 20, 0, n_episodes=500)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.tensor import has_tensors, make_tensors
 from laurel.envs.tensor.base import TensorEnv
 from laurel.params import EnvParams
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def make(n_envs: int, seed: int, env: EnvParams = ENV) -> TensorEnv:
-    return make_tensors(env, room_for(env), n_envs, seed, CPU)
+    return make_tensors(env, adapter_for(env), n_envs, seed, CPU)
 
 
 @pytest.mark.parametrize("lasting", [False, True])
@@ -69,10 +69,10 @@ def test_episodes_begin_evenly_within_bounds() -> None:
     assert np.abs(np.corrcoef(begun.T) - np.eye(4)).max() < 0.03
 
 
-def test_features_are_those_of_the_room() -> None:
-    room, rows = room_for(ENV), make(5, 2)
+def test_features_are_those_of_the_adapter() -> None:
+    adapter, rows = adapter_for(ENV), make(5, 2)
     observation = rows.observation * 30
-    np.testing.assert_array_equal(rows.features(observation), room.features(observation.numpy()))
+    np.testing.assert_array_equal(rows.features(observation), adapter.features(observation.numpy()))
     assert rows.features(observation[None]).shape == (1, 5, 4)
 
 
@@ -83,14 +83,14 @@ def test_a_limit_of_ones_own() -> None:
 
 
 def test_what_is_another_task_has_no_tensors() -> None:
-    room = room_for(ENV)
-    assert has_tensors(ENV, room)
+    adapter = adapter_for(ENV)
+    assert has_tensors(ENV, adapter)
     for changes in ({"backend": "gymnasium"}, {"kwargs": {"sutton_barto_reward": True}}, {"id": "Acrobot-v1"}):
         env = EnvParams.model_validate({"id": "CartPole-v1", **changes})
-        assert not has_tensors(env, room_for(env))
+        assert not has_tensors(env, adapter_for(env))
 
-    class OwnRoom(type(room)):  # type: ignore[misc]
+    class OwnAdapter(type(adapter)):  # type: ignore[misc]
         ids = ()
 
-    own = OwnRoom("CartPole-v1", room.packed.space, room.action_space)
+    own = OwnAdapter("CartPole-v1", adapter.packed.space, adapter.action_space)
     assert not has_tensors(ENV, own)

@@ -14,7 +14,7 @@ import torch
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 
-from laurel.envs import room_for
+from laurel.envs import adapter_for
 from laurel.envs.minigrid import FORWARD, PICKUP, TOGGLE
 from laurel.envs.tensor import has_tensors, make_tensors
 from laurel.envs.tensor.grid import CLOSED, EMPTY, GOAL, KEY, LOCKED, MARGIN, OPEN, WALL, TensorGrid
@@ -40,7 +40,7 @@ assert minigrid
 
 def make(env_id: str, n_envs: int, seed: int, limit: int | None = None) -> TensorGrid:
     env = EnvParams(id=env_id, max_episode_steps=limit)
-    rows = make_tensors(env, room_for(env), n_envs, seed, CPU)
+    rows = make_tensors(env, adapter_for(env), n_envs, seed, CPU)
     assert isinstance(rows, TensorGrid)
     return rows
 
@@ -70,7 +70,7 @@ def test_transitions_are_those_of_minigrid(env_id: str, limit: int | None) -> No
     """Of walks that turn and toggle at random, but take what can be taken: keys, doors, steps ahead."""
     n, n_steps = 12, 120
     rng = np.random.default_rng(sum(env_id.encode()))
-    rows, room = make(env_id, n, 3, limit), room_for(EnvParams(id=env_id))
+    rows, adapter = make(env_id, n, 3, limit), adapter_for(EnvParams(id=env_id))
     singles = [gym.make(env_id, **({} if limit is None else {"max_steps": limit})).unwrapped for _ in range(n)]
     for single in singles:
         single.reset(seed=0)
@@ -96,7 +96,7 @@ def test_transitions_are_those_of_minigrid(env_id: str, limit: int | None) -> No
                 met["drop"] += carried is not None and single.carrying is None
                 met["door"] += isinstance(front, Door) and front.is_open
                 met["inside"] += isinstance(single.grid.get(*single.agent_pos), Door)
-            np.testing.assert_array_equal(step.observation[i], room.pack_one(observation))
+            np.testing.assert_array_equal(step.observation[i], adapter.pack_one(observation))
             assert step.reward[i].item() == np.float32(reward)
             assert step.terminated[i].item() == terminated
             assert step.truncated[i].item() == (truncated and not terminated)
@@ -121,7 +121,7 @@ def _eager(observation: np.ndarray) -> np.ndarray:
 
 def test_all_views_of_a_grid_are_those_of_minigrid() -> None:
     """From every cell, in every direction, before a door that is open, closed or locked, with the key or without."""
-    rows, room = make("MiniGrid-DoorKey-6x6-v0", 64, 0), room_for(EnvParams(id="MiniGrid-DoorKey-6x6-v0"))
+    rows, adapter = make("MiniGrid-DoorKey-6x6-v0", 64, 0), adapter_for(EnvParams(id="MiniGrid-DoorKey-6x6-v0"))
     single: Any = gym.make("MiniGrid-DoorKey-6x6-v0").unwrapped
     single.reset(seed=0)
     n_seen = 0
@@ -138,7 +138,7 @@ def test_all_views_of_a_grid_are_those_of_minigrid() -> None:
                         rows.state["facing"][row] = facing
                         put(single, rows, row)
                         found = rows._observe(rows.state)[row]
-                        np.testing.assert_array_equal(found, room.pack_one(single.gen_obs()))
+                        np.testing.assert_array_equal(found, adapter.pack_one(single.gen_obs()))
                         n_seen += 1
     assert n_seen > 500
 
@@ -201,10 +201,10 @@ def test_empty_begins_in_the_corner_or_anywhere() -> None:
     assert max(abs(count - 125) for count in counts.values()) < 5 * np.sqrt(125)
 
 
-def test_features_are_those_of_the_room() -> None:
+def test_features_are_those_of_the_adapter() -> None:
     env = EnvParams(id=IDS[2])
-    room, rows = room_for(env), make(IDS[2], 9, 0)
-    np.testing.assert_array_equal(rows.features(rows.observation), room.features(rows.observation.numpy()))
-    assert all(has_tensors(EnvParams(id=env_id), room) for env_id in IDS)
+    adapter, rows = adapter_for(env), make(IDS[2], 9, 0)
+    np.testing.assert_array_equal(rows.features(rows.observation), adapter.features(rows.observation.numpy()))
+    assert all(has_tensors(EnvParams(id=env_id), adapter) for env_id in IDS)
     other = EnvParams(id="MiniGrid-FourRooms-v0")
-    assert not has_tensors(other, room_for(other))
+    assert not has_tensors(other, adapter_for(other))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from laurel.agents.agent import Bools, Floats
+from laurel.envs.builtin.model import Model
 from laurel.errors import TrainingError
-from laurel.worlds.model import Model
 
 SWEEPS = 100_000
 """Sweeps after which iterations give up."""

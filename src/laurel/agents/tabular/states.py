@@ -13,7 +13,7 @@ import numpy as np
 
 from laurel.agents.actions import discrete_actions
 from laurel.agents.agent import Ints
-from laurel.envs.base import Room
+from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError
 
 MAX_ENTRIES = 10_000_000
@@ -60,20 +60,20 @@ class StateIndex:
         return np.ravel_multi_index(digits, self.shape).astype(np.int64)
 
 
-def table_form(room: Room) -> tuple[StateIndex, int]:
+def table_form(adapter: EnvAdapter) -> tuple[StateIndex, int]:
     """Return the states of an environment, and how many actions each has in a table.
 
     Raises:
         EnvError: its observations or actions are not finite, too many, or seen by a network in another way.
     """
-    index = StateIndex(room.packed.space)
-    n_actions = discrete_actions(room.action_space, "tabular")
+    index = StateIndex(adapter.packed.space)
+    n_actions = discrete_actions(adapter.action_space, "tabular")
     if index.n_states * n_actions > MAX_ENTRIES:
         raise EnvError(
-            f"{room.env_id} has {index.n_states:,} states and {n_actions} actions, but a table may have "
+            f"{adapter.env_id} has {index.n_states:,} states and {n_actions} actions, but a table may have "
             f"{MAX_ENTRIES:,} entries at most. Set agent.algorithm to ppo or dqn."
         )
-    blank = np.zeros((1, room.observation_size), dtype=room.observation_dtype)
-    if room.features(blank).shape[1] != sum(index.shape):
-        raise EnvError(f"{room.env_id} has features of its own, from which a table cannot tell states.")
+    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+    if adapter.features(blank).shape[1] != sum(index.shape):
+        raise EnvError(f"{adapter.env_id} has features of its own, from which a table cannot tell states.")
     return index, n_actions

@@ -11,58 +11,60 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laurel.envs import make_reference, reference_id
-from laurel.envs.cartpole import CartPoleRoom
-from laurel.envs.minigrid import MiniGridRoom
+from laurel.envs.cartpole import CartPoleAdapter
+from laurel.envs.minigrid import MiniGridAdapter
 from laurel.envs.spaces import UNBOUNDED
 
 if TYPE_CHECKING:
     import gymnasium as gym
     import torch
 
-    from laurel.envs.base import Room
+    from laurel.envs.base import EnvAdapter
     from laurel.envs.tensor.base import TensorEnv
     from laurel.params import EnvParams
 
 TENSORS = "tensors"
 """What `backend` says of environments as tensors."""
 SIZES = {"DoorKey": (5, 6, 8, 16), "Empty": (5, 6, 8, 16), "Empty-Random": (5, 6)}
-ROOMS: dict[str, type[Room]] = {
-    "CartPole-v0": CartPoleRoom,
-    "CartPole-v1": CartPoleRoom,
-    **{f"MiniGrid-{task}-{n}x{n}-v0": MiniGridRoom for task, sizes in SIZES.items() for n in sizes},
+ADAPTERS: dict[str, type[EnvAdapter]] = {
+    "CartPole-v0": CartPoleAdapter,
+    "CartPole-v1": CartPoleAdapter,
+    **{f"MiniGrid-{task}-{n}x{n}-v0": MiniGridAdapter for task, sizes in SIZES.items() for n in sizes},
 }
-"""Ids that have a form of tensors -> the room whose packed observations it gives."""
+"""Ids that have a form of tensors -> the adapter whose packed observations it gives."""
 
 
-def has_tensors(env: EnvParams, room: Room) -> bool:
-    """Tell whether an environment can be had as tensors, just as it is: its id, its arguments and its room."""
+def has_tensors(env: EnvParams, adapter: EnvAdapter) -> bool:
+    """Tell whether an environment can be had as tensors, just as it is: its id, its arguments and its adapter."""
     from laurel.envs.vector import is_original
 
-    expected = ROOMS.get(reference_id(env))
-    return env.backend == "auto" and not env.kwargs and type(room) is expected and is_original(env)
+    expected = ADAPTERS.get(reference_id(env))
+    return env.backend == "auto" and not env.kwargs and type(adapter) is expected and is_original(env)
 
 
-def make_tensors(env: EnvParams, room: Room, n_envs: int, seed: int, device: torch.device) -> TensorEnv:
+def make_tensors(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int, device: torch.device) -> TensorEnv:
     """Make N copies of an environment that `has_tensors`; the same seed gives the same episodes on any device."""
     reference = make_reference(env)
     try:
-        return _tensors_like(reference, room, (n_envs, (seed,), device))
+        return _tensors_like(reference, adapter, (n_envs, (seed,), device))
     finally:
         reference.close()
 
 
-def _tensors_like(reference: gym.Env[Any, Any], room: Room, rows: tuple[int, Sequence[int], torch.device]) -> TensorEnv:
+def _tensors_like(
+    reference: gym.Env[Any, Any], adapter: EnvAdapter, rows: tuple[int, Sequence[int], torch.device]
+) -> TensorEnv:
     """Return rows of the environment that Gymnasium has made."""
     from laurel.envs.tensor.cartpole import TensorCartPole
     from laurel.envs.tensor.doorkey import TensorDoorKey, TensorEmpty
 
     n_envs, seeds, device = rows
     bare: Any = reference.unwrapped
-    if isinstance(room, CartPoleRoom):
+    if isinstance(adapter, CartPoleAdapter):
         high = bare.observation_space.high
         limit = reference.get_wrapper_attr("_max_episode_steps")
         return TensorCartPole(n_envs, seeds, limit, device, scale=np.where(high < UNBOUNDED, high, 1))
-    if room.env_id.startswith("MiniGrid-DoorKey-"):
+    if adapter.env_id.startswith("MiniGrid-DoorKey-"):
         return TensorDoorKey(n_envs, seeds, bare.max_steps, device, size=bare.width)
     anywhere = bare.agent_start_pos is None
     return TensorEmpty(n_envs, seeds, bare.max_steps, device, size=bare.width, anywhere=anywhere)

@@ -125,7 +125,7 @@ class TensorEnv(ABC):
 
     @abstractmethod
     def features(self, observation: Tensor) -> Tensor:
-        """Turn packed observations (..., D) into what a network sees (..., F), as the room does."""
+        """Turn packed observations (..., D) into what a network sees (..., F), as the adapter does."""
 
     @abstractmethod
     def _like(self, seeds: Sequence[int]) -> TensorEnv:

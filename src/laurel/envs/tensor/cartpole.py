@@ -25,7 +25,7 @@ class TensorCartPole(TensorEnv):
         seeds: likewise.
         limit: likewise.
         device: likewise.
-        scale: (4,) what the room divides observations by.
+        scale: (4,) what the adapter divides observations by.
     """
 
     n_words: ClassVar[int] = 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from laurel.envs.base import Array, BoolArray, Room
+from laurel.envs.base import Array, BoolArray, EnvAdapter
 from laurel.envs.tensor import TENSORS
 from laurel.envs.tensor.base import TensorEnv, host
 from laurel.envs.vector import Step, VectorEnv
@@ -17,8 +17,8 @@ from laurel.envs.vector import Step, VectorEnv
 class TensorVector(VectorEnv):
     """N copies of an environment on a device."""
 
-    def __init__(self, rows: TensorEnv, room: Room) -> None:
-        self.backend, self.rows, self.room, self.n_envs = TENSORS, rows, room, rows.n_envs
+    def __init__(self, rows: TensorEnv, adapter: EnvAdapter) -> None:
+        self.backend, self.rows, self.adapter, self.n_envs = TENSORS, rows, adapter, rows.n_envs
         self._resting = np.zeros(rows.n_envs, dtype=np.bool_)
 
     def reset(self) -> Array:

@@ -1,0 +1,176 @@
+"""Laurel's environments as Stable-Baselines3 wants them, and the learned reward as a wrapper around them.
+
+Stable-Baselines3 resets an environment in the very step that ends an episode and finds the last observation in
+`info`; Laurel's reset in the step after. Here each environment stands for itself, so that one can take its reset step
+while the others wait. Imports Stable-Baselines3, and so is imported where that is to be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from laurel.agents.episodes import LEAST, Episodes
+from laurel.agents.learner import Rollout
+from laurel.agents.sb3.policy import feature_space
+from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.envs.vector import make_vector
+from laurel.params import EnvParams
+from laurel.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from laurel.training.signal import Signal
+
+Stepped = tuple[Array, FloatArray, Array, list[dict[str, Any]]]
+
+
+class PackedEnvs(VecEnv):
+    """N environments with packed observations (N, D), and the environment's own reward.
+
+    Where an episode ends, the observation is the first of the next episode; `terminal_observation` in its info is the
+    last of the one that ended, and `TimeLimit.truncated` says whether that was cut short.
+    """
+
+    def __init__(self, env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> None:
+        self.adapter = adapter
+        self._envs = [make_vector(env, adapter, 1, derive_seed(seed, index)) for index in range(n_envs)]
+        super().__init__(n_envs, _packed_space(adapter), adapter.action_space)
+
+    def reset(self) -> Array:
+        return np.concatenate([envs.reset() for envs in self._envs])
+
+    def step_async(self, actions: Array) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> Stepped:
+        infos: list[dict[str, Any]] = [{} for _ in self._envs]
+        observation = np.empty((self.num_envs, self.adapter.observation_size), self.adapter.observation_dtype)
+        reward, done = np.empty(self.num_envs, np.float32), np.zeros(self.num_envs, np.bool_)
+        for i, envs in enumerate(self._envs):
+            action = self._actions[i : i + 1]
+            step = envs.step(action)
+            reward[i], done[i] = step.reward[0], step.terminated[0] or step.truncated[0]
+            if done[i]:
+                infos[i] = {"terminal_observation": step.observation[0], "TimeLimit.truncated": bool(step.truncated[0])}
+                step = envs.step(action)  # its action is ignored: this is the reset
+            observation[i] = step.observation[0]
+        return observation, reward, done, infos
+
+    def close(self) -> None:
+        for envs in self._envs:
+            envs.close()
+
+    def seed(self, seed: int | None = None) -> Sequence[int | None]:
+        """Do nothing: environments have had their seeds when they were made."""
+        return [None] * self.num_envs
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        if attr_name != "render_mode":
+            raise AttributeError(attr_name)
+        return [None] * self.num_envs
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise AttributeError(attr_name)
+
+    def env_method(self, method_name: str, *_: Any, indices: Any = None, **__: Any) -> list[Any]:
+        raise AttributeError(method_name)
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False] * self.num_envs
+
+
+def _packed_space(adapter: EnvAdapter) -> gym.spaces.Box:
+    kind, shape = adapter.observation_dtype.kind, (adapter.observation_size,)
+    limits = np.iinfo(adapter.observation_dtype) if kind in "iu" else None
+    low, high = (limits.min, limits.max) if limits else (0, 1) if kind == "b" else (-np.inf, np.inf)
+    dtype: Any = adapter.observation_dtype.type
+    return gym.spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype)
+
+
+class LearnedRewardEnvs(VecEnvWrapper):
+    """Pays what an arm learns from, as Laurel's own training does: the environment's reward and the shaped learned one.
+
+    Wraps `PackedEnvs`. Keeps what the learning curve says of the steps since it was last asked, and the actions.
+    """
+
+    def __init__(self, venv: VecEnv, adapter: EnvAdapter, signal: Signal) -> None:
+        super().__init__(venv)
+        self.signal = signal
+        self.actions: list[Array] = []
+        """(N,) or (N, A) of every step since the first reset."""
+        self._episodes = Episodes(adapter, venv.num_envs)
+        self._begin_sums()
+
+    def reset(self) -> Any:
+        self._before = np.asarray(self.venv.reset())
+        return self._before
+
+    def step_async(self, actions: Array) -> None:
+        self._taken = np.array(actions)
+        super().step_async(actions)
+
+    def step_wait(self) -> Any:
+        observation, extrinsic, done, infos = self.venv.step_wait()
+        after = np.array(observation)
+        truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+        for i in np.flatnonzero(done):
+            after[i] = infos[i]["terminal_observation"]
+        rollout = Rollout(
+            observation=np.stack([self._before, after]),
+            action=self._taken[None],
+            extrinsic=extrinsic[None],
+            reward=np.empty((1, self.num_envs), np.float32),
+            terminated=(done & ~truncated)[None],
+            truncated=(done & truncated)[None],
+            valid=np.ones((1, self.num_envs), np.bool_),
+        )
+        self._note(rollout, self.signal.mix_into(rollout))
+        self.actions.append(self._taken)
+        self._before = np.asarray(observation)
+        return observation, rollout.reward[0].copy(), done, infos  # a copy: on-policy algorithms add to it
+
+    def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
+        """Return what a learning curve says: the last episodes, and the rewards since this was last asked."""
+        found: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
+        said, steps = self._sums.get("said", 0), self._steps
+        found["raw_reward"] = self._sums["raw_reward"] / said if said else None
+        for name in ("shaped_reward", "share_paid"):
+            found[name] = self._sums[name] / steps if name in self._sums and steps else None
+        self._begin_sums()
+        return found
+
+    def _note(self, rollout: Rollout, paid: dict[str, float | None]) -> None:
+        self._episodes.follow(rollout)
+        self._steps += self.num_envs
+        weights = {"raw_reward": self.signal.said, "shaped_reward": self.num_envs, "share_paid": self.num_envs}
+        for name, value in paid.items():
+            if value is not None:
+                self._sums[name] = self._sums.get(name, 0.0) + value * weights[name]
+        self._sums["said"] = self._sums.get("said", 0.0) + self.signal.said
+
+    def _begin_sums(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._steps = 0
+
+
+class FeatureEnvs(VecEnvWrapper):
+    """Shows features (N, F), as Laurel's own networks see them, instead of packed observations."""
+
+    def __init__(self, venv: VecEnv, adapter: EnvAdapter) -> None:
+        self._adapter = adapter
+        blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+        super().__init__(venv, observation_space=feature_space(adapter.features(blank).shape[1]))
+
+    def reset(self) -> Any:
+        return self._adapter.features(np.asarray(self.venv.reset()))
+
+    def step_wait(self) -> Any:
+        observation, reward, done, infos = self.venv.step_wait()
+        shown: list[dict[str, Any]] = [dict(info) for info in infos]
+        for i in np.flatnonzero(done):
+            shown[i]["terminal_observation"] = self._adapter.features(infos[i]["terminal_observation"][None])[0]
+        return self._adapter.features(np.asarray(observation)), reward, done, shown

@@ -1,0 +1,68 @@
+"""Stable-Baselines3's algorithms as they are before their first step.
+
+Knows nothing about rewards, nor how an algorithm goes on. Imports Stable-Baselines3, and so is imported where that is
+to be used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from stable_baselines3.common.vec_env import VecEnv
+
+from laurel.agents.sb3.catalog import arguments, check_algorithm
+from laurel.agents.sb3.env import FeatureEnvs, PackedEnvs
+from laurel.agents.sb3.policy import SB3Policy
+from laurel.device import torch_device
+from laurel.envs.base import EnvAdapter
+from laurel.errors import ParamsError
+from laurel.params import EnvParams
+from laurel.params.sb3 import SB3Params
+from laurel.seeding import derive_seed
+
+
+def make_envs(env: EnvParams, adapter: EnvAdapter, settings: SB3Params, run_seed: int, seed: int) -> PackedEnvs:
+    """Make the environments of the agent with a seed, the same for all arms."""
+    return PackedEnvs(env, adapter, settings.n_envs, derive_seed(run_seed, "agent", seed, "envs"))
+
+
+def make_algorithm(
+    settings: SB3Params, envs: VecEnv, adapter: EnvAdapter, *, run_seed: int, seed: int, steps: int, device: str
+) -> Any:
+    """Make the algorithm of the agent with a seed, in environments that show packed observations.
+
+    Raises:
+        ParamsError: it is not to be had, or does not go with its arguments or the action space.
+    """
+    made = check_algorithm(settings, adapter.action_space)
+    where = torch_device(device, "agent.device")
+    try:
+        return made(
+            settings.policy,
+            FeatureEnvs(envs, adapter),
+            seed=derive_seed(run_seed, "agent", seed, "sb3"),
+            device=where,
+            **arguments(settings, made, steps, adapter.action_space),
+        )
+    except (AssertionError, TypeError, ValueError) as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ParamsError(f"agent.sb3: {settings.algorithm} cannot be made with these arguments: {why}") from error
+
+
+def initial_sb3_policy(
+    env: EnvParams, adapter: EnvAdapter, settings: SB3Params, *, run_seed: int, seed: int, steps: int, device: str
+) -> SB3Policy:
+    """Return the policy that training with a seed begins with, the same for all arms.
+
+    Raises:
+        ParamsError: as `make_algorithm`.
+    """
+    envs = make_envs(env, adapter, settings, run_seed, seed)
+    numbers = torch.get_rng_state()
+    try:
+        model = make_algorithm(settings, envs, adapter, run_seed=run_seed, seed=seed, steps=steps, device=device)
+    finally:
+        torch.set_rng_state(numbers)
+        envs.close()
+    return SB3Policy.of(model, settings.algorithm, settings.policy)

@@ -1,0 +1,186 @@
+"""A policy of Stable-Baselines3 as Laurel's: made again from a description and weights, never from a pickle.
+
+Stable-Baselines3's own files hold pickles, which run whatever code they bring when they are opened. What is saved here
+is the name of a known algorithm, plain arguments of its policy and the weights. Knows nothing about training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from laurel.agents.learner import PolicyNetwork
+from laurel.agents.sb3.catalog import ACTIVATIONS, algorithm_class, policy_options
+from laurel.envs.base import Array, FloatArray
+
+PLAIN = (bool, int, float, str)
+
+
+class SB3Policy(PolicyNetwork):
+    """Acts as the algorithm's `predict` does, on features.
+
+    Args:
+        algorithm: name of a class of the catalog.
+        policy: what the policy is called there.
+        n_features: F.
+        n_actions: number of discrete actions, or the dimension of continuous ones.
+        continuous: which of the two.
+        low: (A,) bounds of continuous actions.
+        high: (A,).
+        epsilon: probability of a uniform action, for those that explore so.
+        options: plain arguments of the policy's class.
+
+    Raises:
+        ParamsError: Stable-Baselines3 is not installed.
+        KeyError: there is no such algorithm or policy.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        policy: str,
+        n_features: int,
+        n_actions: int,
+        *,
+        continuous: bool,
+        low: Sequence[float],
+        high: Sequence[float],
+        epsilon: float,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self.algorithm, self.alias, self.epsilon = algorithm, policy, epsilon
+        self.n_features, self.n_actions, self.continuous = n_features, n_actions, continuous
+        self.low, self.high, self.options = tuple(low), tuple(high), dict(options)
+        bounds = np.array(low, dtype=np.float32), np.array(high, dtype=np.float32)
+        space = gym.spaces.Box(*bounds) if continuous else gym.spaces.Discrete(n_actions)
+        made = algorithm_class(algorithm).policy_aliases[policy]
+        with torch.random.fork_rng(devices=[]):
+            self.policy = made(feature_space(n_features), space, lambda _: 0.0, **policy_options(_lists(self.options)))
+        self.policy.set_training_mode(False)
+
+    @classmethod
+    def of(cls, model: Any, algorithm: str, policy: str) -> SB3Policy:
+        """Copy the policy of an algorithm at work."""
+        space = model.action_space
+        continuous = isinstance(space, gym.spaces.Box)
+        copy = cls(
+            algorithm,
+            policy,
+            model.observation_space.shape[0],
+            space.shape[0] if continuous else int(space.n),
+            continuous=continuous,
+            low=space.low.tolist() if continuous else (),
+            high=space.high.tolist() if continuous else (),
+            epsilon=float(getattr(model, "exploration_rate", 0.0)),
+            options=_plain(model.policy._get_constructor_parameters()),
+        )
+        copy.policy.load_state_dict(model.policy.state_dict())
+        return copy
+
+    def config(self) -> dict[str, Any]:
+        """What `SB3Policy(**config)` needs to be made again."""
+        return {
+            "algorithm": self.algorithm,
+            "policy": self.alias,
+            "n_features": self.n_features,
+            "n_actions": self.n_actions,
+            "continuous": self.continuous,
+            "low": list(self.low),
+            "high": list(self.high),
+            "epsilon": self.epsilon,
+            "options": self.options,
+        }
+
+    @torch.no_grad()
+    def act(
+        self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
+    ) -> tuple[Array, FloatArray, FloatArray]:
+        """Draw actions for features (N, F): actions (N,) or (N, A), their log-probabilities and values (N,).
+
+        A log-probability is NaN where actions are not drawn but computed; a value is NaN where a policy has none.
+        """
+        n = len(features)
+        if self._values_actions:
+            values = self._action_values(features)
+            action = values.argmax(axis=1)
+            if not greedy and self.epsilon > 0:
+                explores = rng.random(n) < self.epsilon
+                action = np.where(explores, rng.integers(self.n_actions, size=n), action)
+            return action, self._epsilon_log_prob(values, action, greedy), values.max(axis=1)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))
+            return self._drawn(features, greedy)
+
+    def _drawn(self, features: FloatArray, greedy: bool) -> tuple[Array, FloatArray, FloatArray]:
+        x = torch.from_numpy(features)
+        nothing = np.full(len(features), np.nan, dtype=np.float32)
+        if getattr(self.policy, "use_sde", False) and not greedy:
+            self.policy.reset_noise(len(features))
+        if hasattr(self.policy, "evaluate_actions"):  # an actor and a critic
+            action, value, log_prob = self.policy(x, deterministic=greedy)
+            action = action.numpy()
+            if self.continuous and self.policy.squash_output:
+                action = self.policy.unscale_action(action)
+            return action.astype(self.action_dtype), log_prob.numpy(), value[:, 0].numpy()
+        if greedy or not hasattr(self.policy.actor, "action_log_prob"):
+            action, _ = self.policy.predict(features, deterministic=greedy)
+            return action.astype(np.float32), nothing, nothing
+        scaled, log_prob = self.policy.actor.action_log_prob(x)
+        width = (np.array(self.high) - np.array(self.low)) / 2  # of the bounds, against the policy's own of [-1, 1]
+        action = self.policy.unscale_action(scaled.numpy()).astype(np.float32)
+        return action, (log_prob.numpy() - np.log(width).sum()).astype(np.float32), nothing
+
+    @torch.no_grad()
+    def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
+        """Return the log-probabilities (N,) of actions that something else drew; NaN where there is no density."""
+        if self._values_actions:
+            return self._epsilon_log_prob(self._action_values(features), action, False)
+        if hasattr(self.policy, "evaluate_actions"):
+            found = self.policy.evaluate_actions(torch.from_numpy(features), torch.from_numpy(action))[1]
+            return found.numpy()
+        return np.full(len(features), np.nan, dtype=np.float32)
+
+    @property
+    def _values_actions(self) -> bool:
+        return hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net")
+
+    def _action_values(self, features: FloatArray) -> FloatArray:
+        """Return the values (N, K) of discrete actions."""
+        x = torch.from_numpy(features)
+        if hasattr(self.policy, "q_net"):
+            return self.policy.q_net(x).numpy()
+        return self.policy.quantile_net(x).mean(dim=1).numpy()
+
+    def _epsilon_log_prob(self, values: FloatArray, action: Array, greedy: bool) -> FloatArray:
+        epsilon = 0.0 if greedy else self.epsilon
+        best = values.argmax(axis=1) == action
+        with np.errstate(divide="ignore"):
+            return np.log(epsilon / self.n_actions + (1 - epsilon) * best).astype(np.float32)
+
+
+def feature_space(n_features: int) -> gym.spaces.Box:
+    """Return the observation space of agents: rows of features without bounds."""
+    return gym.spaces.Box(-math.inf, math.inf, (n_features,), np.float32)
+
+
+def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep what JSON can hold; an activation by its name. What is left out is as the class has it."""
+    kept = {}
+    for key, value in content.items():
+        if key == "activation_fn":
+            assert value.__name__ in ACTIVATIONS
+            kept[key] = value.__name__
+        elif isinstance(value, PLAIN) or key == "net_arch":
+            kept[key] = value
+    return kept
+
+
+def _lists(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with lists where a reader of JSON made tuples of them."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}

@@ -1,0 +1,1 @@
+"""Lessons of reinforcement learning on bandits and small worlds, drawn as figures."""

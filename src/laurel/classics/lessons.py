@@ -1,0 +1,193 @@
+"""The classics on show: every bandit and tabular agent learns, is drawn, and is put into a table.
+
+Puts agents, worlds and figures together; no algorithm lives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from laurel.agents.agent import Agent
+from laurel.agents.bandits import UCB, BernoulliThompson, Cheater, GaussianThompson, Gradient, Random, RewardAveraging
+from laurel.agents.tabular import (
+    ExpectedSarsa,
+    MonteCarlo,
+    NStepSarsa,
+    OffPolicyMonteCarlo,
+    QLearning,
+    Sarsa,
+    TabularAgent,
+    TreeBackup,
+    planning,
+)
+from laurel.classics.running import run_agent, run_episodes
+from laurel.envs.builtin import ARMED_BANDIT, GRID_WORLD
+from laurel.envs.builtin.model import model_of
+from laurel.envs.builtin.simulator import Simulator
+from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
+from laurel.evaluation.style import MUTED, drawing, settings
+
+Floats = npt.NDArray[np.float64]
+
+ARMS = 10
+LAST = 100
+"""Steps or episodes at the end of a run that a table speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """Bandits that agents are compared on."""
+
+    title: str
+    arms: Mapping[str, Any]
+    """Arguments of the bandit, the number of arms aside."""
+    steps: int
+
+
+TESTBEDS = (
+    Testbed("Gaussian arms", {}, 1000),
+    Testbed("Bernoulli arms", {"rewards": "bernoulli"}, 1000),
+    Testbed("Drifting arms", {"spread": 0.0, "drift": 0.02}, 2000),  # Sutton & Barto, exercise 2.5, twice as quick
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where tabular agents are compared, and how."""
+
+    env_id: str
+    title: str
+    limit: int
+    episodes: int
+    gamma: float
+    floor: float
+    """Lowest return that is drawn; early episodes lie far below."""
+    step_size: float
+
+
+WORLDS = (
+    World("CliffWalking-v1", "Cliff walking", limit=500, episodes=300, gamma=1.0, floor=-150.0, step_size=0.5),
+    World(GRID_WORLD, "Russell & Norvig's grid world", limit=100, episodes=500, gamma=0.99, floor=-2.0, step_size=0.1),
+)
+
+
+def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
+    """Run the bandit agents on ten arms of each kind; write `bandits.png` and return a table of each."""
+    tables = []
+    with drawing(11.5, 9.9) as figure:
+        for panels, bed in zip(figure.subplots(len(TESTBEDS), 3), TESTBEDS, strict=True):
+            env = gym.make(ARMED_BANDIT, max_episode_steps=bed.steps, n_arms=ARMS, **bed.arms)
+            agents = _bandit_agents(bed)
+            steps = [run_agent(env, agent, n_runs, seed) for agent in agents.values()]
+            reward = np.array([found.rewards for found in steps])
+            optimal = np.array([found.optimal for found in steps])
+            regret = np.array([found.regret for found in steps]).cumsum(axis=2)
+            names, window = list(agents), 15 * bed.steps // 1000
+            draw_rewards(panels[0], reward, names, window, title=f"{bed.title}: reward", legend=False)
+            draw_rewards(panels[1], optimal, names, window, title="Pulls of the best arm", legend=False)
+            draw_rewards(panels[2], regret, names, None, title="Regret so far")
+            columns = (
+                (reward[..., -LAST:].mean(axis=2), ".2f"),
+                (optimal[..., -LAST:].mean(axis=2), ".1%"),
+                (regret[..., -1], ".0f"),
+            )
+            rows = [(name, *(estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
+            tables.append(table((bed.title, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
+        save(figure, output / "bandits.png")
+    return "\n\n".join(tables)
+
+
+def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
+    """Run the tabular agents where the best policy is known; write `tabular.png` and return a table."""
+    tables = []
+    with drawing(11.5, 3.8) as figure:
+        for axes, world in zip(figure.subplots(1, len(WORLDS)), WORLDS, strict=True):
+            last = world is WORLDS[-1]  # where every agent is
+            model = model_of(gym.make(world.env_id))
+            spaces = gym.spaces.Discrete(model.n_states), gym.spaces.Discrete(model.n_actions)
+            agents = _tabular_agents(world, spaces)
+            envs = Simulator(model, n_runs, world.limit)
+            returns = np.array(
+                [
+                    run_episodes(envs, agent, n_runs, seed, n_episodes=world.episodes).returns
+                    for agent in agents.values()
+                ]
+            )
+            best = float(model.start @ planning.value_iteration(model, 1.0)[1])
+            draw_rewards(axes, returns, list(agents), 15, title=f"{world.title}: return", xlabel="episode", legend=last)
+            axes.axhline(best, color=MUTED, lw=1.0, ls=(0, (3, 2)))
+            axes.annotate(
+                "best policy", (world.episodes, best), (-4, 3), textcoords="offset points", ha="right", size=8
+            )
+            axes.set_ylim(world.floor, best + 0.08 * (best - world.floor))
+            rows = [
+                (name, estimated(of_agent[:, -LAST:].mean(axis=1), ".2f"))
+                for name, of_agent in zip(agents, returns, strict=True)
+            ]
+            rows.append(("best policy, exactly", f"{best:.2f}"))
+            tables.append(table((world.title, f"return, last {LAST} episodes"), rows))
+        save(figure, output / "tabular.png")
+    return "\n\n".join(tables)
+
+
+def _bandit_agents(bed: Testbed) -> Mapping[str, Agent]:
+    coins = bed.arms.get("rewards") == "bernoulli"
+    agents: dict[str, Agent] = {
+        "cheater": Cheater(),
+        "Thompson": BernoulliThompson(ARMS) if coins else GaussianThompson(ARMS),
+        "UCB": UCB(ARMS, c=0.5 if coins else 2.0),
+        "gradient": Gradient(ARMS, step_size=0.4 if coins else 0.1),
+    }
+    if "drift" in bed.arms:
+        agents["ε-greedy, constant step"] = RewardAveraging(ARMS, epsilon=0.1, step_size=0.1)
+    else:
+        agents["optimistic"] = RewardAveraging(ARMS, epsilon=0.0, optimism=2.0 if coins else 5.0, step_size=0.1)
+    return agents | {
+        "ε-greedy": RewardAveraging(ARMS, epsilon=0.1),
+        "greedy": RewardAveraging(ARMS, epsilon=0.0),
+        "random": Random(ARMS),
+    }
+
+
+def _tabular_agents(world: World, spaces: tuple[gym.spaces.Discrete, gym.spaces.Discrete]) -> dict[str, TabularAgent]:
+    common: dict[str, Any] = {"gamma": world.gamma, "epsilon": 0.1}
+    step = {**common, "step_size": world.step_size}
+    agents: dict[str, TabularAgent] = {
+        "expected SARSA": ExpectedSarsa(*spaces, **step),
+        "SARSA": Sarsa(*spaces, **step),
+        "Q-learning": QLearning(*spaces, **step),
+        "4-step SARSA": NStepSarsa(*spaces, n=4, **step),
+        "4-step tree backup": TreeBackup(*spaces, n=4, **step),
+    }
+    if world.env_id == GRID_WORLD:  # on the cliff, early episodes take a random walker thousands of steps
+        agents["Monte Carlo"] = MonteCarlo(*spaces, **common)
+        agents["off-policy Monte Carlo"] = OffPolicyMonteCarlo(*spaces, **common)
+    return agents
+
+
+def estimated(values: Floats, form: str) -> str:
+    """Write the mean of values (runs,) with half of its 95% interval."""
+    estimate = mean_over_runs(values)
+    text = f"{estimate.mean:{form}}"
+    return text if estimate.interval is None else f"{text} ± {estimate.interval[1] - estimate.mean:{form}}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay a table out as Markdown."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure as it is written everywhere here."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with settings():
+        figure.savefig(path, dpi=150, facecolor="white")

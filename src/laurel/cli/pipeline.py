@@ -1,0 +1,111 @@
+"""`laurel pipeline`: compile the pipeline, or run it here. Imports nothing heavy before it is to run.
+
+The commands that submit it are `laurel.cli.pipeline_runs`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.arguments import whole
+from laurel.cli.cloud import pipelines_module
+from laurel.cli.pipeline_runs import add_commands
+from laurel.cli.tune import add_sweep, sweep_plan
+from laurel.console import say
+from laurel.permissions import add_permissions
+
+if TYPE_CHECKING:
+    from laurel.pipelines.sweep import SweepPlan
+
+Command = Callable[..., argparse.ArgumentParser]
+
+
+def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command) -> None:
+    """Add the commands of the pipeline on KFP.
+
+    Args:
+        commands: of the program.
+        command: makes a command of parent, name, summary and example.
+    """
+    summary = "The whole pipeline on Kubeflow Pipelines: compile it, run it here, submit it."
+    pipeline = commands.add_parser("pipeline", help=summary, description=summary)
+    actions = pipeline.add_subparsers(dest="action", metavar="ACTION", required=True)
+    compiling = command(
+        actions,
+        "compile",
+        "Write the pipeline as YAML for Kubeflow Pipelines or Vertex AI.",
+        "laurel pipeline compile -o pipeline.yaml --image europe-docker.pkg.dev/me/laurel/python@sha256:...",
+    )
+    compiling.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the YAML to write")
+    compiling.add_argument("--image", metavar="IMAGE", help="what the steps run in")
+    compiling.add_argument("--gpu-image", metavar="IMAGE", help="what steps with a GPU run in; default: TAG-gpu")
+    compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
+    add_sweep(compiling)
+    compiling.set_defaults(run=_compile_pipeline)
+    running = command(
+        actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
+    )
+    running.add_argument(
+        "--runner", choices=["process", "docker"], default="process", help="what a step is: a process, or a container"
+    )
+    add_permissions(running)
+    running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
+    running.add_argument(
+        "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
+    )
+    running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
+    running.add_argument(
+        "--retries", type=whole(0), default=0, metavar="N", help="further attempts at a step; default: 0"
+    )
+    add_sweep(running)
+    running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
+    for either in (compiling, running):
+        either.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_commands(lambda name, summary, example: command(actions, name, summary, example))
+
+
+def _compile_pipeline(options: argparse.Namespace) -> int:
+    from laurel.params import load_params
+
+    params = load_params(options.params)
+    definition = pipelines_module("definition")
+    image = options.image or definition.IMAGE
+    form = {"image": image, "gpu_image": options.gpu_image, "cluster": options.cluster}
+    definition.compile_pipeline(options.output, params, sweep=sweep_plan(options, params), **form)
+    return say(f"{options.output}\n")
+
+
+def _run_pipeline(options: argparse.Namespace) -> int:
+    from laurel.data.directory import read_json
+    from laurel.evaluation.summary import table
+    from laurel.params import load_params
+    from laurel.tracking.runs import configure
+
+    params = load_params(options.params)
+    configure(options.params.parent)  # steps that are processes log where this machine's stages do
+    sweep = sweep_plan(options, params)
+    made = pipelines_module("local").run_locally(
+        params,
+        options.output,
+        runner=options.runner,
+        image=options.image,
+        resume=options.resume,
+        retries=options.retries,
+        debug=options.debug,
+        sweep=sweep,
+    )
+    if sweep is not None:
+        return say(f"{_summary_of_sweep(made, sweep)}\n")
+    metrics = made / "metrics.json"
+    return say(f"{table(read_json(metrics))}\n\nreport:  {made / 'report.html'}\nmetrics: {metrics}\n")
+
+
+def _summary_of_sweep(made: Path, plan: SweepPlan) -> str:
+    from laurel.data.directory import read_manifest
+    from laurel.tuning.results import summary
+    from laurel.tuning.trials import TRIALS, read_trials
+
+    return summary(made, plan.sweep, read_trials(made / TRIALS), read_manifest(made)["notes"])

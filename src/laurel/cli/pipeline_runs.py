@@ -1,0 +1,357 @@
+"""The commands that send the pipeline away and watch it: submit, status, cancel. Arguments in, a run out.
+
+Imports nothing heavy before there is something to check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from laurel.cli.arguments import number
+from laurel.cli.cloud import pipelines_module
+from laurel.cli.tune import add_sweep, sweep_search
+from laurel.console import say, tell
+from laurel.errors import LaurelError
+from laurel.permissions import add_permissions
+
+if TYPE_CHECKING:
+    from laurel.pipelines.follow import Progress
+    from laurel.pipelines.request import Place
+    from laurel.pipelines.submission import Options, Submission
+
+RUN_FAILED = 1
+INTERRUPTED = 130
+PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
+OF_VERTEX = ("project", "region", "bucket", "network", "label", "api_endpoint")
+OF_CLUSTER = ("namespace",)
+
+Add = Callable[[str, str, str], argparse.ArgumentParser]
+"""Makes a command: name, summary, example."""
+
+
+def add_commands(add: Add) -> None:
+    """Add submit, status and cancel."""
+    submit = add(
+        "submit",
+        "Start the pipeline on Vertex AI, or on a cluster with Kubeflow Pipelines.",
+        "laurel pipeline submit --project my-project --region europe-west4 --bucket gs://my-bucket/laurel \\\n"
+        "    --image europe-west4-docker.pkg.dev/my-project/laurel/laurel-python:1 --dry-run",
+    )
+    submit.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_permissions(submit)
+    submit.add_argument("--image", metavar="IMAGE", help="what the steps run in: a digest, or a tag other than latest")
+    submit.add_argument(
+        "--gpu-image",
+        metavar="IMAGE",
+        help="what steps with a GPU run in; default: the tag of --image with -gpu",
+    )
+    submit.add_argument("--template", type=Path, metavar="FILE", help="a pipeline that `laurel pipeline compile` wrote")
+    submit.add_argument(
+        "--gpu",
+        metavar="TYPE[:COUNT]",
+        help="accelerators for annotate, train-reward and train-agents, and device: auto there, e.g. L4:1; "
+        "default: as the parameters say",
+    )
+    submit.add_argument("--service-account", metavar="ACCOUNT", help="what the steps run as")
+    submit.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="NAME=SECRET",
+        help="a variable of the steps from projects/P/secrets/S[/versions/V], or on a cluster from SECRET/KEY",
+    )
+    submit.add_argument("--schedule", metavar="CRON", help="run at set times, e.g. '0 3 * * 1', instead of now")
+    submit.add_argument("--code-version", metavar="TEXT", help="steps are cached by it; default: Laurel's version")
+    submit.add_argument(
+        "--in-image",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="a parameter that names a file or folder which the image holds, e.g. env.id",
+    )
+    submit.add_argument("--again", action="store_true", help="start another run although one of this request goes on")
+    submit.add_argument("--no-cache", action="store_true", help="run every step, whatever was run before")
+    submit.add_argument(
+        "--dry-run",
+        nargs="?",
+        const="short",
+        choices=["short", "full"],
+        help="print the request (full: with the whole pipeline) and what will run; contact nothing",
+    )
+    submit.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
+    submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
+    submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: where the steps' files go")
+    submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
+    submit.add_argument(
+        "--experiment", metavar="NAME", help="experiment that shows the run; default: none on Vertex AI"
+    )
+    add_sweep(submit)
+    submit.set_defaults(run=_submit)
+
+    status = add("status", "Say how far a submitted run is.", "laurel pipeline status JOB --wait")
+    status.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
+    status.set_defaults(run=_status)
+    cancel = add("cancel", "Stop a submitted run.", "laurel pipeline cancel JOB")
+    cancel.set_defaults(run=_cancel)
+    for command in (status, cancel):
+        command.add_argument("job", metavar="JOB", help="what submit printed")
+    for command in (submit, status, cancel):
+        command.add_argument("--project", metavar="ID", help=f"Vertex AI: project; default: {PROJECT}")
+        command.add_argument("--region", metavar="REGION", help=f"Vertex AI: e.g. europe-west4; default: {REGION}")
+        command.add_argument("--api-endpoint", metavar="URL", help="Vertex AI: another address of its API")
+        command.add_argument("--api-transport", choices=["rest", "grpc"], default="rest", help="default: rest")
+        command.add_argument("--host", metavar="URL", help="a cluster's Kubeflow Pipelines, instead of Vertex AI")
+        command.add_argument("--namespace", metavar="NAME", help="cluster: namespace of the run")
+    for command in (submit, status):
+        command.add_argument(
+            "--poll", type=number(0.05, 3600), default=15.0, metavar="SECONDS", help="--wait: default: 15"
+        )
+
+
+class _Backend(Protocol):
+    """What Vertex AI and a cluster have in common once they are connected."""
+
+    def look(self, job: str) -> Progress: ...
+
+    def cancel(self, job: str) -> None: ...
+
+
+def _submit(options: argparse.Namespace) -> int:
+    _check_exclusive(options)
+    submission = pipelines_module("submission").make_submission(_options(options), os.environ)
+    _tell_notes(*submission.remarks)
+    return _submit_to_cluster(options, submission) if options.host else _submit_to_vertex(options, submission)
+
+
+def _options(options: argparse.Namespace) -> Options:
+    made: Options = pipelines_module("submission").Options(
+        params=options.params,
+        template=options.template,
+        image=options.image,
+        gpu_image=options.gpu_image,
+        gpu=options.gpu,
+        in_image=options.in_image,
+        code_version=options.code_version,
+        cache=not options.no_cache,
+        secrets=options.secret,
+        schedule=options.schedule,
+        service_account=options.service_account,
+        labels=options.label,
+        project=_project(options),
+        region=_region(options),
+        bucket=options.bucket,
+        network=options.network,
+        api_endpoint=options.api_endpoint,
+        api_transport=options.api_transport,
+        experiment=options.experiment,
+        host=options.host,
+        search=sweep_search(options),
+    )
+    return made
+
+
+def _check_exclusive(options: argparse.Namespace) -> None:
+    others = OF_VERTEX if options.host else OF_CLUSTER
+    given = [f"--{name.replace('_', '-')}" for name in others if getattr(options, name, None)]
+    if given and options.host:
+        raise LaurelError(f"{', '.join(given)} is for Vertex AI and --host for a cluster: leave out one of them.")
+    if given:
+        raise LaurelError(f"{', '.join(given)} is for a cluster: add --host URL, or leave it out.")
+
+
+def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> int:
+    request = pipelines_module("request")
+    place: Place = request.Place(_project(options), _region(options), options.api_endpoint, options.api_transport)
+    for name, chosen, variable in (("project", options.project, PROJECT), ("region", options.region, REGION)):
+        if not chosen:
+            tell(f"note: {name} {os.environ[variable]} (from {variable}).")
+    body = request.job_request(
+        submission.spec,
+        submission.arguments,
+        title=submission.title,
+        bucket=options.bucket,
+        labels=submission.labels,
+        service_account=options.service_account,
+        network=options.network,
+    )
+    job = request.new_job_id("laurel")
+    if options.schedule:
+        body = request.schedule_request(place, body, options.schedule)
+        url = f"{place.address}/v1/{place.parent}/schedules"
+    else:
+        url = f"{place.address}/v1/{place.parent}/pipelineJobs?pipelineJobId={job}"
+    if options.dry_run:
+        return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
+
+    backend = pipelines_module("vertex").Vertex(place)
+    _tell_notes(
+        backend.check_bucket(options.bucket),
+        *(backend.check_image(image, needs) for image, needs in submission.images.items()),
+    )
+    if options.schedule:
+        name = backend.schedule(body)
+        page = f"{request.CONSOLE}/vertex-ai/pipelines/schedules?project={place.project}"
+        say(f"schedule: {name}\npage:     {page}\n")
+        return 0
+    job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
+    add = (lambda: backend.add_to_experiment(job, options.experiment)) if options.experiment else None
+    return _submitted(options, backend, job, _named(job, place), place.page(job), afterwards=add)
+
+
+def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> int:
+    request = pipelines_module("request")
+    body = request.run_request(
+        submission.spec,
+        request.platform_spec(submission.spec, submission.cluster_secrets),
+        submission.arguments,
+        title=submission.title,
+        service_account=options.service_account,
+    )
+    url = f"{options.host.rstrip('/')}/apis/v2beta1/runs"
+    if options.schedule:
+        body = request.recurring_request(body, options.schedule)
+        url = f"{options.host.rstrip('/')}/apis/v2beta1/recurringruns"
+    if options.dry_run:
+        return _dry_run(submission, url, body, region=None, full=options.dry_run == "full")
+
+    backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
+    _tell_notes(backend.check_version())
+    experiment = options.experiment or submission.params.tracking.experiment
+    if options.schedule:
+        say(f"recurring run: {backend.schedule(body, experiment)}\n")
+        return 0
+    run = _going_on(options, backend, body) or backend.submit(body, experiment)
+    namespace = f" --namespace {options.namespace}" if options.namespace else ""
+    return _submitted(options, backend, run, f"{run} --host {options.host}{namespace}", backend.page(run))
+
+
+def _going_on(options: argparse.Namespace, backend: Any, body: dict[str, Any]) -> str | None:
+    """Return the run that another attempt at the same request has started, if it goes on."""
+    if options.again or not (run := backend.running(body)):
+        return None
+    tell("note: this request was sent before, and its run goes on: nothing was sent. Another one: add --again")
+    return str(run)
+
+
+def _tell_notes(*remarks: str | None) -> None:
+    for remark in filter(None, remarks):
+        tell(f"note: {remark}")
+
+
+def _dry_run(submission: Submission, url: str, body: dict[str, Any], *, region: str | None, full: bool) -> int:
+    """Print the request to standard output, and what will run to standard error."""
+    estimate = pipelines_module("estimate")
+    run = estimate.estimate(
+        submission.spec, submission.params, submission.branches, region=region, sweep=submission.sweep
+    )
+    tell(f"{run}\nnothing was sent.\n")
+    shown = body if full else _shortened(body, submission.spec, estimate.summary(submission.spec))
+    return say(json.dumps({"method": "POST", "url": url, "body": shown}, indent=2) + "\n")
+
+
+def _shortened(body: Any, spec: Any, summary: Any) -> Any:
+    """Replace the pipeline's specification, wherever it stands in the request."""
+    if body is spec:
+        return summary
+    return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
+
+
+def _submitted(
+    options: argparse.Namespace,
+    backend: _Backend,
+    job: str,
+    where: str,
+    page: str,
+    *,
+    afterwards: Callable[[], None] | None = None,
+) -> int:
+    """Say what was started, and how to follow and cancel it; do what can be done only now."""
+    again, stop = _commands(where)
+    say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
+    with _leaving_the_run_alone(where):
+        if afterwards:
+            try:
+                afterwards()
+            except LaurelError as error:  # of no weight beside a run that has begun
+                tell(f"note: the run is not in the experiment {options.experiment}: {error}")
+        return _follow(options, backend, job) if options.wait else 0
+
+
+def _commands(where: str) -> tuple[str, str]:
+    return f"laurel pipeline status {where}", f"laurel pipeline cancel {where}"
+
+
+@contextmanager
+def _leaving_the_run_alone(where: str) -> Iterator[None]:
+    """Say that the run goes on where Ctrl-C or silence ends the following."""
+    again, stop = _commands(where)
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell(f"laurel: the run goes on without you. Follow it: {again} --wait\n        Cancel it: {stop}")
+        raise SystemExit(INTERRUPTED) from None
+    except LaurelError as error:  # following failed, the run did not
+        raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
+
+
+def _follow(options: argparse.Namespace, backend: _Backend, job: str) -> int:
+    """Say every change until the run has ended; return the exit code."""
+    progress: Progress = pipelines_module("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
+    for line in progress.failures():
+        tell(line)
+    return 0 if progress.state == "succeeded" else RUN_FAILED
+
+
+def _status(options: argparse.Namespace) -> int:
+    backend, where = _connect(options)
+    if options.wait:
+        with _leaving_the_run_alone(where):
+            return _follow(options, backend, options.job)
+    say("\n".join(backend.look(options.job).summary()) + "\n")
+    return 0
+
+
+def _cancel(options: argparse.Namespace) -> int:
+    backend, where = _connect(options)
+    backend.cancel(options.job)
+    say(f"asked to end. Look: laurel pipeline status {where}\n")
+    return 0
+
+
+def _connect(options: argparse.Namespace) -> tuple[_Backend, str]:
+    """Connect to where a run is; return that, and the options that name the run."""
+    _check_exclusive(options)
+    if options.host:
+        namespace = f" --namespace {options.namespace}" if options.namespace else ""
+        backend: _Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
+        return backend, f"{options.job} --host {options.host}{namespace}"
+    forms = pipelines_module("forms")
+    project, region = _project(options), _region(options)
+    problems = [forms.project(project), forms.region(region)]
+    if options.api_endpoint:
+        problems.append(forms.api_endpoint(options.api_endpoint, options.api_transport))
+    if any(problems):
+        raise LaurelError("\n".join(filter(None, problems)))
+    place = pipelines_module("request").Place(project, region, options.api_endpoint, options.api_transport)
+    return pipelines_module("vertex").Vertex(place), _named(options.job, place)
+
+
+def _named(job: str, place: Place) -> str:
+    """Return the options that name a run of Vertex AI to `status` and `cancel`."""
+    elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
+    elsewhere += f" --api-transport {place.transport}" if place.transport != "rest" else ""
+    return f"{job} --project {place.project} --region {place.region}{elsewhere}"
+
+
+def _project(options: argparse.Namespace) -> str | None:
+    return options.project or os.environ.get(PROJECT)
+
+
+def _region(options: argparse.Namespace) -> str | None:
+    return options.region or os.environ.get(REGION)

@@ -1,0 +1,176 @@
+"""`laurel play`: watch a trained agent, with what is said of it and paid. Imports nothing heavy before it runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.arguments import number, whole
+from laurel.console import tell
+from laurel.errors import DataError, ParamsError, closest
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.evaluation.rollout import LearnedReward
+    from laurel.params import Params
+
+Command = Callable[..., argparse.ArgumentParser]
+Say = Callable[[str], int]
+
+AGENTS, REWARD = Path("data/agents"), Path("data/reward")
+FILM = Path("play.gif")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Who plays."""
+
+    place: Path | None
+    """Directory of a trained agent; None for uniform actions."""
+    name: str
+
+
+def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
+    """Add the command; arguments as `laurel.cli.classics.add_classics` has them."""
+    play = command(
+        commands,
+        "play",
+        "Watch a trained agent: in the terminal, in a window, or as a GIF.",
+        "laurel play\n  laurel play extrinsic 3 --as gif -o play.gif",
+    )
+    play.add_argument(
+        "agent", nargs="?", metavar="AGENT", help="an arm, or an agent's directory; default: preference, if it is there"
+    )
+    play.add_argument(
+        "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
+    )
+    play.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    play.add_argument("--agents", type=Path, default=AGENTS, metavar="DIR", help=f"where arms are; default: {AGENTS}")
+    play.add_argument(
+        "--reward", type=Path, metavar="DIR", help=f"the learned reward; default: {REWARD}, if it is there"
+    )
+    play.add_argument(
+        "--as", dest="form", choices=["terminal", "window", "gif"], help="default: terminal, or gif where -o is given"
+    )
+    play.add_argument("-o", "--output", type=Path, metavar="FILE", help=f"a .gif or .webp to write; default: {FILM}")
+    play.add_argument("--episodes", type=whole(), default=1, metavar="N", help="default: 1")
+    play.add_argument("--steps", type=whole(), default=500, metavar="N", help="of an episode at most; default: 500")
+    play.add_argument("--seed", type=whole(0), metavar="N", help="of the episodes; default: the seed of the params")
+    play.add_argument(
+        "--greedy",
+        action=argparse.BooleanOptionalAction,
+        help="the likeliest action instead of a sample; default: evaluate.greedy",
+    )
+    play.add_argument(
+        "--fps", type=number(0.01, 100), metavar="N", help="steps a second; default: the environment's, 10 at most"
+    )
+    play.set_defaults(run=lambda options: _run(options, say), again="Nothing was kept.")
+
+
+def _run(options: argparse.Namespace, say: Say) -> int:
+    import logging
+
+    import torch
+
+    from laurel.envs import adapter_for
+    from laurel.evaluation.performance import Performance, film, show_in_terminal, show_in_window
+    from laurel.evaluation.play import agent_act
+    from laurel.params import load_params
+    from laurel.seeding import derive_seed
+
+    form = options.form or ("gif" if options.output else "terminal")
+    output = _checked_output(form, options.output)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    torch.set_num_threads(1)  # for one environment threads only get into each other's way
+    params = load_params(options.params)
+    player = _player(params, options.agent, options.which, options.agents)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    greedy = params.evaluate.greedy if options.greedy is None else options.greedy
+    performance = Performance(
+        params.env,
+        adapter,
+        player.name,
+        lambda seed: agent_act(adapter, player.place, seed, greedy=greedy),
+        _learned_reward(params, options.reward, adapter),
+        options.episodes,
+        options.steps,
+        derive_seed(params.seed if options.seed is None else options.seed, "play"),
+        options.fps,
+    )
+    if form == "terminal":
+        return show_in_terminal(performance, say, tell)
+    if form == "window":
+        show_in_window(performance)
+        return 0
+    return say(f"{film(performance, output)} steps in {output}\n")
+
+
+def _checked_output(form: str, output: Path | None) -> Path:
+    from laurel.evaluation.film import SUFFIXES
+
+    if form != "gif":
+        if output is not None:
+            raise ParamsError(f"--output {output} goes with --as gif, not with --as {form}.")
+        return FILM
+    path = output or FILM
+    if path.suffix.lower() not in SUFFIXES:
+        raise ParamsError(f"--output {path}: ends in none of {', '.join(SUFFIXES)}, so its format is not known.")
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: cannot be written, there is no directory {path.parent}. Make it, or choose another.")
+    return path
+
+
+def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Chosen:
+    """Find who is meant.
+
+    Raises:
+        ParamsError: what was named is neither an arm nor a directory.
+        DataError: the arm has no such agent.
+    """
+    from laurel.params.training import ARMS
+    from laurel.training.checks import needs_training
+
+    if agent is None:
+        trained = [arm for arm in ("preference", *params.agent.arms) if (agents / arm).is_dir()]
+        if not trained:
+            raise DataError(
+                f"{agents}: holds no agents. Run laurel train-agents first, or name an agent's directory, or watch "
+                "laurel play random_policy."
+            )
+        agent = trained[0]
+    if agent not in ARMS:
+        if not Path(agent).is_dir():
+            raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(ARMS)}).{closest(agent, ARMS)}')
+        if seed is not None:
+            raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
+        return Chosen(Path(agent), agent)
+    if not needs_training(agent):
+        if seed is not None:
+            raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
+        return Chosen(None, "random policy")
+    number = params.agent.seeds[0] if seed is None else seed
+    place = agents / agent / f"seed-{number}"
+    if not place.is_dir():
+        there = sorted((path.name for path in (agents / agent).glob("seed-*")), key=lambda name: (len(name), name))
+        if not there:
+            raise DataError(f"{place}: no such agent; there are none of {agent} in {agents}. Run laurel train-agents.")
+        raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
+    return Chosen(place, f"{agent}, seed {number}")
+
+
+def _learned_reward(params: Params, place: Path | None, adapter: EnvAdapter) -> LearnedReward | None:
+    from laurel.data.lineage import read_inputs
+    from laurel.evaluation.rollout import LearnedReward
+    from laurel.rewards.functions import learned
+    from laurel.rewards.model import RewardModel
+
+    if place is None and not REWARD.is_dir():
+        tell(f"laurel: no learned reward is shown, as there is none in {REWARD}.")
+        return None
+    read_inputs(params.dump("env"), {"reward": place or REWARD})
+    model = RewardModel.load(place or REWARD)
+    return LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)

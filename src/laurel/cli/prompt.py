@@ -1,0 +1,113 @@
+"""The commands `laurel prompt list` and `laurel prompt show`. Imports nothing heavy before one is to run."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Command = Callable[[Commands, str, str, str], argparse.ArgumentParser]
+    Say = Callable[[str], int]
+
+DEFAULT = "motif"
+MADE_UP = ("Something that was wanted comes about.", "Nothing happens.")
+"""Stand for captions where there are no others."""
+WIDTH = 100
+
+
+def add_prompt(commands: Commands, command: Command, say: Say) -> None:
+    """Add the commands.
+
+    Args:
+        commands: where to.
+        command: makes a command of parent, name, summary and example.
+        say: writes a result and returns the exit code.
+    """
+    summary = "The prompts that language models are asked with."
+    prompt = commands.add_parser("prompt", help=summary, description=summary)
+    actions = prompt.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = command(actions, "list", "Print the packaged prompts.", "laurel prompt list")
+    listing.set_defaults(run=lambda options: say(_list()))
+
+    showing = command(
+        actions,
+        "show",
+        "Print a prompt as a model gets it, with two captions.",
+        "laurel prompt show steered --goal key",
+    )
+    showing.add_argument(
+        "prompt", nargs="?", default=DEFAULT, metavar="NAME", help=f"a prompt, or a .jinja file; default: {DEFAULT}"
+    )
+    showing.add_argument(
+        "--captions", type=Path, default=Path("data/captions"), metavar="DIR", help="default: data/captions"
+    )
+    showing.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    showing.add_argument("--goal", metavar="GOAL", help="what to aim at: one of the environment's goals, or words")
+    showing.set_defaults(run=lambda options: say(_show(options)))
+
+
+def _list() -> str:
+    from laurel.feedback.prompt import load_prompt, names
+
+    prompts = [load_prompt(name) for name in names()]
+    width = max(len(prompt.name) for prompt in prompts)
+    lines = []
+    for prompt in prompts:
+        start = f"{prompt.name:<{width}}  {prompt.answer:<6}  {prompt.digest[:12]}  "
+        lines += textwrap.wrap(prompt.description, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+    return "\n".join(lines) + "\n"
+
+
+def _show(options: argparse.Namespace) -> str:
+    from laurel.envs import adapter_for
+    from laurel.feedback.prompt import load_prompt
+    from laurel.params import load_params
+
+    prompt = load_prompt(options.prompt)
+    params = load_params(options.params)
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    first, second, source = _captions(options.captions, adapter)
+    messages = prompt.messages(first, second, adapter, options.goal)
+    answer = "1 or 2" if prompt.choices else f"JSON by the schema {prompt.schema}"
+    lines = [
+        f"prompt:   {prompt.name} ({prompt.digest[:12]})",
+        f"about:    {adapter.env_id}",
+        f"captions: {source}",
+        f"answer:   {answer}",
+    ]
+    for message in messages:
+        lines += ["", f"--- {message.role} ---", message.content]
+    lines += ["", "--- user, once more, if the answer cannot be read ---", prompt.follow_up(messages, "")[-1].content]
+    if adapter.goals:
+        lines += ["", f"Goals that --goal knows: {', '.join(adapter.goals)}."]
+    return "\n".join(lines) + "\n"
+
+
+def _captions(path: Path, adapter: EnvAdapter) -> tuple[str, str, str]:
+    """Return two captions to show a prompt with, and where they are from."""
+    from laurel.data.captions import read_segments
+
+    missing = f"{path} does not exist"
+    if path.exists():
+        segments = read_segments(path)
+        if len(segments) > 1:
+            first, second = (-segments.counts).argsort(kind="stable")[:2]
+            return segments.texts[first], segments.texts[second], f"the two most frequent in {path}"
+        missing = f"{path} holds fewer than two"
+    texts = sorted({adapter.describe(event) for event in adapter.events()} - {""})
+    if len(texts) > 1:
+        best, worst = (
+            max(texts, key=lambda t: adapter.oracle(t) or 0.0),
+            min(texts, key=lambda t: adapter.oracle(t) or 0.0),
+        )
+        if best == worst:
+            best, worst = texts[:2]
+        return best, worst, f"two of those that {adapter.env_id} knows, as {missing}"
+    return *MADE_UP, f"made up, as {missing}"

@@ -1,0 +1,209 @@
+"""Jobs over the cores, a process each: one that dies takes nothing with it but its own work.
+
+Processes are forked from a server that has imported what they need, so that a job starts in milliseconds.
+Each tells its parent through a pipe how far it is and, if so, why it failed; the pipe's end is the process's
+end, for either side. Their matrix products are the same on every x86-64 CPU with AVX2.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from typing import Any
+
+from laurel.errors import LaurelError, WorkerError
+from laurel.interrupt import ctrl_c_held_back
+from laurel.machine import common_kernels
+
+Advance = Callable[[int], None]
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of `work(*args, advance)` in a process of its own."""
+
+    name: str
+    work: Callable[..., None]
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """A job that runs, and the end of the pipe by which it is heard."""
+
+    job: Job
+    process: Any
+    receiver: Connection
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a job has told."""
+
+    job: Job
+    done: int
+    """Units since it was last heard."""
+    ended: bool
+
+
+class Workers:
+    """Processes that do jobs, for a caller who decides as he goes which to start and which to stop."""
+
+    def __init__(self, at_once: int | None, preload: Sequence[str] = ()) -> None:
+        """Args: at_once as `workers`, and preload, of `run_jobs`."""
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        self._context: Any = multiprocessing.get_context(method)
+        if method == "forkserver":
+            self._context.set_forkserver_preload(["laurel.pool", *preload])
+            resource_tracker.ensure_running()  # which would let Ctrl-C through
+            with ctrl_c_held_back(), common_kernels():
+                forkserver.ensure_running()
+        self._at_once = at_once or usable_cpus()
+        self._running: list[_Worker] = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop([worker.job for worker in self._running])
+
+    @property
+    def free(self) -> int:
+        """How many more jobs may be started now."""
+        return self._at_once - len(self._running)
+
+    def start(self, job: Job) -> None:
+        with ctrl_c_held_back(), common_kernels():  # else it may come when the process runs and nobody knows of it
+            self._running.append(_start(self._context, job))
+
+    def hear(self) -> list[Heard]:
+        """Return what each running job has done since the last call.
+
+        Raises:
+            LaurelError: a job raised it.
+            WorkerError: a process died.
+        """
+        heard = []
+        for worker in self._running:
+            done = _hear(worker)
+            heard.append(Heard(worker.job, done, ended=worker.receiver.closed))
+        self._running = [worker for worker in self._running if not worker.receiver.closed]
+        return heard
+
+    def stop(self, jobs: Sequence[Job]) -> None:
+        """End the processes of jobs, and wait until they are gone."""
+        stopped = [worker for worker in self._running if any(worker.job is job for job in jobs)]
+        self._running = [worker for worker in self._running if not any(worker is one for one in stopped)]
+        for worker in stopped:
+            worker.process.terminate()
+        for worker in stopped:
+            worker.process.join()
+            worker.receiver.close()
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    workers: int | None,
+    advance: Advance,
+    preload: Sequence[str] = (),
+    begun: Callable[[Job], None] = lambda _: None,
+) -> None:
+    """Run jobs, at most `workers` at a time, in order.
+
+    Args:
+        jobs: what to run; arguments and `work` must be picklable.
+        workers: processes at a time; None for as many as this process may use CPUs, also in a container.
+        advance: told how many more units the jobs report as done.
+        preload: modules that the processes find imported.
+        begun: told of each job when it begins.
+
+    Raises:
+        LaurelError: a job raised it; the others are stopped.
+        WorkerError: a process died, e.g. killed for want of memory.
+    """
+    waiting = list(reversed(jobs))
+    ended = 0
+    with Workers(workers, preload) as processes:
+        while ended < len(jobs):
+            while waiting and processes.free:
+                job = waiting.pop()
+                processes.start(job)
+                begun(job)
+            time.sleep(POLL_SECONDS)
+            heard = processes.hear()
+            ended += sum(one.ended for one in heard)
+            advance(sum(one.done for one in heard))
+
+
+def usable_cpus() -> int:
+    """Count the CPUs that this process may use: what its affinity and its container's quota leave of the machine's."""
+    import joblib
+
+    return joblib.cpu_count()
+
+
+def _start(context: Any, job: Job) -> _Worker:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_main, args=(job, sender), name=job.name, daemon=True)
+    process.start()
+    sender.close()
+    return _Worker(job, process, receiver)
+
+
+def _hear(worker: _Worker) -> int:
+    """Return how many more units a worker has done; close its pipe when it is over.
+
+    Raises:
+        LaurelError: the job raised it.
+        WorkerError: its process died.
+    """
+    done, ended = 0, False
+    try:
+        while worker.receiver.poll():
+            message = worker.receiver.recv()
+            if isinstance(message, str):
+                raise LaurelError(message)
+            done += message
+    except (EOFError, OSError):  # the process is over, be it amid a message
+        ended = True
+    if ended:
+        worker.receiver.close()
+        worker.process.join()
+        _check_exit(worker)
+    return done
+
+
+def _check_exit(worker: _Worker) -> None:
+    code = worker.process.exitcode
+    if code != 0:
+        how = f"killed by signal {-code} (out of memory?)" if code < 0 else f"exit code {code}, see its traceback above"
+        raise WorkerError(
+            f"{worker.job.name}: its process died ({how}). What was finished is kept: run the same command again "
+            "to go on."
+        )
+
+
+def _main(job: Job, sender: Connection) -> None:
+    """Do a job in a child process: quiet on Ctrl-C, gone when the parent is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def tell(message: int | str) -> None:
+        try:
+            sender.send(message)
+        except BrokenPipeError:  # nobody waits for this work any more
+            os._exit(1)
+
+    tell(0)
+    try:
+        job.work(*job.args, tell)
+    except LaurelError as error:
+        tell(str(error))
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""MLflow: the runs of stages, agents and pipelines."""

@@ -1,0 +1,266 @@
+"""Agents' runs in MLflow, filled while they train: each begins and ends when its training does.
+
+Read from the agents' checkpoints alone, by a thread, so that a slow server keeps no process from training; what could
+not be logged on the way is logged in the end. A stage that was stopped finds its runs again by a note beside the
+agents. Knows nothing about how agents are trained.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from laurel.data.directory import read_json, write_json
+from laurel.errors import DataError
+
+if TYPE_CHECKING:
+    from laurel.params import Params
+    from laurel.tracking.runs import Run, Tracker
+
+LOOK_SECONDS = 2.0
+"""Between two looks at the checkpoints."""
+POINTS = 50
+"""Points of a learning curve that MLflow gets, at most; the files have them all."""
+NOTE = ".mlflow.json"
+"""Which run each agent has, while the stage has not finished."""
+STAGE = "stage"
+"""The stage's own run in that note."""
+
+Agent = tuple[str, int, Path]
+"""Arm, seed and directory."""
+
+
+def name_of(arm: str, seed: int) -> str:
+    """Name an agent as manifests do."""
+    return f"{arm}/seed-{seed}"
+
+
+@dataclass
+class _Followed:
+    """An agent, and how much of its training MLflow knows."""
+
+    arm: str
+    seed: int
+    place: Path
+    began: float
+    """When, in seconds since 1970."""
+    run: Run | None = None
+    step: int = 0
+    """Environment steps up to which its curve is logged."""
+    time: float = 0.0
+    """When that step was made."""
+    stamp: int = -1
+    """When the checkpoint that was read last was written."""
+    ended: bool = False
+
+
+@dataclass
+class AgentRuns:
+    """Runs below a stage's, one for each agent; use it around the training, in the block of the stage's run."""
+
+    tracker: Tracker
+    parent: Run
+    params: Params
+    note: Path
+    """The file in which runs are found again; its folder is the stage's output."""
+    _followed: dict[str, _Followed] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _known: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> AgentRuns:
+        self._known = {**read_note(self.note), STAGE: self.parent.id}
+        write_json(self.note, self._known)
+        self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        from laurel.tracking.runs import failures, status_of
+
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if error is not None:  # the runs end now, and go on when the stage does
+            for agent in self._followed.values():
+                if agent.run is not None and not agent.ended:
+                    with suppress(*failures()):
+                        agent.run.end(status_of(error))
+
+    def begin(self, agents: Sequence[Agent]) -> None:
+        """Note that the training of agents begins now."""
+        with self._lock:
+            for arm, seed, place in agents:
+                self._followed[name_of(arm, seed)] = _Followed(arm, seed, place, time.time())
+
+    def finish(self, agents: Sequence[Agent]) -> None:
+        """Log what is missing of whole agents, and end their runs; note the runs in the stage's output.
+
+        Raises:
+            MlflowException: the server refuses it, or any other of `laurel.tracking.runs.failures`.
+        """
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        for arm, seed, place in agents:
+            agent = self._followed.setdefault(name_of(arm, seed), _Followed(arm, seed, place, time.time()))
+            self._look(agent)
+        self.tracker.output.agent_runs.update(
+            {name: agent.run.id for name, agent in self._followed.items() if agent.run is not None}
+        )
+        self.note.unlink(missing_ok=True)
+
+    def _follow(self) -> None:
+        """Look at the checkpoints now and then; the first failure of MLflow ends that, and `finish` tries again."""
+        from laurel.tracking.runs import failures
+
+        with suppress(*failures()):
+            while not self._over.wait(LOOK_SECONDS):
+                with self._lock:
+                    agents = [agent for agent in self._followed.values() if not agent.ended]
+                for agent in agents:
+                    if not self._over.is_set():
+                        self._look(agent)
+
+    def _look(self, agent: _Followed) -> None:
+        """Log what an agent's checkpoint has that MLflow has not."""
+        if agent.ended:
+            return
+        stamp = _written(agent.place)
+        checkpoint = _read(agent.place) if stamp is not None and stamp != agent.stamp else None
+        if agent.run is None:
+            began = checkpoint[0]["wall"][0] if checkpoint else agent.began
+            agent.time = began
+            agent.run = self._open(agent)
+        if checkpoint is None or stamp is None or agent.ended:
+            return
+        state, rows = checkpoint
+        agent.stamp = stamp
+        now, first, begun = state["wall"][1], agent.step, agent.time
+        points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
+        last = max(int(state["env_steps"]), first + 1)
+        agent.run.log_curve(
+            ((row["env_steps"], _figures(row)) for row in points),
+            clock=lambda step: begun + (now - begun) * (step - first) / (last - first),
+        )
+        agent.step, agent.time = int(state["env_steps"]), now
+        if state["finished"]:
+            source = agent.run.log_directory(agent.place, "agent")
+            if self.params.tracking.register_models:
+                tags = {"arm": agent.arm, "seed": str(agent.seed)}
+                agent.run.register(f"agent.{self.params.env.id}", source, tags)
+            agent.run.end(at=now)
+            agent.ended = True
+
+    def _open(self, agent: _Followed) -> Run:
+        """Open an agent's run, or go on with the one that it had before the stage was stopped."""
+        name = name_of(agent.arm, agent.seed)
+        run = self.parent.of(self._known[name]) if name in self._known else None
+        if run is not None:
+            agent.ended = run.resume() == "FINISHED"
+            agent.step, agent.time = run.last_point("episodes") or (0, agent.time)
+            return run
+        tags = {"arm": agent.arm, "seed": str(agent.seed)}
+        run = self.tracker.child_run(self.parent, f"{agent.arm} seed {agent.seed}", tags, began=agent.time)
+        run.log_params(params_of(self.params, agent.arm, agent.seed))
+        self._known[name] = run.id
+        if self.note.exists():
+            write_json(self.note, self._known)
+        return run
+
+    def _total(self, agent: _Followed) -> int:
+        from laurel.training.arms import steps_of
+
+        return steps_of(self.params, agent.arm, agent.seed)
+
+
+def read_note(note: Path) -> dict[str, str]:
+    """Return agent -> run id, as a stage that was stopped left it; empty where none did."""
+    try:
+        return dict(read_json(note)) if note.exists() else {}
+    except (DataError, ValueError, TypeError):  # then its runs stay as they are, and new ones are made
+        return {}
+
+
+def params_of(params: Params, arm: str, seed: int) -> dict[str, Any]:
+    """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
+    from laurel.tracking.runs import flatten
+    from laurel.training.arms import task_of
+
+    agent = params.agent
+    section = agent.section
+    return {
+        "arm": arm,
+        "seed": seed,
+        "run_seed": params.seed,
+        **flatten({"env": params.env.model_dump(mode="json")}),
+        **{f"agent.{name}": getattr(agent, name) for name in ("algorithm", "engine", "steps", "device")},
+        **flatten({"agent": {section: getattr(agent, section).model_dump(mode="json")}}),
+        **flatten({"shaping": task_of(params, arm, seed).shaping.model_dump(mode="json")}),
+    }
+
+
+def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Add final figures to the runs of agents.
+
+    Args:
+        run: of the stage, whose client is used.
+        agents: agent -> run id.
+        scores: agent -> its return and its success, None where that has no meaning.
+    """
+    for name, values in scores.items():
+        if name in agents and (found := run.of(agents[name])) is not None:
+            found.log_metrics({f"eval.{measure}": value for measure, value in values.items()})
+
+
+def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> list[Mapping[str, Any]]:
+    """Return POINTS rows of a curve, evenly over its steps, and the last one of a whole curve.
+
+    Which rows are taken does not depend on how far the training is.
+    """
+    kept, part = [], 0
+    for row in rows:
+        reached = int(row["env_steps"]) * POINTS // max(total, 1)
+        if reached > part:
+            kept.append(row)
+            part = reached
+    if finished and rows and (not kept or kept[-1] is not rows[-1]):
+        kept.append(rows[-1])
+    return kept
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
+    return {key: value for key, value in row.items() if key not in ("env_steps", "seconds")}
+
+
+def _written(place: Path) -> int | None:
+    from laurel.training.loop import STATE
+
+    try:
+        return (place / STATE).stat().st_mtime_ns
+    except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now
+        return None
+
+
+def _read(place: Path) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """Read how far an agent's checkpoint is, and its curve so far; None where it is being replaced."""
+    import pyarrow.parquet as pq
+
+    from laurel.training.loop import CURVE, STATE
+
+    try:
+        state = json.loads((place / STATE).read_text(encoding="utf-8"))
+        content = (place / CURVE).read_bytes()
+    except FileNotFoundError:
+        return None
+    rows = pq.read_table(io.BytesIO(content)).to_pylist()
+    return state, [row for row in rows if row["env_steps"] <= state["env_steps"]]

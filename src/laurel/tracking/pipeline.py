@@ -1,0 +1,114 @@
+"""The run of a whole pipeline in MLflow: opened by its first step, closed by its last, parent of the stages' runs.
+
+Steps find it by the pipeline's name of the run. Knows nothing about stages; a server that cannot be reached
+costs a warning, not the pipeline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel import __version__
+from laurel.data.directory import read_manifest
+from laurel.tracking.runs import connect, explained, failures, without_secrets
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from laurel.params import Params
+
+NAME = "pipeline_run"
+"""Tag with the pipeline's name of the run."""
+PARENT = "mlflow.parentRunId"
+UPSTREAM = "upstream."
+"""What names of tags begin with that hold the run of an input."""
+STATUS = {"SUCCEEDED": "FINISHED", "CANCELLED": "KILLED"}
+"""KFP's states as MLflow's; any other is a failure."""
+ERROR_LENGTH = 1000
+
+logger = logging.getLogger(__name__)
+
+
+def open_pipeline_run(params: Params, name: str, code_version: str) -> None:
+    """Open the run, or open it again for another attempt."""
+
+    def log(client: MlflowClient, experiment: str) -> None:
+        run = _find(client, experiment, name) or _create(client, experiment, params, name)
+        client.set_tag(run, "code_version", code_version)
+        client.update_run(run, status="RUNNING")
+
+    _logged(params, log)
+
+
+def close_pipeline_run(params: Params, name: str, state: str, error: str) -> None:
+    """Mark the run with the pipeline's state and what is said of its failure."""
+
+    def log(client: MlflowClient, experiment: str) -> None:
+        run = _find(client, experiment, name) or _create(client, experiment, params, name)
+        client.set_tag(run, "state", state)
+        if error:
+            client.set_tag(run, "error", without_secrets(error)[:ERROR_LENGTH])
+        client.set_terminated(run, status=STATUS.get(state, "FAILED"))
+
+    _logged(params, log)
+
+
+def adopt(params: Params, name: str, outputs: Iterable[Path]) -> None:
+    """Put the runs of stages below the pipeline's, by the run ids in their outputs, and those that they were made from.
+
+    So the runs of steps that divide a stage's work are found by way of the run of their merger.
+
+    A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
+    """
+
+    def log(client: MlflowClient, experiment: str) -> None:
+        parent = _find(client, experiment, name) or _create(client, experiment, params, name)
+        waiting = [read_manifest(output)["mlflow_run_id"] for output in outputs]
+        seen: set[str | None] = {None, ""}
+        while waiting:
+            if (run := waiting.pop()) in seen:
+                continue
+            seen.add(run)
+            tags = _tags_of(client, run)
+            if tags is not None and PARENT not in tags:
+                client.set_tag(run, PARENT, parent)
+                waiting += [of for name, of in tags.items() if name.startswith(UPSTREAM)]
+
+    _logged(params, log)
+
+
+def _tags_of(client: MlflowClient, run: str) -> dict[str, str] | None:
+    """Return the tags of a run; None where it was deleted."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        found = client.get_run(run)
+        return dict(found.data.tags) if found.info.lifecycle_stage == "active" else None
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+
+
+def _logged(params: Params, log: Callable[[MlflowClient, str], None]) -> None:
+    if not params.tracking.enabled:
+        return
+    answers_with = failures()
+    try:
+        log(*connect(params.tracking.experiment))
+    except answers_with as error:
+        logger.warning("The pipeline's run was not logged to MLflow %s.", explained(error))
+
+
+def _find(client: MlflowClient, experiment: str, name: str) -> str | None:
+    quoted = name.replace("'", "")
+    found = client.search_runs([experiment], f"tags.{NAME} = '{quoted}'", max_results=1)
+    return found[0].info.run_id if found else None
+
+
+def _create(client: MlflowClient, experiment: str, params: Params, name: str) -> str:
+    tags = {NAME: name.replace("'", ""), "stage": "pipeline", "env": params.env.id, "laurel_version": __version__}
+    return client.create_run(experiment, tags=tags, run_name=f"pipeline {params.env.id}").info.run_id

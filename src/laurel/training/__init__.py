@@ -1,0 +1,1 @@
+"""Training of agents: arms, the loop, lockstep, checkpoints."""

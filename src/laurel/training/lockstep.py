@@ -1,0 +1,69 @@
+"""Where agents of one group act: in environments of the host, or in tensors beside their networks.
+
+Knows which environments and algorithms can be on a device; knows nothing about what is learned, or for how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from laurel.agents.algorithms import initial_policy
+from laurel.agents.device_ppo import DevicePPO
+from laurel.agents.learner import Learner, LearnerGroup, Rollout
+from laurel.agents.policy import ActorCritic
+from laurel.agents.stacked_ppo import StackedPPO
+from laurel.device import torch_device
+from laurel.envs.base import EnvAdapter
+from laurel.envs.tensor import has_tensors, make_tensors
+from laurel.envs.tensor.vector import TensorVector
+from laurel.envs.vector import VectorEnv, make_vector
+from laurel.params import EnvParams
+from laurel.params.training import AlgorithmParams, PPOParams
+
+
+def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:
+    """Tell whether agents act where their networks are: on a GPU, if environment and algorithm can be there.
+
+    Raises:
+        ParamsError: a GPU is asked for, and there is none.
+    """
+    if torch_device(device, "agent.device").type == "cpu":
+        return False
+    return can_be_on_device(env, adapter, settings)
+
+
+def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams) -> bool:
+    """Tell whether environment and algorithm have a form of tensors: PPO of plain layers has."""
+    return (
+        isinstance(settings, PPOParams)
+        and has_tensors(env, adapter)
+        and type(initial_policy(adapter, settings, 0, 0)) is ActorCritic
+    )
+
+
+def make_envs(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int, device: torch.device | None) -> VectorEnv:
+    """Make the environments of an agent: tensors on a device, or those of the host where it is None."""
+    if device is None:
+        return make_vector(env, adapter, n_envs, seed)
+    return TensorVector(make_tensors(env, adapter, n_envs, seed, device), adapter)
+
+
+def make_rollout(learner: Learner, envs: VectorEnv, observed: bool) -> Any:
+    """Allocate what the host keeps of an agent's steps; `observed` says whether it asks for observations."""
+    if not isinstance(envs, TensorVector):
+        return learner.rollout(envs)
+    assert isinstance(learner, StackedPPO)
+    shapes = Rollout.shapes(learner.params.n_steps, envs, learner.policy)
+    return Rollout(**{**shapes, **({} if observed else {"observation": shapes["observation"][:0]})})
+
+
+def group_of(learners: Sequence[Learner], envs: Sequence[VectorEnv], rollouts: Sequence[Any]) -> LearnerGroup:
+    """Return learners of one setting in lockstep, each with its environments and its rollout."""
+    there = [its for its in envs if isinstance(its, TensorVector)]
+    if not there:
+        return learners[0].grouped(learners[1:])
+    own = [learner for learner in learners if isinstance(learner, StackedPPO)]
+    return DevicePPO(own, there, [len(rollout.observation) > 0 for rollout in rollouts])

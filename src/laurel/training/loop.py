@@ -1,0 +1,326 @@
+"""Training of agents, each an arm with a seed, from the first step to the last, resumable anywhere.
+
+Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
+checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
+saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
+it was. Knows nothing about how rewards are mixed.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.numpy import load_file as load_arrays
+from safetensors.numpy import save as arrays_as_bytes
+from safetensors.torch import load_file
+from safetensors.torch import save as as_bytes
+
+from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
+from laurel.agents.episodes import LEAST, Episodes
+from laurel.agents.learner import METRICS, Learner, LearnerGroup
+from laurel.data.digests import digest_file
+from laurel.data.directory import read_json, recover, replace_directory, write_json
+from laurel.device import torch_device
+from laurel.envs.base import Array, EnvAdapter
+from laurel.errors import DataError, TrainingError
+from laurel.params import EnvParams
+from laurel.params.training import AlgorithmParams, ShapingParams
+from laurel.rewards.functions import RewardFunction
+from laurel.seeding import derive_seed, generator
+from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
+from laurel.training.signal import Signal
+
+OPTIMIZER, ACTIONS, STATE, CURVE = "optimizer.safetensors", "actions.safetensors", "state.json", "curve.parquet"
+DIGESTED = (OPTIMIZER, ACTIONS)
+"""Files of a checkpoint whose digests its state holds; weights are known to their own configuration."""
+
+CURVE_SCHEMA = pa.schema(
+    [
+        ("env_steps", pa.int64()),
+        ("seconds", pa.float64()),
+        ("episodes", pa.int64()),  # ended since the row before
+        ("window", pa.int64()),  # the last episodes that the next three are over, see laurel.agents.episodes
+        ("return_mean", pa.float64()),  # null where those are too few
+        ("success_rate", pa.float64()),
+        ("length_mean", pa.float64()),
+        ("raw_reward", pa.float64()),  # mean normalised learned reward a step
+        ("shaped_reward", pa.float64()),  # mean learned reward paid a step, before its weight
+        ("share_paid", pa.float64()),  # share of steps that were paid anything
+        *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained: everything but the reward function."""
+
+    arm: str
+    seed: int
+    """Of the agent; arms with the same seed share initial weights and environments."""
+    run_seed: int
+    """Of the whole run."""
+    env: EnvParams
+    settings: AlgorithmParams
+    """Of the algorithm, which they also name."""
+    shaping: ShapingParams
+    """With the arm's own weights."""
+    steps: int
+    checkpoint_steps: int
+    device: str = "cpu"
+    """cpu, cuda or auto."""
+
+    @property
+    def steps_per_update(self) -> int:
+        return self.settings.n_envs * self.settings.n_steps
+
+    @property
+    def updates(self) -> int:
+        """Updates until at least `steps` are done."""
+        return -(-self.steps // self.steps_per_update)
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps that are done in the end: whole updates."""
+        return self.updates * self.steps_per_update
+
+    @property
+    def updates_per_checkpoint(self) -> int:
+        return max(1, self.checkpoint_steps // self.steps_per_update)
+
+
+@dataclass
+class Progress:
+    """How far training is."""
+
+    update: int = 0
+    seconds: float = 0.0
+    """The agent's share of them, where several are trained at once."""
+    began: float = field(default_factory=time.time)
+    """When the training did, in seconds since 1970."""
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[Array] = field(default_factory=list)
+    """(T, N) or (T, N, A) of each update."""
+    backend: str | None = None
+    """Of the environments that the actions were taken in; None where none were, or an older version did not tell."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An agent to train: the task, the learned part of its reward, and where it is kept."""
+
+    task: Task
+    reward: RewardFunction | None
+    """None trains on the environment's reward alone."""
+    directory: Path
+    """Where checkpoints and, in the end, the agent are."""
+
+
+def train(
+    task: Task, adapter: EnvAdapter, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
+) -> None:
+    """Train one agent, as `train_together` trains many."""
+    train_together([Assignment(task, reward, directory)], adapter, advance)
+
+
+def train_together(
+    agents: Sequence[Assignment], adapter: EnvAdapter, advance: Callable[[int], None], *, tensors: bool | None = None
+) -> None:
+    """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
+
+    Each becomes what it would have become alone. Those whose checkpoints are of different updates go apart.
+
+    Args:
+        agents: whom; their tasks differ in arm, seed and shaping alone.
+        adapter: the environment's adapter.
+        advance: told how many environment steps are done, those of the checkpoints included.
+        tensors: whether environments are tensors on the device; None says what `lockstep.on_device` says.
+    """
+    if tensors is None:
+        tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
+    runs = [_Run(agent, adapter, tensors) for agent in agents]
+    advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
+    for update in sorted({run.progress.update for run in runs}):
+        together = [run for run in runs if run.progress.update == update]
+        group = group_of(
+            [run.learner for run in together], [run.envs for run in together], [run.rollout for run in together]
+        )
+        _catch_up(together, group)
+        while together[0].progress.update < together[0].task.updates:
+            _update(together, group)
+            advance(sum(run.task.steps_per_update for run in together))
+    for run in runs:
+        run.envs.close()
+
+
+def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
+    """Take the actions of checkpoints again, without learning."""
+    for actions in zip(*[run.progress.actions for run in runs], strict=True):
+        places = [run.envs for run in runs], [run.observation for run in runs], [run.rollout for run in runs]
+        _move_on(runs, group.replay(*places, actions))
+        for run in runs:
+            run.signal.mix_into(run.rollout)
+            run.learner.replayed(run.rollout)
+            run.episodes.follow(run.rollout)
+            run.episodes.figures()  # they are in the curve already
+
+
+def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
+    """Collect a rollout each and learn from them."""
+    started = time.perf_counter()
+    for run in runs:
+        run.learner.schedule(run.progress.update / run.task.updates)
+    rollouts = [run.rollout for run in runs]
+    _move_on(runs, group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts))
+    rewarded = [run.signal.mix_into(run.rollout) for run in runs]
+    learned = group.learn(rollouts)
+    seconds = (time.perf_counter() - started) / len(runs)
+    for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
+        run.account(its_reward, metrics, seconds)
+
+
+def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
+    """Note where the next rollouts begin."""
+    for run, observation in zip(runs, observations, strict=True):
+        run.observation = observation
+
+
+class _Run:
+    """The training of one agent: what it goes on with, and what is kept of it."""
+
+    def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool) -> None:
+        """Begin anew, or from the checkpoint, whose actions are still to be taken again."""
+        self.task, self.directory = agent.task, agent.directory
+        task = agent.task
+        recover(agent.directory)
+        policy = initial_policy(adapter, task.settings, task.run_seed, task.seed)
+        policy.to(torch_device(task.device, "agent.device"))
+        self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
+        self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
+        seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
+        self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
+        if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
+            raise DataError(
+                f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
+                f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
+            )
+        self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
+        self.episodes = Episodes(adapter, task.settings.n_envs)
+        self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
+        self.observation = self.envs.reset()
+
+    def account(self, rewarded: Mapping[str, float | None], metrics: Mapping[str, float], seconds: float) -> None:
+        """Note an update that was made, and save where it is time.
+
+        Raises:
+            TrainingError: it was no improvement but numbers that are none.
+        """
+        task, progress = self.task, self.progress
+        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.telling, 0.0)):
+            raise TrainingError(
+                f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
+                f"steps (its loss is no number). Lower agent.{self.learner.name}.learning_rate, or the reward's "
+                "weights (shaping)."
+            )
+        progress.update += 1
+        progress.seconds += seconds
+        progress.actions.append(_compact(self.rollout.action))
+        row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
+        self.episodes.follow(self.rollout)
+        at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
+        progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
+        if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
+            _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend)
+
+
+def _compact(actions: Array) -> Array:
+    """Copy actions, in a byte each where they are few."""
+    small = actions.dtype.kind == "i" and actions.min() >= 0 and actions.max() <= 255
+    return actions.astype(np.uint8) if small else actions.copy()
+
+
+def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int, backend: str) -> None:
+    """Write a checkpoint beside the last one and put it in its place."""
+    partial = directory.with_name(f".{directory.name}.writing")
+    shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
+    partial.mkdir(parents=True)
+    finished = progress.update >= task.updates
+    save_policy(partial, learner.policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+    (partial / OPTIMIZER).write_bytes(
+        as_bytes(learner.state())
+    )  # safetensors' own files can be read by their owner alone
+    if not finished:
+        taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
+        (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
+    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
+    write_json(
+        partial / STATE,
+        {
+            "digests": {f.name: digest_file(f) for f in sorted(partial.iterdir()) if f.name in DIGESTED},
+            "update": progress.update,
+            "env_steps": progress.update * task.steps_per_update,
+            "finished": finished,
+            "seconds": progress.seconds,
+            "wall": [progress.began, time.time()],  # when the training began, and when it had come so far
+            "unseen": unseen,
+            "backend": backend,
+            "rng": learner.rng.bit_generator.state,
+        },
+    )
+    replace_directory(partial, directory)
+
+
+def _restore(directory: Path, learner: Learner) -> Progress:
+    """Load a checkpoint into a learner.
+
+    Raises:
+        DataError: it is damaged or of another network.
+    """
+    state = read_json(directory / STATE)
+    try:
+        learner.policy.load_state_dict(load_policy(directory).state_dict())
+        curve = read_rows(directory)
+        learner.restore(load_file(directory / OPTIMIZER))
+        learner.rng.bit_generator.state = state["rng"]
+        actions = {} if state["finished"] else load_arrays(directory / ACTIONS)
+        if not state["finished"] and len(actions) != state["update"]:
+            raise ValueError(f"actions of {len(actions)} updates, but {state['update']} were made")
+        if not is_as_written(directory, state):
+            raise ValueError("a file was changed since")
+        taken = [actions[key] for key in sorted(actions)]
+        began = state["wall"][0]
+        return Progress(state["update"], state["seconds"], began, curve, taken, state.get("backend"))
+    except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
+        ) from None
+
+
+def read_rows(directory: Path) -> list[dict[str, Any]]:
+    """Read the learning curve of a checkpoint.
+
+    Raises:
+        ValueError: it is of an older version, whose means were over other episodes.
+    """
+    rows = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+    if any(row["window"] is None for row in rows):
+        raise ValueError("its learning curve is of an older version")
+    return rows
+
+
+def is_finished(directory: Path) -> bool:
+    """Whether an agent's directory holds the end of its training."""
+    recover(directory)
+    return directory.exists() and bool(read_json(directory / STATE)["finished"])

@@ -1,0 +1,241 @@
+"""Training of one agent with an algorithm of Stable-Baselines3; writes what Laurel's own training writes.
+
+Checkpoints hold weights, optimisers, replay buffer, random states and the actions so far. On resuming, the actions are
+played again, so that environments and episode counts are as they were. Imports Stable-Baselines3, and so is imported
+where that is to be used.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+
+from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.episodes import LEAST
+from laurel.agents.sb3.env import LearnedRewardEnvs
+from laurel.agents.sb3.model import make_algorithm, make_envs
+from laurel.agents.sb3.policy import SB3Policy
+from laurel.data.directory import read_json, replace_directory, write_json
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError, TrainingError
+from laurel.params import EnvParams
+from laurel.params.sb3 import SB3Params
+from laurel.params.training import ShapingParams
+from laurel.rewards.functions import RewardFunction
+from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows
+from laurel.training.sb3_state import restore_state, save_state
+from laurel.training.signal import Signal
+
+CURVE_STEPS = 2048
+"""Environment steps, at least, between two points of a learning curve."""
+METRIC_OF = {
+    "policy": ("train/policy_gradient_loss", "train/policy_loss", "train/policy_objective", "train/actor_loss"),
+    "value": ("train/value_loss", "train/critic_loss", "train/loss"),
+    "entropy": ("train/entropy_loss",),
+    "approx_kl": ("train/approx_kl", "train/kl_divergence_loss"),
+    "clip_fraction": ("train/clip_fraction",),
+    "explained_variance": ("train/explained_variance",),
+}
+"""Column of a curve -> what Stable-Baselines3's algorithms call it."""
+
+
+@dataclass(frozen=True)
+class SB3Task:
+    """What is trained: everything but the reward function."""
+
+    arm: str
+    seed: int
+    """Of the agent; arms with the same seed share initial weights and environments."""
+    run_seed: int
+    """Of the whole run."""
+    env: EnvParams
+    settings: SB3Params
+    """Which algorithm, and its arguments."""
+    shaping: ShapingParams
+    """With the arm's own weights."""
+    steps: int
+    """At least; an algorithm that learns from whole rollouts may take a few more."""
+    checkpoint_steps: int
+    device: str = "cpu"
+    """cpu, cuda or auto."""
+
+
+def train_sb3(
+    task: SB3Task, adapter: EnvAdapter, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
+) -> None:
+    """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
+
+    Args:
+        task: what to train.
+        adapter: the environment's adapter.
+        reward: the learned part of the reward; None trains on the environment's alone.
+        directory: where checkpoints and, in the end, the agent are.
+        advance: told how many environment steps are done, those of the checkpoint included.
+
+    Raises:
+        ParamsError: the algorithm is not to be had, or does not go with its arguments or the action space.
+        DataError: the checkpoint is damaged or of another agent.
+        TrainingError: training diverged.
+    """
+    if is_finished(directory):
+        load_policy(directory)  # which says so if it is damaged
+        advance(task.steps)
+        return
+    model, envs = make_model(task, adapter, reward)
+    keeper = _Keeper(task, directory, envs, advance)
+    if directory.exists():
+        keeper.restore(model)
+    left = task.steps - model.num_timesteps
+    try:
+        if left > 0:
+            model.learn(left, callback=keeper, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
+    except ValueError:  # torch's distributions refuse what is no number
+        if _finite(model):
+            raise
+        raise _diverged(task, model) from None
+    keeper.finish(model)
+    envs.close()
+
+
+def make_model(task: SB3Task, adapter: EnvAdapter, reward: RewardFunction | None) -> tuple[Any, LearnedRewardEnvs]:
+    """Make the algorithm with its environments, as it is before its first step.
+
+    Raises:
+        ParamsError: it does not go with its arguments or the action space.
+    """
+    packed = make_envs(task.env, adapter, task.settings, task.run_seed, task.seed)
+    envs = LearnedRewardEnvs(packed, adapter, Signal(task.shaping, adapter, reward, task.settings.n_envs))
+    model = make_algorithm(
+        task.settings,
+        envs,
+        adapter,
+        run_seed=task.run_seed,
+        seed=task.seed,
+        steps=task.steps,
+        device=task.device,
+    )
+    return model, envs
+
+
+def _finite(model: Any) -> bool:
+    return all(bool(torch.isfinite(weights).all()) for weights in model.policy.parameters())
+
+
+def _diverged(task: SB3Task, model: Any) -> TrainingError:
+    return TrainingError(
+        f"{task.arm} seed {task.seed}: training diverged after {model.num_timesteps:,} steps (a weight is no number). "
+        "Lower agent.sb3.kwargs.learning_rate, or the reward's weights (shaping)."
+    )
+
+
+class _Keeper(BaseCallback):
+    """Keeps the learning curve and checkpoints; looks up before each rollout, when nothing is half learned."""
+
+    def __init__(self, task: SB3Task, directory: Path, envs: LearnedRewardEnvs, advance: Callable[[int], None]) -> None:
+        super().__init__()
+        self._task, self._directory, self._envs, self._advance = task, directory, envs, advance
+        self._curve: list[dict[str, Any]] = []
+        self._told = self._saved = 0
+        self._spent, self._started = 0.0, time.perf_counter()
+        self._began = time.time()
+
+    @property
+    def _seconds(self) -> float:
+        return self._spent + time.perf_counter() - self._started
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        steps = self.model.num_timesteps
+        self._tell(steps)
+        if steps - (self._curve[-1]["env_steps"] if self._curve else 0) >= CURVE_STEPS:
+            self._add_point(self.model)
+        if steps - self._saved >= self._task.checkpoint_steps:
+            self._save(self.model, finished=False)
+
+    def finish(self, model: Any) -> None:
+        """Keep the last point of the curve and the agent."""
+        if not self._curve or self._curve[-1]["env_steps"] < model.num_timesteps:
+            self._add_point(model, at_least=1)  # a short run has no more than it has
+        self._save(model, finished=True)
+        self._tell(self._task.steps)
+
+    def _tell(self, steps: int) -> None:
+        done = min(steps, self._task.steps)
+        self._advance(done - self._told)
+        self._told = done
+
+    def _add_point(self, model: Any, *, at_least: int = LEAST) -> None:
+        if not _finite(model):
+            raise _diverged(self._task, model)
+        said = model.logger.name_to_value
+        metrics = {
+            column: next((float(said[name]) for name in names if name in said), None)
+            for column, names in METRIC_OF.items()
+        }
+        if metrics["entropy"] is not None:
+            metrics["entropy"] *= -1  # what they log is its loss
+        point = {"env_steps": model.num_timesteps, "seconds": round(self._seconds, 3)}
+        self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
+
+    def _save(self, model: Any, *, finished: bool) -> None:
+        """Write a checkpoint beside the last one and put it in its place."""
+        partial = self._directory.with_name(f".{self._directory.name}.writing")
+        shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
+        partial.mkdir(parents=True)
+        task = self._task
+        policy = SB3Policy.of(model, task.settings.algorithm, task.settings.policy)
+        save_policy(partial, policy, arm=task.arm, seed=task.seed, env=task.env.model_dump(mode="json"))
+        state = save_state(partial, model, self._envs.actions, finished=finished)
+        write_json(
+            partial / STATE,
+            {
+                "engine": "sb3",
+                "env_steps": model.num_timesteps,
+                "finished": finished,
+                "seconds": self._seconds,
+                "wall": [self._began, time.time()],  # when the training began, and when it had come so far
+                "unseen": self._envs.signal.unseen,
+                **state,
+            },
+        )
+        pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
+        replace_directory(partial, self._directory)
+        self._saved = model.num_timesteps
+
+    def restore(self, model: Any) -> None:
+        """Go on from the checkpoint.
+
+        Raises:
+            DataError: it is damaged or of another agent.
+        """
+        state = read_json(self._directory / STATE)
+        actions = restore_state(self._directory, model, state)
+        try:
+            self._curve = read_rows(self._directory)
+            self._spent, self._began = float(state["seconds"]), float(state["wall"][0])
+        except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{self._directory}: not a whole checkpoint ({str(error).splitlines()[0]}). Delete it to train this "
+                "agent anew."
+            ) from None
+        points = {point["env_steps"] for point in self._curve}
+        env = model.get_env()
+        observation, done = env.reset(), None
+        for number, action in enumerate(actions, start=1):
+            observation, _, done, _ = env.step(action)
+            if number * env.num_envs in points:
+                self._envs.figures()  # they are in the curve already
+        model._last_obs, model._last_episode_starts = observation, done
+        self._saved = model.num_timesteps
+        self._started = time.perf_counter()

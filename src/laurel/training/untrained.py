@@ -1,0 +1,33 @@
+"""The policies that training begins with.
+
+Knows nothing about arms and their rewards, which are the same to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from laurel.envs.base import EnvAdapter
+from laurel.params import Params
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import Policy
+
+
+def untrained(params: Params, adapter: EnvAdapter, seed: int) -> Policy:
+    """Return the policy that training with a seed begins with, the same for all arms; imports torch.
+
+    Raises:
+        ParamsError: Stable-Baselines3's algorithm does not go with its arguments or the action space.
+        EnvError: the algorithm does not fit the environment's observations or actions.
+    """
+    agent = params.agent
+    if agent.engine == "sb3":
+        from laurel.agents.sb3.model import initial_sb3_policy
+
+        return initial_sb3_policy(
+            params.env, adapter, agent.sb3, run_seed=params.seed, seed=seed, steps=agent.steps, device=agent.device
+        )
+    from laurel.agents.algorithms import initial_policy
+
+    return initial_policy(adapter, agent.settings, params.seed, seed)

@@ -1,0 +1,42 @@
+"""Numbers on the command line: those that are allowed, and the words for the others."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from laurel.cli.arguments import number, whole
+from laurel.console import aligned
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_whole_numbers_are_read(value: int) -> None:
+    assert whole(0)(str(value)) == value
+    assert whole(value, value)(str(value)) == value
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.0", "2147483648", "", " 1", "one", "\u0663", "1_000"])
+def test_what_is_no_whole_number(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a whole number from 1 on$'):
+        whole()(text)
+
+
+def test_the_largest_is_named_where_there_is_one() -> None:
+    assert whole(1, 65535)("65535") == 65535
+    with pytest.raises(argparse.ArgumentTypeError, match=r'"65536" is not a whole number from 1 to 65535$'):
+        whole(1, 65535)("65536")
+
+
+@pytest.mark.parametrize("text", ["0.04", "3600.1", "nan", "inf", "-1", "", "fast"])
+def test_what_is_no_number(text: str) -> None:
+    assert number(0.05, 3600)("0.05") == 0.05
+    assert number(0.05, 3600)("3.6e3") == 3600
+    with pytest.raises(argparse.ArgumentTypeError, match=r'" is not a number from 0\.05 to 3600$'):
+        number(0.05, 3600)(text)
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    assert aligned([("a", "bb", ""), ("aaa", "b", "c")]) == ["a    bb", "aaa  b   c"]

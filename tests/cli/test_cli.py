@@ -1,0 +1,437 @@
+"""The command line as a user meets it: help, exit codes, one sentence for each mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from laurel import __version__, cli
+from laurel.cli.app import STAGES, main
+from tiny_project import BY_NAME, UNTRACKED, Project
+
+COMMANDS = [
+    [],
+    *([stage.name] for stage in STAGES),
+    ["show"],
+    ["table"],
+    ["ui"],
+    ["play"],
+    ["export"],
+    ["export", "minari"],
+    ["export", "responses"],
+    ["tune"],
+]
+COMMANDS += [["pipeline", action] for action in ("compile", "run", "submit", "status", "cancel")]
+COMMANDS += [
+    ["prompt", "list"],
+    ["prompt", "show"],
+    ["annotate", "probe"],
+    ["annotate", "compare"],
+    ["annotate", "forget"],
+    ["annotate", "review"],
+]
+HEAVY = {"torch", "numpy", "pydantic", "mlflow", "transformers", "gymnasium", "pandas", "matplotlib", "pyarrow", "yaml"}
+HEAVY |= {"jinja2"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project.create(tmp_path / "p", {**UNTRACKED, "env.backend": "gymnasium", "collect.steps": 60})
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command that must fail with one sentence; return the sentence."""
+
+    def refused(*arguments: str | Path) -> str:
+        monkeypatch.chdir(project.path)
+        assert main([str(argument) for argument in arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        err = re.sub(r"(?m)^[a-z-]+: [\d,]+/[\d,]+ .*\n", "", err)  # progress, where the machine is slow
+        assert err.startswith("laurel: ")
+        assert err.count("\n") == 1, "one line"
+        assert err.rstrip()[-1] in ".?"
+        return err.removeprefix("laurel: ").rstrip()
+
+    return refused
+
+
+# -- help -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_is_light_and_has_an_example(tmp_path: Path, command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "laurel", *command, "--help"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert "laurel" in imported
+    assert imported & HEAVY == set()
+    assert f"\n  laurel {' '.join(command)}" in done.stdout if command else "laurel collect --help" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_takes_less_than_four_tenths_of_a_second() -> None:
+    def seconds() -> float:  # of the processor, so that a busy machine does not count
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "laurel", "collect", "--help"], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(5)) < 0.4
+
+
+def test_the_importtime_check_sees_heavy_imports() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", "import laurel.params"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert {"pydantic", "yaml"} <= imported & HEAVY
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_every_option_of_a_stage_is_explained(stage: cli.Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([stage.name, "--help"])
+    assert end.value.code == 0
+    told = capsys.readouterr().out
+    assert stage.summary in told
+    for option in ("params", "output", "debug", *stage.inputs):
+        (line,) = [line for line in told.splitlines() if line.strip().startswith(f"--{option} ")]
+        assert len(line.split()) > 2, f"--{option} says what it is"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"laurel {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["colect"], ["collect", "--stepz", "3"], ["show"], ["export"]])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert "usage: laurel" in capsys.readouterr().err
+
+
+# -- what a user can mend -------------------------------------------------------------------------
+def test_missing_params(refused: Refused) -> None:
+    assert refused("collect", "--params", "nope.yaml").startswith("nope.yaml: no such file.")
+    assert refused("collect", "--params", ".").startswith(".: cannot be read")
+
+
+def test_wrong_params(project: Project, refused: Refused) -> None:
+    for changes, sentence in (
+        ({"agent.stepz": 3}, 'params.yaml: agent.stepz is unknown. Did you mean "steps"?'),
+        ({"agent.arms": ["extrinsik"]}, 'Did you mean "extrinsic"?'),
+        ({"agent.arms": "ful"}, 'Did you mean "full"?'),
+        ({"agent.steps": "many"}, 'params.yaml: agent.steps is "many", but must be a whole number.'),
+        ({"env.id": "MiniGrid-Emty-5x5-v0"}, 'Did you mean "MiniGrid-Empty-5x5-v0"?'),
+        ({"env.id": "FrozenLak-v1"}, 'Did you mean "FrozenLake-v1"?'),
+        ({"env.kwargs": {"sise": 5}}, "env.kwargs: MiniGrid-Empty-5x5-v0 cannot be made with"),
+        ({"collect.policies": [{"kind": "checkpoint", "path": "none"}]}, "none: no such directory"),
+    ):
+        Project.create(project.path, {**UNTRACKED, **changes})
+        assert sentence in refused("collect")
+        assert not project.output("collect").parent.exists()
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.inputs], ids=lambda stage: stage.name)
+def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: cli.Stage) -> None:
+    assert f"{cli.PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
+    for name in stage.inputs:
+        given = {other: finished.inputs("evaluate")[other] for other in stage.inputs}
+        options = [str(part) for key, place in given.items() for part in (f"--{key}", place) if key != name]
+        assert 'reports: holds the output of "evaluate", but that of' in refused(
+            stage.name, *options, f"--{name}", finished.output("evaluate")
+        )
+    assert not project.output(stage.name).exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "file"),
+    [
+        ("caption", "data/trajectories/shard-00001.parquet"),
+        ("annotate", "data/captions/segments.parquet"),
+        ("train-reward", "data/captions/captions-00001.parquet"),
+        ("train-reward", "data/preferences/preferences.parquet"),
+        ("train-reward", "data/trajectories/shard-00001.parquet"),
+        ("train-agents", "data/reward/vocabulary.parquet"),
+        ("train-agents", "data/reward/config.json"),
+        ("evaluate", "data/reward/quality.json"),
+        ("evaluate", "data/agents/preference/seed-1/curve.parquet"),
+        ("evaluate", "data/agents/preference/seed-1/model.safetensors"),
+        ("evaluate", "data/agents/manifest.json"),
+    ],
+)
+def test_truncated_inputs(
+    refused: Refused, project: Project, finished: Project, warm_workers: None, stage: str, file: str
+) -> None:
+    finished.copy(project.path, UNTRACKED)
+    damaged = project.path / file
+    os.truncate(damaged, damaged.stat().st_size // 2)
+    before = finished.output(stage) / "manifest.json"
+    sentence = refused(stage)
+    assert str(Path(file)) in sentence
+    assert (project.output(stage) / "manifest.json").read_bytes() == before.read_bytes(), "the old output stays"
+
+
+def test_outputs_that_cannot_be_written(refused: Refused, project: Project) -> None:
+    assert "params.yaml: cannot be written" in refused("collect", "--output", "params.yaml/data")
+    assert "params.yaml: is a file" in refused("collect", "--output", "params.yaml")
+    assert "holds files that are not Laurel's" in refused("collect", "--output", ".")
+    assert [path.name for path in project.path.iterdir() if not path.name.startswith(".")] == ["params.yaml"]
+
+
+def test_an_output_without_rights(refused: Refused, project: Project) -> None:
+    place = project.path / "locked"
+    place.mkdir()
+    if os.geteuid() == 0:  # rights do not bind root, a read-only disk does
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", place], capture_output=True, check=False)
+        if mounted.returncode:
+            pytest.skip("mount is not allowed here")
+    else:
+        place.chmod(0o500)
+    try:
+        assert "not writable" in refused("collect", "--output", "locked/data")
+    finally:
+        if os.geteuid() == 0:
+            subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_debug_shows_the_traceback(project: Project) -> None:
+    plain = project.laurel("collect", "--params", "none.yaml")
+    assert (plain.returncode, plain.stdout) == (2, "")
+    assert plain.stderr == "laurel: none.yaml: no such file. Start from the params.yaml of the repository.\n"
+    debug = project.laurel("collect", "--params", "none.yaml", "--debug")
+    assert debug.returncode == 1
+    assert "Traceback" in debug.stderr
+    assert plain.stderr.removeprefix("laurel: ") in debug.stderr
+
+
+def test_a_defect_keeps_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.path)
+    monkeypatch.setattr("laurel.stages.collect.run", lambda params, output: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["collect"])
+
+
+# -- stopping -------------------------------------------------------------------------------------
+def interrupt(project: Project, stage: str, when: Callable[[], bool], after: float) -> tuple[int, str]:
+    """Press Ctrl-C some time after a condition holds; return the exit code, and what was said."""
+    process = project.start(stage)
+    deadline = time.monotonic() + 180
+    while not when() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(after)
+    assert process.poll() is None, process.communicate()
+    for _ in range(12):
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+        try:
+            _, said = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            continue  # a library has swallowed it in the midst of its import: press again
+        code = 130 if process.returncode == -signal.SIGINT else process.returncode  # a shell makes them the same
+        return code, said
+    os.killpg(process.pid, signal.SIGKILL)
+    return pytest.fail(f"Ctrl-C does not end laurel {stage}: {process.communicate()}")
+
+
+def test_ctrl_c_in_collect(project: Project) -> None:
+    project.change({"collect.steps": 10**8})
+    data = project.path / "data"
+    code, said = interrupt(project, "collect", lambda: any(data.glob(".*.partial")), 0.3)
+    assert code == 130
+    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    assert [path.name for path in data.iterdir()] == [".trajectories.lock"]
+
+
+def test_ctrl_c_while_packages_are_imported(project: Project) -> None:
+    """Of which one takes long: a file in the working directory that stands for it."""
+    (project.path / "pydantic.py").write_text("import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)")
+    code, said = interrupt(project, "collect", lambda: (project.path / "begun").exists(), 0.0)
+    assert (code, said) == (130, "laurel: stopped. Run the same command again to go on.\n")
+    assert not (project.path / "data").exists()
+
+
+def test_ctrl_c_in_train_agents(project: Project, finished: Project) -> None:
+    finished.copy(project.path, {**UNTRACKED, "agent.steps": 10**6}, without=["train-agents"])
+    data = project.path / "data"
+    code, said = interrupt(
+        project, "train-agents", lambda: any(data.glob(".agents.*.partial/*/seed-*/state.json")), 0.1
+    )
+    assert code == 130
+    assert "Traceback" not in said
+    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+    project.wait_until_left()
+    assert not project.output("train-agents").exists()
+
+
+def test_ctrl_c_while_workers_start(project: Project, finished: Project) -> None:
+    finished.copy(project.path, {**UNTRACKED, "agent.steps": 10**6}, without=["train-agents"])
+    code, said = interrupt(project, "train-agents", lambda: any((project.path / "data").glob(".agents.*.partial")), 1.0)
+    assert code == 130
+    assert said.endswith("laurel: stopped. Run the same command again to go on.\n")
+
+
+# -- what is there --------------------------------------------------------------------------------
+def test_show(finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(finished.path)
+    for stage in STAGES:
+        assert main(["show", stage.output]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"{stage.output}: output of laurel {stage.name}\n")
+        assert err == ""
+        assert max(map(len, out.splitlines())) <= 100
+    assert "extrinsic" in out
+
+
+def test_table(finished: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(finished.path)
+    assert main(["table"]) == 0
+    plain = capsys.readouterr().out
+    assert [line.split()[0] for line in plain.splitlines()[2:5]] == ["extrinsic", "preference", "random_policy"]
+    assert main(["table", "reports", "--markdown"]) == 0
+    markdown = capsys.readouterr().out.splitlines()
+    assert markdown[0].startswith("| arm | return |")
+    assert [line.split("|")[1].strip(" *") for line in markdown[2:5]] == ["extrinsic", "preference", "random_policy"]
+    assert "| preference > extrinsic |" in "\n".join(markdown)
+    assert "There are too few seeds to tell" in plain
+    for number in json.loads((finished.path / "reports/metrics.json").read_text())["arms"]["preference"]["return"][
+        "ci95"
+    ]:
+        assert f"{number:.2f}" in plain
+        assert f"{number:.2f}" in markdown[3]
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"arms": 3}', '{"env": "x"}', '{"arms": {}}'])
+def test_table_of_something_else(refused: Refused, project: Project, content: str | None) -> None:
+    if content is not None:
+        (project.path / "metrics.json").write_text(content)
+    assert "metrics.json" in refused("table", ".")
+    assert "manifest.json: no such file" in refused("show", ".")
+
+
+def test_export_minari(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.chdir(tmp_path)
+    trajectories = str(finished.output("collect"))
+    assert main(["export", "minari", "tiny/random-v0", "--trajectories", trajectories, "--output", "sets"]) == 0
+    manifest = json.loads((finished.output("collect") / "manifest.json").read_text())
+    counts = manifest["counts"]
+    out, err = capsys.readouterr()
+    assert out == f"{counts['episodes']} episodes, {counts['transitions']} steps in sets/tiny/random-v0\n"
+    assert err == ""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    dataset = minari.load_dataset("tiny/random-v0")
+    assert (dataset.total_episodes, dataset.total_steps) == (counts["episodes"], counts["transitions"])
+
+
+def test_ui_opens_the_comparison_of_arms(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+
+    from laurel.cli.ui import AGENTS, VIEW_TAG
+
+    project = finished.copy(tmp_path / "p")
+    started: list[list[str]] = []
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(os, "execv", lambda path, arguments: started.append(arguments))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 0
+    store = f"sqlite:///{project.path}/mlflow.db"
+    assert started == [[sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--port", str(port)]]
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name("laurel")
+    assert experiment is not None
+    link = capsys.readouterr().out.split()[-1]
+    assert link.startswith(f"http://127.0.0.1:{port}/#/experiments/{experiment.experiment_id}/runs?")
+    query = dict(part.split("=") for part in link.partition("?")[2].split("&"))
+    assert (query["workflowType"], query["compareRunsMode"]) == ("machine_learning", "CHART")
+    assert f"mlflow.sharedViewState.{query['viewStateShareKey']}" == VIEW_TAG
+    view = json.loads(experiment.tags[VIEW_TAG])
+    assert view["searchFilter"] == AGENTS
+    assert [key["groupByData"] for key in view["groupBy"]["groupByKeys"]] == ["arm", "env"]
+    shown = client.search_runs([experiment.experiment_id], AGENTS)
+    assert {run.info.run_name for run in shown} == {
+        f"{arm} seed {seed}" for arm in ("extrinsic", "preference") for seed in (0, 1)
+    }
+
+
+def test_ui_says_that_its_port_is_taken(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(os, "execv", lambda path, arguments: pytest.fail("nothing is to be started"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["ui", "--params", str(project.path / "params.yaml"), "--port", str(port)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(
+        f"laurel: Port {port} is in use by another program. Choose another one: laurel ui --port "
+    )
+
+
+def test_ui_of_a_server_names_it_without_its_password(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    assert main(["ui", "--params", str(project.path / "params.yaml")]) == 0
+    said = capsys.readouterr()
+    assert said.out.split()[-1] == "http://127.0.0.1:9/"
+    assert said.err.startswith("laurel: the view of arms could not be made at http://127.0.0.1:9 (")
+    assert "secret" not in said.out + said.err
+
+
+@pytest.mark.parametrize("command", [["show", "data/agents"], ["table"], ["collect", "--help"]], ids=" ".join)
+def test_a_reader_that_goes_away_is_no_error(finished: Project, command: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = finished.laurel(*command, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+    finally:
+        os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_behind_standard_output(finished: Project) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = finished.laurel("show", "data/agents", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr == "laurel: standard output cannot be written (No space left on device).\n"
+
+
+def test_a_project_elsewhere(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    params = project.path / "params.yaml"
+    assert main(["collect", "--params", str(params), "--output", "here/t"]) == 0
+    assert main(["caption", "--params", str(params), "--trajectories", "here/t", "--output", "here/c"]) == 0
+    assert sorted(path.name for path in (tmp_path / "here").iterdir() if not path.name.startswith(".")) == ["c", "t"]
+    assert not BY_NAME["collect"].output.startswith("/")
+    shutil.rmtree(tmp_path / "here")

@@ -1,0 +1,90 @@
+"""`laurel prompt` as a user meets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from laurel.cli.app import main
+from laurel.data.captions import read_segments
+from laurel.feedback.prompt import load_prompt, names
+from tiny_project import UNTRACKED, Project
+
+SMALL = (
+    "---\nanswer: choice\n---\n{% block user %}{{ goal }} {{ first }} or {{ second }}?{% endblock %}"
+    "{% block follow_up %}Well?{% endblock %}"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "env.backend": "gymnasium", "collect.steps": 60})
+    monkeypatch.chdir(project.path)
+    return project
+
+
+def test_list_names_each_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prompt", "list"]) == 0
+    told = capsys.readouterr().out
+    assert all(len(line) <= 100 for line in told.splitlines())
+    for name in names():
+        (line,) = [line for line in told.splitlines() if line.startswith(f"{name} ")]
+        assert load_prompt(name).digest[:12] in line
+        assert load_prompt(name).answer in line
+
+
+def test_show_asks_about_what_was_captioned(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.run("collect", "caption")
+    segments = read_segments(project.path / "data" / "captions")
+    often = sorted(range(len(segments)), key=lambda i: -segments.counts[i])[:2]
+    capsys.readouterr()
+    assert main(["prompt", "show", "chain_of_thought"]) == 0
+    told = capsys.readouterr().out
+    assert "the two most frequent in data/captions" in told
+    assert all(f': "{segments.texts[i]}"\n' in told for i in often)
+    order = [told.index(part) for part in ("--- system ---", "--- user ---", "--- user, once more")]
+    assert order == sorted(order)
+
+
+def test_show_without_captions_says_where_its_own_are_from(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prompt", "show", "--captions", "nowhere"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"prompt:   motif ({load_prompt('motif').digest[:12]})")
+    assert "captions: two of those that MiniGrid-Empty-5x5-v0 knows, as nowhere does not exist" in told
+    Project.create(project.path, {**UNTRACKED, "env.id": "Pendulum-v1"})
+    assert main(["prompt", "show"]) == 0
+    assert "captions: made up, as data/captions does not exist" in capsys.readouterr().out
+
+
+def test_show_steers_ones_own_prompt(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    (project.path / "mine.jinja").write_text(SMALL)
+    assert main(["prompt", "show", "mine.jinja", "--goal", "Turn all the time."]) == 0
+    told = capsys.readouterr().out
+    assert "--- user ---\nTurn all the time. " in told
+    assert "--- system ---" not in told
+    assert "answer:   1 or 2" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["motiv"], 'prompt: "motiv" is unknown. Did you mean "motif"?'),
+        (["gone.jinja"], "gone.jinja: no such file."),
+        (["--goal", "explor"], 'Did you mean "explore"?'),
+        (["with_action"], "Set caption.with_action: true"),
+        (["--params", "none.yaml"], "none.yaml: no such file."),
+        (["--captions", "."], "manifest.json: no such file."),
+    ],
+)
+def test_mistakes_are_a_sentence(
+    project: Project, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert main(["prompt", "show", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("laurel: ")
+    assert told.err.count("\n") == 1
+    assert sentence in told.err

@@ -1,0 +1,144 @@
+"""Agents' runs in MLflow while they train, when that is stopped, and when MLflow fails meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from laurel.data.directory import Output, write_json
+from laurel.tracking import agents as tracking_agents
+from laurel.tracking.agents import NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
+from laurel.tracking.runs import Run, Tracker
+from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE
+from tracked import URI, make_params
+
+BEGAN = 1_700_000_000.0
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setattr(tracking_agents, "LOOK_SECONDS", 0.01)
+    return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+PARAMS = make_params(agent={"arms": ["extrinsic"], "seeds": [0], "steps": 100, "ppo": {"n_envs": 1, "n_steps": 10}})
+
+
+def checkpoint(place: Path, updates: int) -> None:
+    """Write what an agent leaves after so many of ten updates, ten seconds each."""
+    place.mkdir(parents=True, exist_ok=True)
+    rows = [{"env_steps": 10 * (i + 1), "episodes": i, "window": i, "return_mean": float(i)} for i in range(updates)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=CURVE_SCHEMA), place / CURVE)
+    wall = [BEGAN, BEGAN + 10 * updates]
+    write_json(place / STATE, {"env_steps": 10 * updates, "finished": updates == 10, "wall": wall})
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while not (found := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def stage(out: Output, work: Callable[[AgentRuns], None], places: list[tuple[str, int, Path]]) -> None:
+    """Do what the stage does, `work` standing for the training."""
+    tracker, note = Tracker(PARAMS, "train-agents", {}, out), out.path / NOTE
+    with tracker.stage_run(resumed=read_note(note).get(STAGE)) as run:
+        assert run is not None
+        with AgentRuns(tracker, run, PARAMS, note) as runs:
+            work(runs)
+            runs.finish(places)
+
+
+def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped(
+    client: MlflowClient, tmp_path: Path
+) -> None:
+    place = tmp_path / "extrinsic" / "seed-0"
+    agent = ("extrinsic", 0, place)
+
+    def known() -> dict[str, str]:
+        return read_note(tmp_path / NOTE)
+
+    def history() -> list[Any]:
+        return client.get_metric_history(known()["extrinsic/seed-0"], "episodes")
+
+    def begin_and_stop(runs: AgentRuns) -> None:
+        runs.begin([agent])
+        wait_for(lambda: len(known()) == 2)
+        assert client.get_run(known()["extrinsic/seed-0"]).info.status == "RUNNING", "before the first checkpoint"
+        checkpoint(place, 4)
+        wait_for(lambda: len(history()) == 4)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stage(Output(tmp_path), begin_and_stop, [agent])
+    stopped = known()
+    assert {client.get_run(run).info.status for run in stopped.values()} == {"KILLED"}
+
+    out = Output(tmp_path)
+
+    def go_on(runs: AgentRuns) -> None:
+        runs.begin([agent])
+        checkpoint(place, 7)
+        wait_for(lambda: len(history()) == 7)
+        checkpoint(place, 10)
+
+    before = dict(stopped)
+    stage(out, go_on, [agent])
+    assert out.agent_runs == {"extrinsic/seed-0": before["extrinsic/seed-0"]}
+    assert (out.mlflow_run_id, out.notes) == (before[STAGE], [])
+    assert not (tmp_path / NOTE).exists()
+    run = client.get_run(before["extrinsic/seed-0"])
+    points = sorted(client.get_metric_history(run.info.run_id, "episodes"), key=lambda point: point.step)
+    assert [(point.step, point.value) for point in points] == [(10 * (i + 1), i) for i in range(10)], "each once"
+    assert [point.timestamp for point in points[3:]] == [int(1000 * (BEGAN + 10 * (i + 1))) for i in range(3, 10)]
+    assert (run.info.status, run.info.end_time) == ("FINISHED", int(1000 * (BEGAN + 100)))
+    assert client.get_run(before[STAGE]).info.status == "FINISHED"
+    assert len(client.search_runs([run.info.experiment_id])) == 2
+
+
+def test_a_server_that_fails_on_the_way_is_tried_again_in_the_end(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "extrinsic" / "seed-0"
+    calls: list[str] = []
+    log_curve = Run.log_curve
+
+    def flaky(self: Run, *args: Any, **options: Any) -> None:
+        calls.append(self.id)
+        if len(calls) == 1:
+            raise MlflowException("for once")
+        log_curve(self, *args, **options)
+
+    def train(runs: AgentRuns) -> None:
+        runs.begin([("extrinsic", 0, place)])
+        checkpoint(place, 4)
+        wait_for(lambda: calls)
+        checkpoint(place, 10)
+
+    monkeypatch.setattr(Run, "log_curve", flaky)
+    out = Output(tmp_path)
+    stage(out, train, [("extrinsic", 0, place)])
+    assert out.notes == []
+    points = client.get_metric_history(out.agent_runs["extrinsic/seed-0"], "episodes")
+    assert sorted(point.step for point in points) == list(range(10, 110, 10))
+
+
+def test_which_points_are_logged_does_not_depend_on_the_checkpoints() -> None:
+    rows = [{"env_steps": 7 * (i + 1)} for i in range(1000)]
+    whole = thinned(rows, 7000, finished=True)
+    assert len(whole) == POINTS
+    assert whole[-1] is rows[-1]
+    for length in (1, 19, 20, 21, 500, 999):
+        assert thinned(rows[:length], 7000, finished=False) == [row for row in whole if row["env_steps"] <= 7 * length]

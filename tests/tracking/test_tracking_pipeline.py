@@ -1,0 +1,113 @@
+"""The run of a whole pipeline in MLflow."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from laurel.data.directory import output_directory
+from laurel.params import Params, parse_params
+from laurel.tracking.pipeline import adopt, close_pipeline_run, open_pipeline_run
+from laurel.tracking.runs import Tracker
+
+URI = "MLFLOW_TRACKING_URI"
+
+
+def make_params(**sections: Any) -> Params:
+    content: dict[str, Any] = {
+        "env": {"id": "FrozenLake-v1"},
+        "collect": {"steps": 1},
+        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+    }
+    return parse_params({**content, **sections}, "test")
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/mlflow.db")
+    return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def runs(client: MlflowClient) -> list[Run]:
+    experiment = client.get_experiment_by_name("laurel")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def stage(path: Path, params: Params, name: str) -> str:
+    """Write what a stage would, and return the run that it logged."""
+    with output_directory(path, stage=name, params={}) as out, Tracker(params, name, {}, out).stage_run() as run:
+        assert run
+    return run.id
+
+
+def test_it_is_opened_once_and_closed_with_the_state(client: MlflowClient) -> None:
+    params = make_params()
+    open_pipeline_run(params, "laurel-20261121", "abc123")
+    open_pipeline_run(params, "laurel-20261121", "abc123")  # the first step was tried again
+    (run,) = runs(client)
+    assert run.info.status == "RUNNING"
+    tags = run.data.tags
+    assert (tags["pipeline_run"], tags["code_version"], tags["stage"]) == ("laurel-20261121", "abc123", "pipeline")
+    close_pipeline_run(params, "laurel-20261121", "SUCCEEDED", "")
+    (run,) = runs(client)
+    assert run.info.status == "FINISHED"
+    assert "error" not in run.data.tags
+
+
+@pytest.mark.parametrize(("state", "status"), [("FAILED", "FAILED"), ("CANCELLED", "KILLED"), ("ODD", "FAILED")])
+def test_a_failure_is_marked_even_where_nothing_was_opened(client: MlflowClient, state: str, status: str) -> None:
+    close_pipeline_run(make_params(), "name", state, f"lost https://me:secret@host {'x' * 5000}")
+    (run,) = runs(client)
+    assert (run.info.status, run.data.tags["state"]) == (status, state)
+    assert "secret" not in run.data.tags["error"]
+    assert len(run.data.tags["error"]) == 1000
+
+
+def test_runs_of_stages_get_a_parent_but_cached_ones_keep_theirs(client: MlflowClient, tmp_path: Path) -> None:
+    params = make_params()
+    first, second = stage(tmp_path / "a", params, "collect"), stage(tmp_path / "b", params, "caption")
+    with output_directory(tmp_path / "c", stage="annotate", params={}):
+        pass  # could not be logged
+    open_pipeline_run(params, "monday", "1")
+    adopt(params, "monday", [tmp_path / "a"])
+    adopt(params, "tuesday", [tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+    names = {run.info.run_id: run.data.tags.get("pipeline_run") for run in runs(client)}
+    parents = {run.info.run_id: run.data.tags.get("mlflow.parentRunId") for run in runs(client)}
+    assert names[parents[first]] == "monday"
+    assert names[parents[second]] == "tuesday"
+
+
+def test_runs_of_a_divided_stage_get_their_parent_by_way_of_the_merger(client: MlflowClient, tmp_path: Path) -> None:
+    params = make_params()
+    parts = {f"part.{number}": tmp_path / str(number) for number in range(2)}
+    divided = [stage(path, params, "collect") for path in parts.values()]
+    client.delete_run(stage(tmp_path / "gone", params, "collect"))
+    with (
+        output_directory(tmp_path / "merged", stage="collect", params={}) as out,
+        Tracker(params, "collect", {**parts, "part.2": tmp_path / "gone"}, out).stage_run() as merger,
+    ):
+        assert merger
+    adopt(params, "monday", [tmp_path / "merged"])
+    parents = {client.get_run(run).data.tags.get("mlflow.parentRunId") for run in (*divided, merger.id)}
+    (parent,) = parents
+    assert parent is not None
+    assert client.get_run(parent).data.tags["pipeline_run"] == "monday"
+
+
+def test_tracking_that_is_off_or_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(URI, "http://me:secret@127.0.0.1:9")
+    off = make_params(tracking={"enabled": False})
+    with caplog.at_level(logging.WARNING):
+        close_pipeline_run(off, "name", "SUCCEEDED", "")
+        assert not caplog.records
+        close_pipeline_run(make_params(), "name", "SUCCEEDED", "")
+    assert "not logged to MLflow at http://127.0.0.1:9 (" in caplog.text
+    assert "secret" not in caplog.text

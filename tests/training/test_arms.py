@@ -1,0 +1,164 @@
+"""What each arm trains on: the reward it is paid, and its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from laurel.agents.checkpoint import load_policy
+from laurel.data.directory import read_json
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, FloatArray, Transitions
+from laurel.params import Params
+from laurel.params.training import ARMS
+from laurel.rewards.functions import RewardFunction
+from laurel.rewards.model import RewardModel
+from laurel.training.arms import reward_of, task_of, train_arms
+from tiny_project import Project, changed
+
+pytestmark = pytest.mark.usefixtures("own_process")
+HAVE_A_REWARD = [arm for arm in ARMS if arm not in ("extrinsic", "random_policy")]
+
+
+@pytest.fixture(scope="module")
+def model(rewarded: Project) -> RewardModel:
+    return RewardModel.load(rewarded.output("train-reward"))
+
+
+@pytest.fixture(scope="module")
+def adapter(rewarded: Project) -> EnvAdapter:
+    return adapter_for(rewarded.params.env)
+
+
+def reward(
+    project: Project, arm: str, seed: int = 0, utility: FloatArray | None = None, params: Params | None = None
+) -> RewardFunction | None:
+    params = params or project.params
+    return reward_of(params, arm, seed, adapter_for(params.env), **project.inputs("train-agents"), utility=utility)
+
+
+def paid(function: RewardFunction | None, texts: tuple[str, ...]) -> FloatArray:
+    """Ask about captions, each once."""
+    assert function is not None
+    n = len(texts)
+    flags, row = np.zeros(n, np.bool_), np.zeros((n, 1))
+    nowhere = Transitions(row, np.zeros(n, np.int64), np.zeros(n, np.float32), row, flags, flags)
+    return function(nowhere, np.arange(n), list(texts))
+
+
+# -- what they are trained on -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("arm", ARMS)
+def test_only_intrinsic_only_does_without_the_environments_reward(rewarded: Project, arm: str) -> None:
+    params = changed(rewarded.params, shaping={"extrinsic": 0.7, "intrinsic": 0.2, "beta": 1.5, "quantile": 0.3})
+    task = task_of(params, arm, 4)
+    assert task.shaping.extrinsic == (0.0 if arm == "intrinsic_only" else 0.7)
+    assert (task.shaping.intrinsic, task.shaping.beta, task.shaping.quantile) == (0.2, 1.5, 0.3)
+
+
+def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
+    params = changed(rewarded.params, agent={"steps": 999, "checkpoint_steps": 77}).model_copy(update={"seed": 5})
+    task = task_of(params, "oracle", 4)
+    assert (task.arm, task.seed, task.run_seed) == ("oracle", 4, 5)
+    assert (task.steps, task.checkpoint_steps) == (999, 77)
+    assert (task.env, task.settings) == (params.env, params.agent.ppo)
+
+
+@pytest.mark.parametrize("arm", ["extrinsic", "random_policy"])
+def test_the_environments_reward_alone_needs_no_reward_model(rewarded: Project, adapter: EnvAdapter, arm: str) -> None:
+    nowhere = Path("/nowhere")
+    assert reward_of(rewarded.params, arm, 0, adapter, nowhere, nowhere, nowhere, None) is None
+
+
+@pytest.mark.parametrize("arm", ["preference", "intrinsic_only"])
+@pytest.mark.parametrize("quantile", [0.2, 0.8])
+def test_the_learned_reward_is_the_reward_models(
+    rewarded: Project, model: RewardModel, arm: str, quantile: float
+) -> None:
+    params = changed(rewarded.params, shaping={"quantile": quantile})
+    for seed in (0, 1):
+        function = reward(rewarded, arm, seed, params=params)
+        np.testing.assert_array_equal(paid(function, model.texts), model.rewards)
+        assert function is not None
+        assert function.threshold == pytest.approx(np.quantile(model.rewards, quantile), abs=0.02)
+
+
+def test_the_oracle_is_the_adapters(rewarded: Project, model: RewardModel, adapter: EnvAdapter) -> None:
+    progress = paid(reward(rewarded, "oracle"), model.texts)
+    assert progress.tolist() == pytest.approx([adapter.oracle(text) for text in model.texts])
+    assert len(set(progress.tolist())) > 1
+
+
+@pytest.mark.parametrize("arm", ["random_reward", "shuffled_labels"])
+def test_controls_draw_by_their_seed(rewarded: Project, model: RewardModel, arm: str) -> None:
+    one, again, other = (paid(reward(rewarded, arm, seed), model.texts) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert np.corrcoef(one, other)[0, 1] < 0.9
+    for drawn in (one, other):
+        assert np.corrcoef(drawn, model.rewards)[0, 1] < 0.9, "not the learned reward"
+        assert drawn.std() == pytest.approx(1, abs=1e-3), "in the same units"
+
+
+def test_similarity_is_the_utility_it_was_given(rewarded: Project, model: RewardModel) -> None:
+    utility = np.linspace(-3, 5, len(model.texts)).astype(np.float32)
+    found = paid(reward(rewarded, "similarity", utility=utility), model.texts)
+    np.testing.assert_allclose(found, (utility - utility.mean()) / utility.std(), atol=1e-5)
+
+
+@pytest.mark.parametrize("arm", HAVE_A_REWARD)
+def test_every_reward_pays_above_a_threshold_alone(rewarded: Project, model: RewardModel, arm: str) -> None:
+    function = reward(rewarded, arm, utility=np.linspace(0, 1, len(model.texts)).astype(np.float32))
+    assert function is not None
+    share = (paid(function, model.texts) > function.threshold).mean()
+    assert 0 < share < 1
+
+
+# -- training ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("arm", "learned"), [("extrinsic", False), ("intrinsic_only", True)])
+def test_an_arm_is_trained_into_its_directory(rewarded: Project, tmp_path: Path, arm: str, learned: bool) -> None:
+    params = changed(rewarded.params, agent={"steps": 256})
+    told: list[int] = []
+    place = tmp_path / arm / "seed-3"
+    train_arms(params, [(arm, 3, place)], **rewarded.inputs("train-agents"), utility=None, advance=told.append)
+    assert sum(told) == 256
+    config, state = read_json(place / "config.json"), read_json(place / "state.json")
+    assert (config["arm"], config["seed"], state["finished"]) == (arm, 3, True)
+    load_policy(place)
+    rewards = [row["shaped_reward"] for row in pq.read_table(place / "curve.parquet").to_pylist()]
+    assert [reward is not None for reward in rewards] == [learned] * 2
+
+
+def test_captions_name_the_action_where_they_did_in_collection(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapters: list[bool] = []
+
+    def noted(agents: Any, adapter: EnvAdapter, *_: Any) -> None:
+        adapters.append(adapter.with_action)
+
+    monkeypatch.setattr("laurel.training.arms.train_together", noted)
+    inputs = rewarded.inputs("train-agents")
+    for with_action in (False, True):
+        params = changed(rewarded.params, caption={"with_action": with_action})
+        train_arms(params, [("oracle", 0, tmp_path)], **inputs, utility=None, advance=print)
+    assert adapters == [False, True]
+
+
+def test_sums_keep_their_order_whatever_the_number_of_cores(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Matrix products of several threads differ in the last bits from those of one."""
+    threads: list[int] = []
+
+    def noted(*_: Any) -> None:
+        threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    monkeypatch.setattr("laurel.training.arms.train_together", noted)
+    with threadpool_limits(2, user_api="blas"):
+        agents = [("extrinsic", 0, tmp_path)]
+        train_arms(rewarded.params, agents, **rewarded.inputs("train-agents"), utility=None, advance=print)
+    assert set(threads) == {1}

@@ -1,0 +1,168 @@
+"""Agents that cannot be trained are refused before anything is collected or paid for, and with few imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from laurel.agents.algorithms import initial_policy
+from laurel.envs import adapter_for
+from laurel.errors import EnvError, LaurelError, ParamsError
+from laurel.params import Params, parse_params
+from laurel.params.training import ALGORITHMS, ARMS
+from laurel.stages.preflight import check_parts
+from laurel.training.checks import check_agents, needs_training, skipped_arms
+from minimal_params import MINIMAL
+from tiny_project import Project, changed
+
+SPACES: dict[str, gym.Space[Any]] = {
+    "choices": gym.spaces.Discrete(3),
+    "choices_from_1": gym.spaces.Discrete(3, start=1),
+    "numbers": gym.spaces.Box(-1.0, 1.0, (2,)),
+    "picture": gym.spaces.Box(-1.0, 1.0, (2, 2)),
+    "pairs": gym.spaces.MultiDiscrete([2, 3]),
+}
+
+
+def params_of(env_id: str = "FrozenLake-v1", **agent: Any) -> Params:
+    return parse_params({**MINIMAL, "env": {"id": env_id}, "agent": {**MINIMAL["agent"], **agent}}, "params.yaml")
+
+
+def check(params: Params) -> None:
+    check_agents(params, adapter_for(params.env))
+
+
+# -- which arms there are ---------------------------------------------------------------------------------------
+def test_all_arms_but_random_policy_are_trained() -> None:
+    assert [arm for arm in ARMS if not needs_training(arm)] == ["random_policy"]
+
+
+def test_an_arm_that_can_be_trained_is_not_skipped() -> None:
+    params = params_of(arms=ARMS)
+    assert skipped_arms(params, adapter_for(params.env)) == {}
+
+
+def test_without_hand_written_progress_there_is_no_oracle() -> None:
+    params = params_of("Pendulum-v1", arms=ARMS)
+    pendulum = adapter_for(params.env)
+    assert skipped_arms(params, pendulum) == {
+        "oracle": "The arm oracle was left out: Pendulum-v1 has no hand-written progress."
+    }
+    assert skipped_arms(changed(params, agent={"arms": ("extrinsic",)}), pendulum) == {}, "nobody asked for it"
+
+
+def test_on_observations_there_are_no_shuffled_labels() -> None:
+    params = changed(params_of(arms=ARMS), reward={"input": "observation"})
+    adapter = adapter_for(params.env)
+    assert skipped_arms(params, adapter) == {
+        "shuffled_labels": 'The arm shuffled_labels was left out: it needs reward.input "caption".'
+    }
+    assert skipped_arms(changed(params, agent={"arms": ("extrinsic",)}), adapter) == {}
+
+
+def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
+    with pytest.raises(ParamsError, match=r"agent\.arms: there is none left\. The arm oracle was left out: Pendulum"):
+        check(params_of("Pendulum-v1", arms=["oracle"]))
+    check(params_of("Pendulum-v1", arms=["oracle", "random_policy"]))
+
+
+# -- which algorithms act where ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("actions", SPACES)
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
+def test_what_is_refused_is_what_training_would_refuse(algorithm: str, actions: str, env_id: str) -> None:
+    params = params_of(env_id, algorithm=algorithm)
+    adapter = adapter_for(params.env)
+    adapter.action_space = SPACES[actions]
+    assert _refusal(lambda: check_agents(params, adapter)) == _refusal(
+        lambda: initial_policy(adapter, params.agent.settings, 0, 0)
+    )
+
+
+def _refusal(checked: Callable[[], Any]) -> str | None:
+    try:
+        checked()
+    except EnvError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("env_id", "agent", "sentence"),
+    [
+        (
+            "Pendulum-v1",
+            {"algorithm": "dqn"},
+            r"agent\.algorithm is dqn, which chooses among Discrete actions, but .* Box\(.*Set it to ppo, a2c",
+        ),
+        ("Pendulum-v1", {"algorithm": "tabular"}, r"Observation space Box\(.* is not finite"),
+        (
+            "FrozenLake-v1",
+            {"ppo": {"network": "cnn"}},
+            r"agent\.ppo\.network is cnn, but the features of FrozenLake-v1",
+        ),
+    ],
+)
+def test_the_sentence_says_what_to_set(env_id: str, agent: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(EnvError, match=sentence):
+        check(params_of(env_id, **agent))
+    check(params_of(env_id, **agent, arms=["random_policy"]))  # nobody is trained, as in steps that read no `agent`
+
+
+@pytest.mark.parametrize(
+    ("env_id", "sb3", "sentence"),
+    [
+        ("FrozenLake-v1", {}, r"SAC acts in Box spaces, .* is Discrete\(4\)\. A2C, DQN, PPO, QRDQN, TRPO act there\.$"),
+        ("Pendulum-v1", {"kwargs": {"gama": 0.9}}, r'SAC takes no gama, but .*Did you mean "gamma"\?'),
+        ("Pendulum-v1", {"kwargs": {"policy_kwargs": {"net_arhc": [3]}}}, r"SAC cannot be made with these arguments"),
+    ],
+)
+def test_what_stable_baselines3_would_refuse_is_refused(env_id: str, sb3: dict[str, Any], sentence: str) -> None:
+    pytest.importorskip("stable_baselines3")
+    with pytest.raises(ParamsError, match=sentence):
+        check(params_of(env_id, engine="sb3", sb3=sb3))
+    check(params_of(env_id, sb3=sb3))  # where Laurel's own trains, nobody looks
+
+
+# -- when it is looked at ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("stage", ["collect", "annotate", "train-reward", "train-agents"])
+def test_every_stage_that_costs_something_looks_first(stage: str, rewarded: Project, tmp_path: Path) -> None:
+    project = rewarded.copy(tmp_path / "p", {"agent.ppo.network": "cnn"})
+    before = {place: place.stat().st_mtime_ns for place in (tmp_path / "p" / "data").rglob("*")}
+    with pytest.raises(LaurelError, match=r"agent\.ppo\.network is cnn"):
+        project.run(stage)
+    assert {place: place.stat().st_mtime_ns for place in before} == before
+
+
+def test_the_first_stage_looks_at_what_later_ones_need(tmp_path: Path) -> None:
+    """What the command of the first stage in dvc.yaml says, before a step is taken."""
+    lacking = {"annotate.annotator": "huggingface", "annotate.language_model": {"prompt": "mine.jinja"}}
+    project = Project.create(tmp_path / "p", lacking)
+    done = project.laurel("collect")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("laurel: mine.jinja: no such file.")
+    assert not project.output("collect").exists()
+
+
+def test_a_pipeline_looks_before_it_plans() -> None:
+    with pytest.raises(ParamsError, match=r"collect\.parts is 1, but the pipeline was compiled with 2"):
+        check_parts(params_of(), 2)
+    check_parts(params_of(), 1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_looking_imports_no_torch(algorithm: str) -> None:
+    """Else collection would begin seconds later."""
+    code = (
+        "import sys; from laurel.training.checks import check_agents; from laurel.envs import adapter_for; "
+        "from laurel.params import parse_params; import json; params = parse_params(json.loads(sys.argv[1]), ''); "
+        "check_agents(params, adapter_for(params.env)); sys.exit('torch' in sys.modules)"
+    )
+    content = params_of(algorithm=algorithm).model_dump_json()
+    assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0

@@ -1,0 +1,201 @@
+"""Resumption to the bit, wherever a run is stopped; checkpoints that are whole or refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file, save_file
+from stopping import FILES, caption_reward, content, curve, make_task, run
+
+from laurel.agents.checkpoint import load_policy
+from laurel.agents.ppo import OnPolicyRollout
+from laurel.agents.stacked_ppo import PPOGroup
+from laurel.data.directory import read_json
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError
+from laurel.params import EnvParams
+from laurel.rewards.functions import RewardFunction
+from laurel.training.loop import is_finished
+
+
+@pytest.fixture(scope="module")
+def frozen_lake() -> EnvAdapter:
+    return adapter_for(EnvParams(id="FrozenLake-v1"))
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "FrozenLake-v1": {},
+    "CartPole-v1": {"ppo": {"anneal": True}},
+    "Pendulum-v1": {},
+    "MiniGrid-Empty-5x5-v0": {"backend": "auto"},
+}
+
+
+@pytest.mark.parametrize("rewarded", [True, False])
+@pytest.mark.parametrize("env", KINDS)
+def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bool, tmp_path: Path) -> None:
+    """To the bit, whenever it is stopped: amid two checkpoints, right after one, several times, at once."""
+    task = make_task(env, **KINDS[env])
+    adapter = adapter_for(task.env)
+
+    def reward() -> RewardFunction | None:
+        return caption_reward() if rewarded else None
+
+    whole = tmp_path / "whole"
+    run(task, adapter, whole, reward())
+    expected = content(whole)
+    assert expected["files"] == sorted(FILES)
+    rng = np.random.default_rng(sum(env.encode()))
+    stops = [[int(rng.integers(1, 8))], [2, 3], [0, 1, 5, 0]]
+    for number, updates in enumerate(stops):
+        place = tmp_path / str(number)
+        for some in updates:
+            run(task, adapter, place, reward(), updates=some)
+        run(task, adapter, place, reward())
+        assert content(place) == expected, updates
+    if rewarded and env != "Pendulum-v1":
+        assert expected["state"]["unseen"] > 0, "captions that were met before the stop are counted again"
+    lengths = [row["length_mean"] for row in curve(whole) if row["length_mean"]]
+    if env in ("CartPole-v1", "MiniGrid-Empty-5x5-v0"):
+        assert max(lengths) > task.settings.n_steps, "episodes cross updates, and so checkpoints"
+
+
+def test_training_goes_on_from_the_checkpoint_and_not_from_the_start(
+    tmp_path: Path, frozen_lake: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = 0
+    original = PPOGroup.learn
+
+    def counted(self: PPOGroup, rollouts: Sequence[OnPolicyRollout]) -> Any:
+        nonlocal learned
+        learned += 1
+        return original(self, rollouts)
+
+    monkeypatch.setattr(PPOGroup, "learn", counted)
+    task = make_task()
+    run(task, frozen_lake, tmp_path / "agent", updates=5)
+    assert learned == 5
+    assert read_json(tmp_path / "agent" / "state.json")["update"] == 4, "the last checkpoint"
+    run(task, frozen_lake, tmp_path / "agent")
+    assert learned == 5 + 4
+
+
+def test_all_steps_are_told_those_of_the_checkpoint_included(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    task = make_task()
+    assert run(task, frozen_lake, tmp_path / "a") == task.total_steps == 384
+    assert run(task, frozen_lake, tmp_path / "b", updates=3) == 3 * 48
+    assert run(task, frozen_lake, tmp_path / "b") == 384
+    assert run(task, frozen_lake, tmp_path / "b") == 384, "nothing is left to do"
+
+
+def test_a_finished_agent_is_left_as_it_is(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    task = make_task()
+    run(task, frozen_lake, tmp_path / "agent")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "agent").iterdir()}
+    assert set(before) == FILES, "no actions: they are needed to go on alone"
+    run(task, frozen_lake, tmp_path / "agent")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "agent").iterdir()} == before
+
+
+def test_a_checkpoint_is_a_policy_that_can_be_used(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    run(make_task(), frozen_lake, tmp_path / "agent", updates=5)
+    assert {file.name for file in (tmp_path / "agent").iterdir()} == FILES | {"actions.safetensors"}
+    actions = load_file(tmp_path / "agent" / "actions.safetensors")
+    assert {array.shape for array in actions.values()} == {(16, 3)}
+    assert {array.dtype for array in actions.values()} == {np.dtype(np.uint8)}, "a byte each"
+    load_policy(tmp_path / "agent")
+
+
+def test_whom_the_umask_lets_read_can_read_every_file(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    before = os.umask(0o027)
+    try:
+        run(make_task(), frozen_lake, tmp_path / "agent", updates=5)
+    finally:
+        os.umask(before)
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in (tmp_path / "agent").iterdir()}
+    assert modes == dict.fromkeys(FILES | {"actions.safetensors"}, "0o640")
+
+
+def test_what_a_killed_write_left_does_not_get_in(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    run(make_task(), frozen_lake, tmp_path / "whole")
+    run(make_task(), frozen_lake, tmp_path / "agent", updates=6)  # the next checkpoint is the last
+    (tmp_path / ".agent.writing").mkdir()
+    (tmp_path / ".agent.writing" / "actions.safetensors").write_text("half")
+    (tmp_path / ".agent.writing" / "model.safetensors").write_text("half")
+    run(make_task(), frozen_lake, tmp_path / "agent")
+    assert content(tmp_path / "agent") == content(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent", "whole"]
+
+
+def test_a_run_that_was_killed_between_two_renames(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    run(make_task(), frozen_lake, tmp_path / "whole")
+    run(make_task(), frozen_lake, tmp_path / "agent", updates=5)
+    (tmp_path / "agent").rename(tmp_path / ".agent.previous")
+    assert run(make_task(), frozen_lake, tmp_path / "agent", updates=0) == 4 * 48, "it is put back"
+    run(make_task(), frozen_lake, tmp_path / "agent")
+    assert content(tmp_path / "agent") == content(tmp_path / "whole")
+
+
+def test_is_finished(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    assert not is_finished(tmp_path / "agent")
+    run(make_task(), frozen_lake, tmp_path / "agent", updates=3)
+    assert not is_finished(tmp_path / "agent")
+    run(make_task(), frozen_lake, tmp_path / "agent")
+    assert is_finished(tmp_path / "agent")
+    (tmp_path / "agent").rename(tmp_path / ".agent.previous")
+    assert is_finished(tmp_path / "agent"), "as it was before it was moved aside"
+
+
+# -- damage -----------------------------------------------------------------------------------------------------
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def fewer_actions(file: Path) -> None:
+    actions = load_file(file)
+    actions.pop(sorted(actions)[-1])
+    save_file(actions, file)
+
+
+@pytest.mark.parametrize(
+    ("file", "harm"),
+    [
+        *[(file, harm) for file in sorted(FILES | {"actions.safetensors"}) for harm in (cut, Path.unlink)],
+        ("state.json", lambda file: file.write_text('{"finished": false}')),
+        ("state.json", lambda file: file.write_text("{}")),
+        ("actions.safetensors", fewer_actions),
+        ("curve.parquet", lambda file: file.write_bytes(b"")),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(
+    file: str, harm: Callable[[Path], Any], tmp_path: Path, frozen_lake: EnvAdapter
+) -> None:
+    run(make_task(), frozen_lake, tmp_path / "agent", updates=3)
+    harm(tmp_path / "agent" / file)
+    with pytest.raises(DataError) as caught:
+        run(make_task(), frozen_lake, tmp_path / "agent")
+    assert str(tmp_path / "agent") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    run(make_task(), frozen_lake, tmp_path / "agent", updates=3)
+    with pytest.raises(DataError, match=r"agent: not a whole checkpoint .*Delete it to train this agent anew"):
+        run(make_task(ppo={"hidden": (9,)}), frozen_lake, tmp_path / "agent")
+
+
+def test_a_checkpoint_whose_curve_is_over_other_episodes_is_refused(tmp_path: Path, frozen_lake: EnvAdapter) -> None:
+    """Older versions' was over those that ended in each update."""
+    task, place = make_task("FrozenLake-v1"), tmp_path / "agent"
+    run(task, frozen_lake, place, updates=3)
+    table = pq.read_table(place / "curve.parquet")
+    pq.write_table(table.drop_columns("window"), place / "curve.parquet")
+    with pytest.raises(DataError, match="learning curve is of an older version"):
+        run(task, frozen_lake, place)
