@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from aiohttp import web
+from chat_server import ChatServer, chat_server, completion, problem
 
 from laurel.cli.app import main
 from laurel.data.directory import read_json, read_manifest
@@ -21,9 +23,6 @@ from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences
 from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content
-
-web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem
 
 SMALL = {
     **UNTRACKED,

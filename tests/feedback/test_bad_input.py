@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from chat_server import ChatServer, chat_server, completion, problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,9 +22,6 @@ from laurel.errors import AnnotationError, LaurelError, PromptError
 from laurel.feedback.annotator import Annotator, Judgement, Question, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.params.annotation import AnnotateParams
-
-web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem
 
 GOOD = "You reach the goal."
 PROMPTS = (

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from chat_server import ChatServer, chat_server, completion, top_logprobs
 
 from laurel.envs import adapter_for
 from laurel.feedback.annotator import Question, judge
@@ -21,9 +23,6 @@ from laurel.llm.openai_chat import OpenAIChat
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
 from laurel.params.judges import LanguageModelParams, OpenAIParams
-
-web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, top_logprobs
 
 PAIRS = 1000
 PASSING = ["429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200"]

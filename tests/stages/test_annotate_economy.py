@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from batch_api import BatchAPI, batch_api
+from chat_server import ChatServer, chat_server, completion, problem
+from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
 from laurel.data.directory import read_manifest
@@ -21,11 +25,6 @@ from laurel.data.preferences import read_pairs, read_preferences
 from laurel.llm.responses import ResponseStore
 from laurel.stages import annotate, merge_preferences
 from tiny_project import UNTRACKED, Project
-
-web = pytest.importorskip("aiohttp.web")
-from batch_api import BatchAPI, batch_api
-from chat_server import ChatServer, chat_server, completion, problem
-from tiny_llama import make_tiny_llama
 
 PAIRS = 40
 

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from chat_server import ChatServer, chat_server, completion
 
 from laurel.data.directory import read_manifest
 from laurel.llm.responses import LEASE_SECONDS, ResponseStore
 from laurel.stages import annotate
 from tiny_project import UNTRACKED, Project, lasting_content
-
-web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion
 
 PAIRS, KILLS = 150, 4
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from chat_server import ChatServer, chat_server, completion, problem
+from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
 from laurel.data.directory import read_json, read_manifest
@@ -15,10 +18,6 @@ from laurel.data.preferences import read_answers, read_preferences
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences
 from tiny_project import UNTRACKED, Project, lasting_content
-
-web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem
-from tiny_llama import make_tiny_llama
 
 
 def teacher(_: Any, body: dict[str, Any]) -> Any:

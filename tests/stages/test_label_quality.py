@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from aiohttp import web
+from chat_server import ChatServer, chat_server, completion, problem
 
 from laurel.data.captions import read_segments
 from laurel.data.directory import read_manifest
@@ -25,9 +27,6 @@ from laurel.feedback.references import task_of
 from laurel.stages import annotate, merge_preferences
 from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
-
-web = pytest.importorskip("aiohttp.web")
-from chat_server import ChatServer, chat_server, completion, problem
 
 
 def teacher(_: Any, body: dict[str, Any]) -> Any:
