@@ -33,7 +33,8 @@ PACKED = "files.zip"
 BEGUN, DONE, FAILED = "begun", "done", "failed"
 NOT_USED: Mapping[str, Any] = {
     "collect": {"steps": 1},
-    "agent": {"arms": ["random_policy"], "seeds": [0], "steps": 1},
+    "arms": ["random_policy"],
+    "agent": {"seeds": [0], "steps": 1},
 }
 """Stands for sections without defaults in a step that is not given them, because its stage does not read them."""
 

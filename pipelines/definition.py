@@ -161,7 +161,8 @@ def make_pipeline(
         collect: dict[str, Any] = default["collect"],
         caption: dict[str, Any] = default["caption"],
         annotate: dict[str, Any] = default["annotate"],
-        reward: dict[str, Any] = default["reward"],
+        arms: list[dict[str, Any]] = default["arms"],
+        rewards: dict[str, Any] = default["rewards"],
         shaping: dict[str, Any] = default["shaping"],
         agent: dict[str, Any] = default["agent"],
         evaluate: dict[str, Any] = default["evaluate"],
@@ -176,9 +177,10 @@ def make_pipeline(
             collect: Section collect: environment steps, and who acts.
             caption: Section caption: how transitions are said in words.
             annotate: Section annotate: who judges how many pairs.
-            reward: Section reward: the reward model and its training.
+            arms: Section arms: what is compared.
+            rewards: Section rewards: the methods of making rewards, and their settings.
             shaping: Section shaping: from the learned reward to what the agent is paid.
-            agent: Section agent: arms, seeds and the training of agents.
+            agent: Section agent: seeds and the training of agents.
             evaluate: Section evaluate: fresh episodes, and what is shown.
             tracking: Section tracking: what is logged to MLflow.
             code_version: Commit or version of the code in the image. Steps are cached by it, too: change it whenever
@@ -194,7 +196,8 @@ def make_pipeline(
                 collect=collect,
                 caption=caption,
                 annotate=annotate,
-                reward=reward,
+                arms=arms,
+                rewards=rewards,
                 shaping=shaping,
                 agent=agent,
                 evaluate=evaluate,
@@ -227,11 +230,12 @@ def make_pipeline(
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
-            feedback = {**captioning, "seed": seed, "reward": reward, "captions": captions, "preferences": preferences}
+            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms, "rewards": rewards}
+            feedback |= {"agent": agent, "captions": captions, "preferences": preferences}
             fitting = train_reward_step(**feedback, trajectories=trajectories)
             model = place(fitting, "train-reward").outputs["model"]
 
-            training = {**feedback, "annotate": annotate, "shaping": shaping, "agent": agent, "model": model}
+            training = {**feedback, "shaping": shaping, "model": model}
             if sweep is not None:
                 _fan_out(sweep, training, place, at_once)
                 return

@@ -20,6 +20,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError
 from laurel.feedback.annotator import Judgement
 from laurel.params import Params, parse_params
+from laurel.params.rewards import PreferenceParams
 from laurel.rewards import training
 from laurel.rewards.bradley_terry import Comparisons
 from laurel.rewards.functions import transition_features
@@ -36,8 +37,9 @@ def make_params(**sections: Any) -> Params:
         "env": {"id": "MiniGrid-Empty-5x5-v0"},
         "collect": {"steps": 3000, "n_envs": 8, "shard_steps": 1000},
         "annotate": {"n_pairs": 200},
-        "reward": {"ensemble": 3, "hidden": [16], "max_epochs": 40, "patience": 10},
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["preference"],
+        "rewards": {"preference": {"ensemble": 3, "hidden": [16], "max_epochs": 40, "patience": 10}},
+        "agent": {"seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
     for name, section in sections.items():
@@ -59,8 +61,11 @@ class Places:
         annotate.run(self.params, self.captions, self.preferences)
 
     def train(self, **reward: Any) -> tuple[RewardModel, dict[str, Any]]:
-        params = self.params.model_copy(update={"reward": self.params.reward.model_copy(update=reward)})
-        return train_reward_model(params, self.adapter, self.trajectories, self.captions, self.preferences)
+        settings = self.params.rewards["preference"].model_copy(update=reward)
+        assert isinstance(settings, PreferenceParams)
+        return train_reward_model(
+            self.params, settings, self.adapter, self.trajectories, self.captions, self.preferences
+        )
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ Command = Callable[..., argparse.ArgumentParser]
 Say = Callable[[str], int]
 
 AGENTS, REWARD = Path("data/agents"), Path("data/reward")
+CAPTIONS, PREFERENCES = Path("data/captions"), Path("data/preferences")
 FILM = Path("play.gif")
 
 
@@ -134,26 +135,25 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
-    from laurel.params.arms import KNOWN, arm_infos
+    from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
 
     if agent is None:
-        trained = [info for info in (*arm_infos(params), *KNOWN.values()) if (agents / info.name).is_dir()]
+        trained = [info for info in arm_infos(params) if (agents / info.name).is_dir()]
         if not trained:
-            untrained = next(info.name for info in KNOWN.values() if not info.trained)
+            untrained = next(name for name in WELL_KNOWN if not arm_of(name).trained)
             raise DataError(
                 f"{agents}: holds no agents. Run laurel train-agents first, or name an agent's directory, or watch "
                 f"laurel play {untrained}."
             )
         agent = next((info for info in trained if info.role == "method"), trained[0]).name
-    if agent not in KNOWN:
+    arms = {**{name: arm_of(name) for name in WELL_KNOWN}, **{arm.name: arm for arm in params.arms}}
+    if agent not in arms:
         if not Path(agent).is_dir():
-            raise ParamsError(
-                f'"{agent}" is neither a directory nor an arm ({", ".join(KNOWN)}).{closest(agent, KNOWN)}'
-            )
+            raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
         return Chosen(Path(agent), agent)
-    if not KNOWN[agent].trained:
+    if not arms[agent].trained:
         if seed is not None:
             raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
         return Chosen(None, agent.replace("_", " "))
@@ -169,13 +169,14 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
 
 def _learned_reward(params: Params, place: Path | None, adapter: EnvAdapter) -> LearnedReward | None:
     from laurel.data.lineage import read_inputs
-    from laurel.evaluation.rollout import LearnedReward
-    from laurel.rewards.functions import learned
-    from laurel.rewards.model import RewardModel
+    from laurel.evaluation.play import watching
+    from laurel.rewards.method import Inputs
 
     if place is None and not REWARD.is_dir():
         tell(f"laurel: no learned reward is shown, as there is none in {REWARD}.")
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
-    model = RewardModel.load(place or REWARD)
-    return LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
+    found = watching(params, adapter, Inputs(CAPTIONS, PREFERENCES, place or REWARD))
+    if found is None:
+        tell(f"laurel: no learned reward is shown, as no method of arms has one in {place or REWARD}.")
+    return found
