@@ -32,6 +32,8 @@ class Chosen:
     place: Path | None
     """Directory of a trained agent; None for uniform actions."""
     name: str
+    kind: str | None = None
+    """Of another package's actor."""
 
 
 def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
@@ -43,7 +45,10 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         "laurel play\n  laurel play extrinsic 3 --as gif -o play.gif",
     )
     play.add_argument(
-        "agent", nargs="?", metavar="AGENT", help="an arm, or an agent's directory; default: preference, if it is there"
+        "agent",
+        nargs="?",
+        metavar="AGENT",
+        help="an arm, an agent's directory, or another package's actor; default: preference, if it is there",
     )
     play.add_argument(
         "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
@@ -76,9 +81,10 @@ def _run(options: argparse.Namespace, say: Say) -> int:
 
     import torch
 
+    from laurel.agents.actors import make_actor
     from laurel.envs import adapter_for
     from laurel.evaluation.performance import Performance, film, show_in_terminal, show_in_window
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.params import load_params
     from laurel.seeding import derive_seed
 
@@ -94,7 +100,7 @@ def _run(options: argparse.Namespace, say: Say) -> int:
         params.env,
         adapter,
         player.name,
-        lambda seed: agent_act(adapter, player.place, seed, greedy=greedy),
+        make_actor(player.kind, adapter, "AGENT") if player.kind else load_actor(adapter, player.place, greedy=greedy),
         _learned_reward(params, options.reward, adapter),
         options.episodes,
         options.steps,
@@ -131,6 +137,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
+    from laurel.params.kinds import ACTORS
     from laurel.params.training import ARMS
     from laurel.training.checks import needs_training
 
@@ -143,6 +150,8 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
             )
         agent = trained[0]
     if agent not in ARMS:
+        if not Path(agent).is_dir() and agent in ACTORS.external():
+            return Chosen(None, agent, agent)
         if not Path(agent).is_dir():
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(ARMS)}).{closest(agent, ARMS)}')
         if seed is not None:

@@ -228,14 +228,13 @@ def _animate(
     params: Params, adapter: EnvAdapter, model: RewardModel, agents: Agents, out: Output
 ) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.agents.player import Player
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.evaluation.rendering import NotRenderedError
     from laurel.evaluation.rollout import LearnedReward
     from laurel.rewards.functions import learned
-    from laurel.seeding import derive_seed, generator
+    from laurel.seeding import derive_seed
     from laurel.training.untrained import untrained
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
@@ -244,15 +243,14 @@ def _animate(
     arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
     episode = derive_seed(params.seed, "animation")
     before_training = untrained(params, adapter, seed)
-    rng = generator(episode, "actions")
     captioner = Captioner(adapter)
     reward = None
     if arm == MAIN_ARM:
         reward = LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
-    acts = Player(before_training, rng), agent_act(adapter, place, episode, greedy=params.evaluate.greedy)
+    actors = before_training.as_actor(), load_actor(adapter, place, greedy=params.evaluate.greedy)
     steps = params.evaluate.animation_steps
     try:
-        before, after = (record(params.env, adapter, act, captioner, steps, episode, reward) for act in acts)
+        before, after = (record(params.env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
     except NotRenderedError as error:
         out.notes.append(f"There is no animation: {error}")
         return None
@@ -266,7 +264,7 @@ def _portraits(
     """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import portrait, record
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.statistics import seed_scores
     from laurel.evaluation.summary import in_order
@@ -280,9 +278,9 @@ def _portraits(
     for arm in in_order({arm for arm, _, _ in agents}):
         ordered = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(ordered[(len(ordered) - 1) // 2])
-        act = agent_act(adapter, places[arm, seed], episode, greedy=params.evaluate.greedy)
+        actor = load_actor(adapter, places[arm, seed], greedy=params.evaluate.greedy)
         steps = params.evaluate.animation_steps
-        played = record(params.env, adapter, act, Captioner(adapter), steps, episode, None)
+        played = record(params.env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
         portrait(played, file)
         last = played[-1]
