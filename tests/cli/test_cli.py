@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from laurel import __version__, cli
-from laurel.cli.app import STAGES, main
+from laurel import __version__
+from laurel.cli.app import PLACES, STAGES, Stage, main
 from tiny_project import BY_NAME, UNTRACKED, Project
 
 COMMANDS = [
@@ -105,7 +105,7 @@ def test_the_importtime_check_sees_heavy_imports() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_every_option_of_a_stage_is_explained(stage: cli.Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_of_a_stage_is_explained(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([stage.name, "--help"])
     assert end.value.code == 0
@@ -154,8 +154,8 @@ def test_wrong_params(project: Project, refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.inputs], ids=lambda stage: stage.name)
-def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: cli.Stage) -> None:
-    assert f"{cli.PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
+def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: Stage) -> None:
+    assert f"{PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
     for name in stage.inputs:
         given = {other: finished.inputs("evaluate")[other] for other in stage.inputs}
         options = [str(part) for key, place in given.items() for part in (f"--{key}", place) if key != name]

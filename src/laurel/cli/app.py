@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laurel import __version__
 from laurel.cli.annotate import add_actions
+from laurel.cli.check import add_check
 from laurel.cli.classics import add_classics
 from laurel.cli.export import add_export
 from laurel.cli.pipeline import add_pipeline
@@ -23,9 +24,6 @@ from laurel.console import USAGE_ERROR, say
 from laurel.errors import LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
-
-if TYPE_CHECKING:
-    pass
 
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."
@@ -157,6 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     table.add_argument("--markdown", action="store_true", help="as Markdown, for a README")
     table.set_defaults(run=_table)
 
+    add_check(commands, _command)
     add_pipeline(commands, _command)
     add_prompt(commands, _command, say)
     add_classics(commands, _command, say)
@@ -188,17 +187,15 @@ def _run_stage(options: argparse.Namespace) -> int:
     import logging
 
     from laurel.params import load_params
+    from laurel.stages.preflight import check_run
     from laurel.tracking.runs import configure
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     stage: Stage = options.stage
     params = load_params(options.params)
     configure(options.params.parent)
+    check_run(params, stage.name, gold=stage.name == "annotate")  # they are given to captions that are made before it
     inputs = {name: getattr(options, name) for name in stage.inputs}
-    if not inputs:  # the first of a run: what a later one would refuse is said now
-        from laurel.stages.preflight import check_run
-
-        check_run(params, gold=False)  # which are given to captions that are still to be made
     importlib.import_module(stage.module).run(params, **inputs, output=options.output)
     return 0
 

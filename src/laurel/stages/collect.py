@@ -29,14 +29,13 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     running then are kept: neither flag is set on their last step.
 
     Args:
-        params: sections seed, env and collect are used; agent is checked.
+        params: sections seed, env and collect are used.
         output: directory to write shards of `laurel.data.trajectories` into.
         part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
 
     Raises:
-        EnvError: the environment cannot be made, or its spaces are not supported, here or by the agents' algorithm.
-        ParamsError: there are more policies than environments, or more parts than steps; or no agent can be trained
-            with these params.
+        EnvError: the environment cannot be made, or its spaces are not supported.
+        ParamsError: there are more policies than environments, or more parts than steps.
         DataError: a policy's checkpoint cannot be used, or the output cannot be written.
     """
     import shutil
@@ -45,7 +44,6 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
     from laurel.tracking.runs import Tracker
-    from laurel.training.checks import check_agents
 
     parts = params.collect.parts
     if parts > params.collect.steps:
@@ -54,7 +52,6 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     stage = STAGE if part is None else PART
     numbers = [part] if part is not None else list(range(parts))
     collectors = [_Collector.of(params, number) for number in numbers]  # what is wrong is said before anything is made
-    check_agents(params, collectors[0].adapter)
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:

@@ -1,0 +1,115 @@
+"""Plug-ins: each kind of a thing is one module of a package of ours, or an entry point of another package.
+
+A group of plug-ins (annotators, questions, reward methods, ...) is declared once, beside the package that holds them:
+
+>>> ANNOTATORS = Plugins("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
+
+A module `laurel/feedback/annotators/NAME.py` is then the built-in annotator NAME; no list names it. The module binds
+the group's attribute, here `ANNOTATOR`, to what is to be loaded, most often a class. Another package has in its
+pyproject.toml
+
+    [project.entry-points."laurel.annotators"]
+    NAME = "its_module"            # whose ANNOTATOR is loaded; or "its_module:SomeClass"
+
+Nothing is imported before it is loaded. Modules whose names begin with an underscore are helpers, not kinds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar, cast
+
+from laurel.errors import MissingPackageError, ParamsError, closest
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Plugins(Generic[T_co]):
+    """A group of plug-ins; `T_co` is the type of what a plug-in is, e.g. `type[Annotator]`.
+
+    Args:
+        noun: what one of them is called in messages, e.g. "annotator".
+        group: of entry points, e.g. "laurel.annotators".
+        package: of the built-in ones, a module each.
+        attribute: of a plug-in's module that is loaded; None: the noun in capitals.
+    """
+
+    def __init__(self, noun: str, *, group: str, package: str, attribute: str | None = None) -> None:
+        self.noun = noun
+        self.group = group
+        self.package = package
+        self.attribute = attribute or noun.upper().replace(" ", "_")
+
+    def builtin(self) -> tuple[str, ...]:
+        """Return the names of the built-in kinds, sorted, without importing them."""
+        spec = importlib.util.find_spec(self.package)
+        folders = spec.submodule_search_locations if spec else None
+        names = [module.name for module in pkgutil.iter_modules(folders or [])]
+        return tuple(sorted(name for name in names if not name.startswith("_")))
+
+    def external(self) -> Mapping[str, importlib.metadata.EntryPoint]:
+        """Return the plug-ins of other packages: name -> entry point, nothing of them imported.
+
+        Raises:
+            ParamsError: two packages use one name, or one uses the name of a built-in kind.
+        """
+        found: dict[str, importlib.metadata.EntryPoint] = {}
+        builtin = self.builtin()
+        for entry in importlib.metadata.entry_points(group=self.group):
+            if entry.name in builtin or found.get(entry.name, entry).value != entry.value:
+                other = "is built in" if entry.name in builtin else f"is also {found[entry.name].value}"
+                raise ParamsError(
+                    f'{self.group}: another package names its {self.noun} {entry.value} "{entry.name}", which {other}. '
+                    "Rename or uninstall one of them."
+                )
+            found[entry.name] = entry
+        return found
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the names of all kinds, the built-in ones first, without importing any.
+
+        Raises:
+            ParamsError: as `external`.
+        """
+        return (*self.builtin(), *sorted(self.external()))
+
+    def load(self, kind: str, key: str) -> T_co:
+        """Return the plug-in of a kind.
+
+        Args:
+            kind: its name.
+            key: of the params that names it, for messages, e.g. "annotate.annotator".
+
+        Raises:
+            ParamsError: there is no such kind, or it is not what its package says.
+            MissingPackageError: another package's plug-in cannot be imported.
+        """
+        external = self.external()
+        if kind in self.builtin():
+            return cast(T_co, getattr(importlib.import_module(f"{self.package}.{kind}"), self.attribute))
+        if kind not in external:
+            known = self.kinds()
+            raise ParamsError(
+                f'{key}: there is no {self.noun} "{kind}".{closest(kind, known)} There are {", ".join(known)}; another '
+                f'package adds one with an entry point of the group "{self.group}".'
+            )
+        return cast(T_co, self._load_external(external[kind], key))
+
+    def _load_external(self, entry: importlib.metadata.EntryPoint, key: str) -> Any:
+        begin = f'{key}: the {self.noun} "{entry.name}" ({entry.value}) of another package cannot be loaded'
+        try:
+            plugin = entry.load()
+        except Exception as error:  # whatever importing it raises: the code is not ours
+            raise MissingPackageError(
+                f"{begin}: {type(error).__name__}: {error}. Mend or uninstall that package; --debug shows where."
+            ) from error
+        if entry.attr:
+            return plugin
+        try:
+            return getattr(plugin, self.attribute)
+        except AttributeError:
+            raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None

@@ -1,0 +1,80 @@
+"""Plug-ins are found by file name in our packages and by entry point in others, and imported only when loaded."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from laurel.errors import MissingPackageError, ParamsError
+from laurel.plugins import Plugins
+
+COLOURS = Plugins[str]("colour", group="laurel.test_colours", package="colours_of_ours")
+
+
+@pytest.fixture(autouse=True)
+def _ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    package = tmp_path / "colours_of_ours"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('listing imports nothing')")
+    for name, content in {"red": "COLOUR = '#f00'", "blue": "COLOUR = '#00f'", "_mixing": ""}.items():
+        (package / f"{name}.py").write_text(content)
+
+
+def install(folder: Path, **entries: str) -> None:
+    """Write what an installed distribution with these entry points leaves on the path."""
+    info = folder / "others-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    lines = "\n".join(f"{name} = {value}" for name, value in entries.items())
+    (info / "entry_points.txt").write_text(f"[{COLOURS.group}]\n{lines}\n")
+
+
+def test_kinds_are_files_and_entry_points_and_listing_them_imports_nothing(tmp_path: Path) -> None:
+    assert COLOURS.kinds() == ("blue", "red"), "a helper's name begins with an underscore"
+    install(tmp_path, teal="no_such_module")
+    assert COLOURS.kinds() == ("blue", "red", "teal")
+
+
+def test_a_plug_in_is_the_attribute_of_its_module_or_what_an_entry_point_names(tmp_path: Path) -> None:
+    (tmp_path / "colours_of_ours/__init__.py").write_text("")
+    (tmp_path / "paints.py").write_text("COLOUR = '#088'\nPINK = '#f8a'\n")
+    install(tmp_path, teal="paints", pink="paints:PINK")
+    assert [COLOURS.load(kind, "paint.colour") for kind in ("red", "teal", "pink")] == ["#f00", "#088", "#f8a"]
+
+
+def test_an_unknown_kind_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    install(tmp_path, magenta="paints")
+    with pytest.raises(
+        ParamsError, match=r'^paint\.colour: there is no colour "bleu". Did you mean "blue"\? There are '
+    ):
+        COLOURS.load("bleu", "paint.colour")
+    with pytest.raises(
+        ParamsError, match=r'Did you mean "magenta"\? There are blue, red, magenta; another package adds'
+    ):
+        COLOURS.load("magneta", "paint.colour")
+
+
+def test_a_plug_in_of_another_package_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    (tmp_path / "broken_paints.py").write_text("1 / 0")
+    (tmp_path / "no_paints.py").write_text("")
+    install(tmp_path, teal="no_such_module", pink="broken_paints", grey="no_paints", plum="no_paints:PLUM")
+    begin = r'^paint\.colour: the colour "{}" \({}\) of another package cannot be loaded: {}'
+    for kind, value, why in (
+        ("teal", "no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("pink", "broken_paints", "ZeroDivisionError"),
+        ("plum", "no_paints:PLUM", "AttributeError"),
+    ):
+        with pytest.raises(MissingPackageError, match=begin.format(kind, value, why)):
+            COLOURS.load(kind, "paint.colour")
+    with pytest.raises(ParamsError, match=begin.format("grey", "no_paints", "its module has no COLOUR")):
+        COLOURS.load("grey", "paint.colour")
+
+
+def test_a_name_is_used_once(tmp_path: Path) -> None:
+    install(tmp_path, red="paints")
+    with pytest.raises(ParamsError, match=r'another package names its colour paints "red", which is built in'):
+        COLOURS.load("blue", "paint.colour")
