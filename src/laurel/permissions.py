@@ -2,7 +2,6 @@
 
 Params files are passed around, so a params file is not trusted with secrets or other folders. Permission comes from the
 user's environment or command line, and travels by the environment into the steps of a pipeline.
-
 """
 
 from __future__ import annotations
