@@ -67,7 +67,7 @@ def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
         "agent": {"arms": "full", "seeds": [0], "steps": 1},
     }
     params = parse_params(content, "params")
-    collect.run(params, tmp_path / "trajectories")
+    collect.run(params.seed, params.env, params.collect, params.tracking, tmp_path / "trajectories")
     (transitions, _), *_ = read_trajectories(tmp_path / "trajectories")
     assert len(transitions) == 600
     assert [policy.get("options") for policy in read_metadata(tmp_path / "trajectories")["policies"]] == [
