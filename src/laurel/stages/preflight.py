@@ -76,7 +76,7 @@ def check_parts(params: Params, compiled: int) -> None:
 def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:
     from laurel.feedback.annotators import choices_of, make_annotator
     from laurel.feedback.goals import embedding_goals
-    from laurel.feedback.prompt import load_prompt
+    from laurel.feedback.questions.pair import PairQuestion
 
     match params.annotator:
         case "embedding":
@@ -84,8 +84,9 @@ def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:
         case "scripted":
             make_annotator(params, adapter, 0)
         case "openai" | "huggingface":
-            prompt = load_prompt(params.language_model.prompt)
-            prompt.messages("", "", adapter, params.language_model.goal)
+            prompt = PairQuestion.load_prompt(params.language_model.prompt)
+            question = PairQuestion(prompt, adapter, params.language_model.goal)
+            question.messages(question.sample)
             choices_of(params, prompt)
 
 
