@@ -31,6 +31,7 @@ $(READY): requirements.lock torch.lock pyproject.toml
 # is not looked at. Whoever commits a run's own has it looked at as usual (README, "Data elsewhere").
 run: $(READY)  ## run the pipeline and print the table of results
 	@git show HEAD:dvc.lock 2>/dev/null | grep -q '^stages: {}' && git update-index --skip-worktree dvc.lock || true
+	@laurel check
 	@dvc repro
 	@echo
 	@laurel table reports

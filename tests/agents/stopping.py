@@ -15,7 +15,8 @@ from laurel.data.directory import read_json
 from laurel.envs.base import EnvAdapter
 from laurel.params import EnvParams
 from laurel.params.training import PPOParams, ShapingParams
-from laurel.rewards.functions import CaptionReward, RewardFunction
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import CaptionReward
 from laurel.training.loop import Task, train
 
 torch.set_num_threads(1)
@@ -54,7 +55,7 @@ def run(
     task: Task,
     adapter: EnvAdapter,
     directory: Path,
-    reward: RewardFunction | None = None,
+    reward: Reward | None = None,
     *,
     updates: int | None = None,
 ) -> int:

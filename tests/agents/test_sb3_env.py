@@ -144,7 +144,7 @@ def test_the_wrapper_pays_what_training_pays(n_envs: int, seed: int, beta: float
             np.stack([start, end]), action[None], extrinsic[i][None], np.empty((1, n_envs), np.float32),
             terminated[None], truncated[None], np.ones((1, n_envs), np.bool_),
         )  # fmt: skip
-        sums.append((signal.mix_into(rollout), signal.said))
+        sums.append((signal.mix_into(rollout), signal.scored))
         episodes.follow(rollout)
         expected.append(rollout.reward[0].copy())
     np.testing.assert_allclose([step[3] for step in steps], expected, rtol=1e-6)

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from laurel import __version__, cli
-from laurel.cli.app import STAGES, main
-from tiny_project import BY_NAME, UNTRACKED, Project
+from laurel import __version__
+from laurel.cli.app import main
+from laurel.stages.pipeline import PLACES, STAGES, Stage
+from tiny_project import STAGE, UNTRACKED, Project
 
 COMMANDS = [
     [],
@@ -105,7 +106,7 @@ def test_the_importtime_check_sees_heavy_imports() -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_every_option_of_a_stage_is_explained(stage: cli.Stage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_option_of_a_stage_is_explained(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main([stage.name, "--help"])
     assert end.value.code == 0
@@ -154,8 +155,8 @@ def test_wrong_params(project: Project, refused: Refused) -> None:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.inputs], ids=lambda stage: stage.name)
-def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: cli.Stage) -> None:
-    assert f"{cli.PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
+def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: Stage) -> None:
+    assert f"{PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)
     for name in stage.inputs:
         given = {other: finished.inputs("evaluate")[other] for other in stage.inputs}
         options = [str(part) for key, place in given.items() for part in (f"--{key}", place) if key != name]
@@ -228,7 +229,7 @@ def test_debug_shows_the_traceback(project: Project) -> None:
 
 def test_a_defect_keeps_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.path)
-    monkeypatch.setattr("laurel.stages.collect.run", lambda params, output: 1 / 0)
+    monkeypatch.setattr("laurel.stages.collect.run", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["collect"])
 
@@ -433,5 +434,5 @@ def test_a_project_elsewhere(project: Project, tmp_path: Path, monkeypatch: pyte
     assert main(["collect", "--params", str(params), "--output", "here/t"]) == 0
     assert main(["caption", "--params", str(params), "--trajectories", "here/t", "--output", "here/c"]) == 0
     assert sorted(path.name for path in (tmp_path / "here").iterdir() if not path.name.startswith(".")) == ["c", "t"]
-    assert not BY_NAME["collect"].output.startswith("/")
+    assert not STAGE["collect"].output.startswith("/")
     shutil.rmtree(tmp_path / "here")

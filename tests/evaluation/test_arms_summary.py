@@ -7,10 +7,12 @@ import pytest
 
 from laurel.errors import DataError
 from laurel.evaluation import report, statistics, summary
+from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
-from laurel.evaluation.summary import SCHEMA, checked, in_order, markdown_table, table
+from laurel.evaluation.summary import SCHEMA, checked, markdown_table, table
 from laurel.evaluation.verdict import headline, outcome
+from laurel.params.arms import KNOWN
 
 
 @pytest.mark.parametrize("module", [summary, statistics, report])
@@ -42,7 +44,9 @@ def arm(returns, areas=None, *, steps=200_000, success=True, reached=None):
 def metrics_of(**arms):
     scores = {"return": {name: made[1] for name, made in arms.items()}}
     scores["area"] = {name: made[2] for name, made in arms.items() if made[0]["env_steps"]}
-    return {"arms": {name: made[0] for name, made in arms.items()}, "comparisons": compare_arms(scores)}
+    infos = ordered(KNOWN[name] for name in arms)
+    entries = {info.name: {**described(info), **arms[info.name][0]} for info in infos}
+    return {"order": list(entries), "arms": entries, "comparisons": compare_arms(scores, infos)}
 
 
 def said(**arms):
@@ -118,7 +122,7 @@ def test_hand_written_progress_is_a_reference_and_no_bound():
 def test_too_few_seeds_tell_nothing(n):
     verdict, text = said(preference=arm(around(0.95, n)), extrinsic=arm(around(0.1, n)))
     assert verdict == "unknown"
-    assert f"There are too few seeds to tell whether preferences helped: preference has {n}" in text
+    assert f"There are too few seeds to tell whether feedback helped: preference has {n}" in text
     assert ("at least 6 of each arm" in text) == (n > 1)
     assert "more than" not in text
 
@@ -158,13 +162,13 @@ def test_unknown_returns_are_no_verdict():
 
 
 def test_missing_arms_are_said():
-    assert "No agent was trained on preferences" in said(extrinsic=arm(around(0.2)))[1]
+    assert "No agent was trained on feedback" in said(extrinsic=arm(around(0.2)))[1]
     verdict, text = said(preference=arm(around(0.2)))
     assert verdict == "unknown"
     assert "No other arm was trained that it could be compared with." in text
     verdict, text = said(preference=arm(around(0.9)), random_reward=arm(around(0.2)))
     assert verdict == "unknown"
-    assert "There is no extrinsic arm to compare it with." in text
+    assert "There is no baseline, the environment's reward alone, to compare it with." in text
 
 
 def test_the_learned_reward_alone_stands_for_preferences():
@@ -219,7 +223,3 @@ def test_metrics_of_another_version_are_refused():
         checked({"arms": {}}, "m.json")
     with pytest.raises(DataError, match="does not hold the metrics"):
         checked([], "m.json")
-
-
-def test_arms_keep_their_order_and_strangers_come_last():
-    assert in_order(["zeta", "oracle", "preference"]) == ["preference", "oracle", "zeta"]

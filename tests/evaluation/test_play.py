@@ -168,6 +168,6 @@ def test_what_is_played_is_what_the_parameters_say(
     assert (call["episodes"], call["n_envs"], call["adapter"].with_action) == (3, 2, True)
     learned: LearnedReward = call["learned"]
     assert learned.beta == 0.5
-    assert learned.function.threshold == pytest.approx(model.normalizer.threshold(0.9))
+    assert learned.reward.threshold == pytest.approx(model.normalizer.threshold(0.9))
     twice = [call["act"](everywhere(call["adapter"])) for _ in range(2)]
     np.testing.assert_array_equal(*twice, "greedy")

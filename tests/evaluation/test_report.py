@@ -11,7 +11,8 @@ from PIL import Image
 from laurel.evaluation import plots
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.statistics import rank_agreement, summarise
-from laurel.evaluation.style import LINES, STYLES, strokes
+from laurel.evaluation.style import strokes
+from laurel.params.arms import KNOWN
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -75,7 +76,9 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def content(tables, vocabulary, tmp_path_factory):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
-    metrics = summarise(results, curves, success_threshold=0.9, reward_threshold=None, draws=50, seed=0)
+    metrics = summarise(
+        results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
+    )
     bins = [{"p": 0.1, "observed": 0.2, "pairs": 10}]
     animation = tmp_path_factory.mktemp("report") / "episode.webp"
     Image.new("RGB", (8, 8)).save(animation)
@@ -239,9 +242,11 @@ def test_same_content_same_page(content):
 
 def test_bare_content_says_what_there_is_not(tables):
     results, curves = tables({"extrinsic": 0.5}, success=False)
-    summary = summarise(results, curves, success_threshold=0.9, reward_threshold=None, draws=50, seed=0)
+    summary = summarise(
+        results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
+    )
     text = Page(render(ReportContent(title="X-v0", metrics=summary))).text
-    assert "No agent was trained on preferences" in text
+    assert "No agent was trained on feedback" in text
     assert "There is no learned reward in this run." in text
     assert "there are no curves" in text
     assert "annotator" not in text
@@ -249,7 +254,9 @@ def test_bare_content_says_what_there_is_not(tables):
 
 def test_one_seed_is_noted(tables, words_only):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9}, seeds=1)
-    summary = summarise(results, curves, success_threshold=0.9, reward_threshold=None, draws=50, seed=0)
+    summary = summarise(
+        results, curves, tuple(KNOWN.values()), success_threshold=0.9, reward_threshold=None, draws=50, seed=0
+    )
     text = Page(render(dataclasses.replace(words_only, metrics=summary))).text
     assert "Every arm has a single seed: no interval can be given" in text
     assert "[" not in text[text.index("All arms") : text.index("Means over seeds")]
@@ -313,13 +320,10 @@ def test_only_the_main_arms_interval_is_shown_at_first(content, tmp_path):
 
 
 def test_strokes_are_those_that_are_drawn():
-    assert strokes(["preference", "random_reward"]) == (
-        "Lines are solid: learned rewards and the environment's own; dashed: controls."
+    assert strokes([KNOWN["preference"], KNOWN["random_reward"]]) == (
+        "Lines are solid: learned rewards and the environment's own; dashed: controls and other rewards that they are "
+        "compared with."
     )
-    dashes = {stroke: {str(STYLES[arm].dash) for arm in arms} for stroke, arms, _ in LINES}
-    assert all(len(found) == 1 for found in dashes.values())
-    assert len({next(iter(found)) for found in dashes.values()}) == len(LINES)
-    assert {arm for _, arms, _ in LINES for arm in arms} == set(STYLES)
 
 
 def test_pairs_have_their_reference_and_can_be_filtered(words_only):

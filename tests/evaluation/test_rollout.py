@@ -153,10 +153,10 @@ def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     valid = 0
     original = rollout._Meter.update
 
-    def noted(self: Any, transitions: Transitions, steps: Any, ended: Any) -> None:
+    def noted(self: Any, transitions: Transitions, steps: Any) -> None:
         nonlocal valid
         valid += int(steps.sum())
-        original(self, transitions, steps, ended)
+        original(self, transitions, steps)
 
     monkeypatch.setattr(rollout._Meter, "update", noted)
     params = EnvParams(id="CartPole-v1")

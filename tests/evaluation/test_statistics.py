@@ -21,13 +21,14 @@ from laurel.evaluation.statistics import (
     steps_to_threshold,
     summarise,
 )
+from laurel.params.arms import KNOWN
 
 scores = st.lists(st.floats(-100, 100) | st.integers(-2, 2).map(float), min_size=1, max_size=9).map(np.array)
 
 
 def summarised(results, curves, **changes):
     options = {"success_threshold": 0.9, "reward_threshold": None, "draws": 300, "seed": 0, **changes}
-    return summarise(results, curves, **options)["arms"]
+    return summarise(results, curves, tuple(KNOWN.values()), **options)["arms"]
 
 
 # -- against slow references --------------------------------------------------------------------
@@ -154,7 +155,8 @@ def test_summary_has_the_promised_form(tables):
     assert list(summary) == ["extrinsic", "preference", "random_policy"]
     preference = summary["preference"]
     assert set(preference) == {
-        "return", "success", "area", "solved", "steps_to_threshold", "env_steps", "episodes", "seeds",
+        "role", "label", "rewards", "return", "success", "area", "solved", "steps_to_threshold", "env_steps",
+        "episodes", "seeds",
     }  # fmt: skip
     low, high = preference["success"]["ci95"]
     assert low <= preference["success"]["mean"] <= high
@@ -201,7 +203,7 @@ def test_same_seed_same_numbers(tables):
 def test_learned_arms_are_compared_in_the_end_and_while_training(tables):
     options = {"success_threshold": 0.9, "reward_threshold": None, "draws": 50, "seed": 0}
     made = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0, "oracle": 1.0}, seeds=6)
-    found = summarise(*made, **options)["comparisons"]
+    found = summarise(*made, tuple(KNOWN.values()), **options)["comparisons"]
     assert {arm: {over: list(measures) for over, measures in overs.items()} for arm, overs in found.items()} == {
         "preference": {"extrinsic": ["return", "area"], "random_policy": ["return"]}
     }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from single_steps import nowhere, pay, pay_captions
 
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transitions
@@ -29,15 +30,9 @@ def adapter() -> EnvAdapter:
     return adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
 
 
-def nowhere(n: int) -> Transitions:
-    """Transitions that a function of captions does not look at."""
-    flags = np.zeros(n, np.bool_)
-    return Transitions(np.zeros((n, 1)), np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros((n, 1)), flags, flags)
-
-
 def rewards_of(function: Any, texts: list[str]) -> list[float]:
     """Ask a function about captions, each once, with ids of their own."""
-    return function(nowhere(len(texts)), np.arange(len(texts)), texts).tolist()
+    return pay_captions(function, texts).tolist()
 
 
 def make_model(*, observation: bool = False, n_features: int = 4) -> RewardModel:
@@ -85,10 +80,10 @@ def by_length(calls: list[list[str]]) -> Callable[[list[str]], np.ndarray]:
 
 def test_rewards_are_looked_up_by_id() -> None:
     function = CaptionReward({"a": 1.5, "b": -2.0}, 0.0, by_length([]))
-    rewards = function(nowhere(5), np.array([1, -1, 0, 0, -1]), ["a", "b"])
+    rewards = pay(function, nowhere(5), np.array([1, -1, 0, 0, -1]), ["a", "b"])
     assert rewards.dtype == np.float32
     assert rewards.tolist() == [-2.0, -np.inf, 1.5, 1.5, -np.inf]
-    assert function(nowhere(2), np.array([-1, -1]), []).tolist() == [-np.inf] * 2
+    assert pay(function, nowhere(2), np.array([-1, -1]), []).tolist() == [-np.inf] * 2
 
 
 def test_ids_mean_what_the_texts_say_not_the_order_of_the_table() -> None:
@@ -104,10 +99,10 @@ def test_captions_that_are_not_known_are_scored_once_when_they_are_met() -> None
     assert (calls, function.unseen) == ([], 0)
     texts += ["long", "a longer one"]
     ids = np.array([2, 1, 0, -1])
-    assert function(nowhere(4), ids, texts).tolist() == [12.0, 4.0, 0.5, -np.inf]
-    assert function(nowhere(4), ids, texts).tolist() == [12.0, 4.0, 0.5, -np.inf]
+    assert pay(function, nowhere(4), ids, texts).tolist() == [12.0, 4.0, 0.5, -np.inf]
+    assert pay(function, nowhere(4), ids, texts).tolist() == [12.0, 4.0, 0.5, -np.inf]
     texts += ["xy"]
-    assert function(nowhere(1), np.array([3]), texts).tolist() == [2.0]
+    assert pay(function, nowhere(1), np.array([3]), texts).tolist() == [2.0]
     assert calls == [["long", "a longer one"], ["xy"]]
     assert function.unseen == 3
 
@@ -140,7 +135,7 @@ def test_on_observations_the_model_reads_what_is_before_and_after(adapter: EnvAd
     model = make_model(observation=True, n_features=2 * 147)
     function = learned(model, adapter, 0.5)
     ids = np.array([0, -1, 0, 1, 1, -1])
-    rewards = function(transitions, ids, ["a", "b"])
+    rewards = pay(function, transitions, ids, ["a", "b"])
     features = np.concatenate([adapter.features(before), adapter.features(after)], axis=1)
     expected = np.where(ids >= 0, model.score(features), -np.inf)
     np.testing.assert_allclose(rewards, expected, atol=1e-6)
@@ -148,7 +143,7 @@ def test_on_observations_the_model_reads_what_is_before_and_after(adapter: EnvAd
     assert function.threshold == model.normalizer.threshold(0.5)
     assert len(set(rewards[ids >= 0].tolist())) == 4, "it is not the caption that is rewarded"
     turned = Transitions(after, transitions.action, transitions.reward, before, flags, flags)
-    assert not np.allclose(function(turned, ids, ["a", "b"])[ids >= 0], rewards[ids >= 0])
+    assert not np.allclose(pay(function, turned, ids, ["a", "b"])[ids >= 0], rewards[ids >= 0])
 
 
 def test_a_random_reward_is_the_captions_own_whenever_and_wherever_it_is_met() -> None:

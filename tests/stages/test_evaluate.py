@@ -43,16 +43,20 @@ def is_estimate(entry: Any, low: float = -math.inf, high: float = math.inf) -> b
 def test_metrics(finished: Project) -> None:
     metrics = read_json(finished.path / "reports/metrics.json")
     assert set(metrics) == {
-        "schema", "env", "annotator", "algorithm", "headline", "arms", "comparisons", "annotation", "reward", "seconds",
+        "schema", "env", "annotator", "algorithm", "headline", "order", "arms", "comparisons", "annotation",
+        "reward", "seconds",
     }  # fmt: skip
-    assert metrics["schema"] == 2
+    assert metrics["schema"] == 3
     assert metrics["headline"]["verdict"] == "unknown"
     assert "too few seeds" in " ".join(metrics["headline"]["sentences"])
     assert (metrics["env"], metrics["annotator"], metrics["algorithm"]) == ("MiniGrid-Empty-5x5-v0", "embedding", "ppo")
-    assert set(metrics["arms"]) == {"extrinsic", "preference", "random_policy"}
+    assert metrics["order"] == ["extrinsic", "preference", "random_policy"]
+    roles = {"extrinsic": "baseline", "preference": "method", "random_policy": "control"}
+    assert {arm: entry["role"] for arm, entry in metrics["arms"].items()} == roles
     for arm, entry in metrics["arms"].items():
         assert set(entry) == {
-            "return", "success", "area", "solved", "steps_to_threshold", "env_steps", "episodes", "seeds",
+            "role", "label", "rewards", "return", "success", "area", "solved", "steps_to_threshold", "env_steps",
+            "episodes", "seeds",
         }  # fmt: skip
         assert is_estimate(entry["return"], 0, 1)
         assert is_estimate(entry["success"], 0, 1)

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from single_steps import pay_captions
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from laurel.agents.checkpoint import load_policy
 from laurel.data.directory import read_json
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray, Transitions
+from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params import Params
 from laurel.params.training import ARMS
-from laurel.rewards.functions import RewardFunction
+from laurel.rewards.base import Reward
 from laurel.rewards.model import RewardModel
 from laurel.training.arms import reward_of, task_of, train_arms
 from tiny_project import Project, changed
@@ -37,18 +38,15 @@ def adapter(rewarded: Project) -> EnvAdapter:
 
 def reward(
     project: Project, arm: str, seed: int = 0, utility: FloatArray | None = None, params: Params | None = None
-) -> RewardFunction | None:
+) -> Reward | None:
     params = params or project.params
     return reward_of(params, arm, seed, adapter_for(params.env), **project.inputs("train-agents"), utility=utility)
 
 
-def paid(function: RewardFunction | None, texts: tuple[str, ...]) -> FloatArray:
+def paid(function: Reward | None, texts: tuple[str, ...]) -> FloatArray:
     """Ask about captions, each once."""
     assert function is not None
-    n = len(texts)
-    flags, row = np.zeros(n, np.bool_), np.zeros((n, 1))
-    nowhere = Transitions(row, np.zeros(n, np.int64), np.zeros(n, np.float32), row, flags, flags)
-    return function(nowhere, np.arange(n), list(texts))
+    return pay_captions(function, texts)
 
 
 # -- what they are trained on -----------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import gymnasium as gym
 import pytest
 
 from laurel.agents.algorithms import initial_policy
+from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.errors import EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.training import ALGORITHMS, ARMS
-from laurel.stages.preflight import check_parts
+from laurel.stages.preflight import check_parts, check_run
 from laurel.training.checks import check_agents, needs_training, skipped_arms
 from minimal_params import MINIMAL
 from tiny_project import Project, changed
@@ -132,11 +133,18 @@ def test_what_stable_baselines3_would_refuse_is_refused(env_id: str, sb3: dict[s
 
 # -- when it is looked at ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("stage", ["collect", "annotate", "train-reward", "train-agents"])
-def test_every_stage_that_costs_something_looks_first(stage: str, rewarded: Project, tmp_path: Path) -> None:
+def test_every_command_that_costs_something_looks_first(
+    stage: str,
+    rewarded: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     project = rewarded.copy(tmp_path / "p", {"agent.ppo.network": "cnn"})
     before = {place: place.stat().st_mtime_ns for place in (tmp_path / "p" / "data").rglob("*")}
-    with pytest.raises(LaurelError, match=r"agent\.ppo\.network is cnn"):
-        project.run(stage)
+    monkeypatch.chdir(project.path)
+    assert main([stage]) == 2
+    assert capsys.readouterr().err.startswith("laurel: agent.ppo.network is cnn")
     assert {place: place.stat().st_mtime_ns for place in before} == before
 
 
@@ -166,3 +174,51 @@ def test_looking_imports_no_torch(algorithm: str) -> None:
     )
     content = params_of(algorithm=algorithm).model_dump_json()
     assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0
+
+
+# -- laurel check -----------------------------------------------------------------------------------------------
+def check_command(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.chdir(project.path)
+    assert main(["check"]) == 0
+    return capsys.readouterr().out
+
+
+def test_check_says_what_a_run_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"env.id": "Pendulum-v1", "agent.arms": ["extrinsic", "oracle", "random_policy"]}
+    project = Project.create(tmp_path / "p", {**changes, "annotate.embedding": {"goal": "up", "anti_goal": "down"}})
+    assert check_command(project, monkeypatch, capsys).splitlines() == [
+        "environment  Pendulum-v1 (captions made from the observation space alone)",
+        "collect      3,000 environment steps (policy: random)",
+        "annotate     embedding: at most 200 pairs of captions, in this process and at no cost",
+        "arms         extrinsic, random_policy",
+        "             The arm oracle was left out: Pendulum-v1 has no hand-written progress.",
+        "train        2 agents of 2,048 steps with ppo (2 seeds an arm)",
+        "evaluate     4 episodes for each agent",
+    ]
+    assert not (project.path / "data").exists(), "nothing is written"
+
+
+def test_check_estimates_what_a_chat_model_costs_once_there_are_captions(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = rewarded.copy(
+        tmp_path / "p", {"annotate.annotator": "openai", "annotate.openai": {"model": "gpt-5-mini"}}
+    )
+    with_captions = check_command(project, monkeypatch, capsys)
+    assert "annotate     openai gpt-5-mini: at most 200 pairs of captions\n" in with_captions
+    assert "annotate     questions" in with_captions
+    assert "annotate     money" in with_captions
+    project.change({"caption.with_action": True})
+    without = check_command(project, monkeypatch, capsys)
+    assert "can be estimated once there are captions: laurel annotate --dry-run" in without
+    assert "money" not in without
+
+
+def test_a_run_that_goes_on_needs_only_what_lies_ahead(rewarded: Project) -> None:
+    asking = rewarded.params.annotate.language_model.model_copy(update={"prompt": "gone.jinja"})
+    params = changed(rewarded.params, annotate={"annotator": "huggingface", "language_model": asking})
+    with pytest.raises(LaurelError, match=r"gone\.jinja: no such file"):
+        check_run(params, "annotate")
+    check_run(params, "train-reward")

@@ -21,7 +21,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params import EnvParams
-from laurel.rewards.functions import RewardFunction
+from laurel.rewards.base import Reward
 from laurel.training.loop import is_finished
 
 
@@ -45,7 +45,7 @@ def test_a_resumed_run_is_the_run_that_it_would_have_been(env: str, rewarded: bo
     task = make_task(env, **KINDS[env])
     adapter = adapter_for(task.env)
 
-    def reward() -> RewardFunction | None:
+    def reward() -> Reward | None:
         return caption_reward() if rewarded else None
 
     whole = tmp_path / "whole"

@@ -38,7 +38,8 @@ from laurel.errors import DataError, ParamsError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.sb3 import SB3Params
 from laurel.params.training import ShapingParams
-from laurel.rewards.functions import CaptionReward, RewardFunction
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import CaptionReward
 from laurel.training import sb3 as sb3_training
 from laurel.training.loop import CURVE_SCHEMA, is_finished
 from laurel.training.sb3 import SB3Task, train_sb3
@@ -79,7 +80,7 @@ def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> SB3T
     return replace(task, **changes)
 
 
-def run(task: SB3Task, directory: Path, reward: RewardFunction | None = None, *, steps: int | None = None) -> int:
+def run(task: SB3Task, directory: Path, reward: Reward | None = None, *, steps: int | None = None) -> int:
     """Train for some steps, or to the end; return how many were told."""
     told: list[int] = []
 

@@ -43,7 +43,10 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         "laurel play\n  laurel play extrinsic 3 --as gif -o play.gif",
     )
     play.add_argument(
-        "agent", nargs="?", metavar="AGENT", help="an arm, or an agent's directory; default: preference, if it is there"
+        "agent",
+        nargs="?",
+        metavar="AGENT",
+        help="an arm, or an agent's directory; default: the first method that was trained",
     )
     play.add_argument(
         "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
@@ -131,27 +134,29 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
-    from laurel.params.training import ARMS
-    from laurel.training.checks import needs_training
+    from laurel.params.arms import KNOWN, arm_infos
 
     if agent is None:
-        trained = [arm for arm in ("preference", *params.agent.arms) if (agents / arm).is_dir()]
+        trained = [info for info in (*arm_infos(params), *KNOWN.values()) if (agents / info.name).is_dir()]
         if not trained:
+            untrained = next(info.name for info in KNOWN.values() if not info.trained)
             raise DataError(
                 f"{agents}: holds no agents. Run laurel train-agents first, or name an agent's directory, or watch "
-                "laurel play random_policy."
+                f"laurel play {untrained}."
             )
-        agent = trained[0]
-    if agent not in ARMS:
+        agent = next((info for info in trained if info.role == "method"), trained[0]).name
+    if agent not in KNOWN:
         if not Path(agent).is_dir():
-            raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(ARMS)}).{closest(agent, ARMS)}')
+            raise ParamsError(
+                f'"{agent}" is neither a directory nor an arm ({", ".join(KNOWN)}).{closest(agent, KNOWN)}'
+            )
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
         return Chosen(Path(agent), agent)
-    if not needs_training(agent):
+    if not KNOWN[agent].trained:
         if seed is not None:
             raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
-        return Chosen(None, "random policy")
+        return Chosen(None, agent.replace("_", " "))
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"
     if not place.is_dir():

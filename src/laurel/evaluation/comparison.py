@@ -1,4 +1,4 @@
-"""Learned arms against controls: how often a seed of ours scores more, with an interval and an exact test."""
+"""Methods against their opponents: how often a seed of ours scores more, with an interval and an exact test."""
 
 from __future__ import annotations
 
@@ -8,31 +8,27 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from laurel.evaluation.arms import comparisons_of
 from laurel.evaluation.intervals import Floats, wilson
-from laurel.evaluation.summary import LEARNED, OPPONENTS
+from laurel.params.arms import ArmInfo
 
 Scores = Mapping[str, Mapping[str, Floats]]
 """Measure -> arm -> the score of each of its seeds (S,), NaN where it is unknown."""
 
 
-def compare_arms(scores: Scores) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
-    """Compare each learned arm with each control on each measure.
+def compare_arms(scores: Scores, arms: Sequence[ArmInfo]) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    """Compare the main arm and those paid the same rewards with every other, bounds aside, on each measure.
 
     Returns:
-        learned arm -> control -> measure -> what `compare` says, with `p_holm`: its p-value adjusted by Holm's method
-        for the number of comparisons that have one.
+        arm -> the other -> measure -> what `compare` says, with `p_holm`: its p-value adjusted by Holm's method for the
+        number of comparisons that have one.
     """
-    arms = {arm for of_arms in scores.values() for arm in of_arms}
     found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-    for arm in (name for name in LEARNED if name in arms):
-        found[arm] = {
-            over: {
-                measure: compare(of_arms[arm], of_arms[over])
-                for measure, of_arms in scores.items()
-                if arm in of_arms and over in of_arms
-            }
-            for over in OPPONENTS
-            if over in arms
+    for arm, over in comparisons_of(arms):
+        found.setdefault(arm, {})[over] = {
+            measure: compare(of_arms[arm], of_arms[over])
+            for measure, of_arms in scores.items()
+            if arm in of_arms and over in of_arms
         }
     entries = [entry for overs in found.values() for measures in overs.values() for entry in measures.values()]
     for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):

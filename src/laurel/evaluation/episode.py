@@ -17,7 +17,7 @@ from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.evaluation.rendering import Picture, view
 from laurel.evaluation.rollout import LearnedReward
-from laurel.rewards.shaping import EpisodeCounts, shape
+from laurel.rewards.paying import Paymaster
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def moments(
     before = adapter.pack_one(observation)[None]
     if isinstance(act, Player):
         act.begin(np.array([True]))
-    counts = EpisodeCounts(1)
+    paymaster = Paymaster(adapter, learned.reward, learned.beta, 1, captioner) if learned else None
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))
     while step < max_steps and not over:
@@ -119,20 +119,17 @@ def moments(
         transition = Transitions(
             before, action, np.array([gained], np.float32), after, np.array([terminated]), np.array([truncated])
         )
-        ids = captioner.ids(transition)
-        said = bool(ids[0] != NOTHING)
-        raw = paid = None
-        if learned is not None and said:
-            rewards = learned.function(transition, ids, captioner.texts)
-            seen = counts.update(ids[None], np.array([[True]]), np.array([[over]]))[0]
-            raw = float(rewards[0])
-            paid = float(shape(rewards, seen, threshold=learned.function.threshold, beta=learned.beta)[0])
+        caption, raw, paid = captioner.ids(transition)[0], None, None
+        if paymaster is not None:
+            pay = paymaster.pay(transition, np.array([[True]]), transition.terminated[None], transition.truncated[None])
+            if pay.scored[0, 0]:
+                raw, paid = float(pay.raw[0, 0]), float(pay.shaped[0, 0])
         success = adapter.succeeded(np.array([total], np.float32), np.array([terminated])) if over else None
         yield Moment(
             step,
             view(reference),
             adapter.action_name(action[0]),
-            captioner.texts[ids[0]] if said else "",
+            "" if caption == NOTHING else captioner.texts[caption],
             float(gained),
             raw,
             paid,

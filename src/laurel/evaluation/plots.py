@@ -18,10 +18,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from laurel.evaluation.arms import arms_of, main_of, ordered
 from laurel.evaluation.label_report import calibrations, label_calibration
 from laurel.evaluation.statistics import areas, curve_band, return_range, seed_scores
-from laurel.evaluation.style import BAND, INK, MUTED, NEGATIVE, POSITIVE, drawing, mark, settings, style
-from laurel.evaluation.summary import MAIN, in_order, main_arm, number, steps
+from laurel.evaluation.style import BAND, INK, MUTED, NEGATIVE, POSITIVE, ArmStyle, drawing, mark, settings, styles
+from laurel.evaluation.summary import number, steps
+from laurel.params.arms import ArmInfo
 
 MAX_POINTS = 200
 """Episodes of an arm shown in the scatter; more are thinned evenly."""
@@ -44,7 +46,7 @@ def draw(
         name -> figure, of `success_curve`, `return_curve`, `arms`, `captions`, `calibration`, `label_calibration`,
         `reward_vs_return`.
     """
-    arms = metrics["arms"]
+    arms, infos = metrics["arms"], arms_of(metrics)
     figures: dict[str, Figure] = {}
     if len(curves):
         for name, column, measure in (
@@ -53,8 +55,8 @@ def draw(
         ):
             if curves[column].notna().any():
                 levels = {arm: entry[measure]["mean"] for arm, entry in arms.items() if _has_no_curve(entry, measure)}
-                figures[name] = learning_curves(curves, column, levels=levels, draws=draws, seed=seed)
-    figures["arms"] = forest(arms, results, curves)
+                figures[name] = learning_curves(curves, column, infos, levels=levels, draws=draws, seed=seed)
+    figures["arms"] = forest(arms, infos, results, curves)
     if vocabulary is not None and len(vocabulary):
         figures["captions"] = caption_rewards(vocabulary, threshold=threshold)
     if calibration:
@@ -62,7 +64,7 @@ def draw(
     if bins := calibrations(metrics.get("annotation", {})):
         figures["label_calibration"] = label_calibration(bins)
     if results["shaped_reward"].notna().any():
-        figures["reward_vs_return"] = reward_scatter(results)
+        figures["reward_vs_return"] = reward_scatter(results, infos)
     return figures
 
 
@@ -73,6 +75,7 @@ def _has_no_curve(entry: Mapping[str, Any], measure: str) -> bool:
 def learning_curves(
     curves: pd.DataFrame,
     column: str,
+    arms: Sequence[ArmInfo],
     *,
     levels: Mapping[str, float] | None = None,
     draws: int = 1000,
@@ -86,38 +89,48 @@ def learning_curves(
     Args:
         curves: an update of a training run a row.
         column: `success_rate` or `return_mean`.
+        arms: those of the experiment.
         levels: arms that did not train -> their level, drawn as a horizontal line.
         draws: of the intervals.
         seed: of the draws.
     """
     is_rate = column == "success_rate"
     low, high = (0.0, 1.0) if is_rate else return_range(curves)
-    arms = in_order({str(name) for name in curves["arm"]})
+    looks, main = styles(arms), main_of(arms)
     with drawing(5.9, 3.9) as figure:
         axes = figure.subplots()
         ends: list[tuple[str, float]] = []
-        for arm in arms:
+        for info in ordered(arms):
+            arm, look = info.name, looks[info.name]
             runs = curves[curves["arm"] == arm]
             if not runs[column].notna().any():
                 continue
-            look = style(arm)
             band = curve_band(runs, column, low, high, draws=draws, seed=seed)
             x = band["env_steps"]
             shade = axes.fill_between(
                 x, band["low"], band["high"], color=look.color, alpha=BAND, lw=0, zorder=look.order
             )
-            shade.set_gid(mark(arm, "band" if arm == main_arm(arms) else "band hidden"))
+            shade.set_gid(mark(arm, "band" if info is main else "band hidden"))
             known = band["mean"][np.isfinite(band["mean"])]
             (line,) = axes.plot(
-                x, band["mean"], color=look.color, ls=look.dash, lw=look.width, alpha=look.alpha, zorder=look.order + 5
+                x,
+                band["mean"],
+                color=look.color,
+                ls=look.dash,
+                lw=look.width,
+                alpha=look.alpha,
+                zorder=look.order + 5,
+                marker=look.marker,
+                markersize=3.5,
+                markevery=0.1,
             )
             line.set_gid(mark(arm, "line"))
             if len(known) == 1:  # which a line does not show
-                line.set(marker="o", markersize=4, clip_on=False)
+                line.set(marker="o", markersize=4, markevery=None, clip_on=False)
             if len(known):
                 ends.append((arm, float(known[-1])))
         for arm, level in (levels or {}).items():
-            look = style(arm)
+            look = looks[arm]
             line = axes.axhline(level, color=look.color, ls=look.dash, lw=look.width, zorder=look.order)
             line.set_gid(mark(arm, "line"))
             ends.append((arm, level))
@@ -129,11 +142,11 @@ def learning_curves(
         if is_rate:
             axes.set_ylim(-0.03, 1.03)
             axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
-        _label_ends(axes, ends)
+        _label_ends(axes, ends, looks, main.name if main else None)
         return figure
 
 
-def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]]) -> None:
+def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]], looks: Mapping[str, ArmStyle], main: str | None) -> None:
     """Name each line at its right end, moving names apart where they would overlap."""
     low, high = axes.get_ylim()
     gap = 0.058
@@ -150,8 +163,8 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]]) -> None:
             1.015,
             place,
             arm.replace("_", " "),
-            color=style(arm).color,
-            weight="bold" if arm == MAIN else "normal",
+            color=looks[arm].color,
+            weight="bold" if arm == main else "normal",
             size=9,
             va="center",
             transform=axes.transAxes,
@@ -159,9 +172,13 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[str, float]]) -> None:
         name.set_gid(mark(arm, "name"))
 
 
-def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame, curves: pd.DataFrame) -> Figure:
+def forest(
+    arms: Mapping[str, Mapping[str, Any]], infos: Sequence[ArmInfo], results: pd.DataFrame, curves: pd.DataFrame
+) -> Figure:
     """Draw every seed of each arm as a dot, above their mean with its 95% interval."""
-    shown = in_order(arms)
+    shown, looks = [info.name for info in infos], styles(infos)
+    found = main_of(infos)
+    main = found.name if found else None
     scores = seed_scores(results).merge(areas(curves), on=["arm", "seed"], how="left")
     measures = [("success", "Success rate"), ("return", "Return"), ("area", "Return while training")]
     measures = [(key, title) for key, title in measures if any(arms[arm][key] for arm in shown)]
@@ -169,8 +186,8 @@ def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame, curves:
         panels = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
         for axes, (key, title) in zip(panels, measures, strict=True):
             for row, arm in enumerate(shown):
-                entry, look = arms[arm][key], style(arm)
-                if arm == MAIN:
+                entry, look = arms[arm][key], looks[arm]
+                if arm == main:
                     axes.axhspan(row - 0.5, row + 0.5, color=look.color, alpha=0.07, lw=0)
                 if not entry or entry["mean"] is None:
                     continue
@@ -185,8 +202,8 @@ def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame, curves:
                     number(entry["mean"]),
                     va="center",
                     size=8.5,
-                    color=look.color if arm == MAIN else MUTED,
-                    weight="bold" if arm == MAIN else "normal",
+                    color=look.color if arm == main else MUTED,
+                    weight="bold" if arm == main else "normal",
                     transform=axes.get_yaxis_transform(),
                 )
             axes.set_title(title)
@@ -200,7 +217,7 @@ def forest(arms: Mapping[str, Mapping[str, Any]], results: pd.DataFrame, curves:
         panels[0].set_yticks(range(len(shown)), [arm.replace("_", " ") for arm in shown], color=INK)
         panels[0].set_ylim(len(shown) - 0.5, -0.5)
         for label, arm in zip(panels[0].get_yticklabels(), shown, strict=True):
-            label.set_weight("bold" if arm == MAIN else "normal")
+            label.set_weight("bold" if arm == main else "normal")
         return figure
 
 
@@ -296,10 +313,12 @@ def calibration_curve(bins: Sequence[Mapping[str, float]]) -> Figure:
         return figure
 
 
-def reward_scatter(results: pd.DataFrame) -> Figure:
+def reward_scatter(results: pd.DataFrame, infos: Sequence[ArmInfo]) -> Figure:
     """Draw learned reward against true return, a panel an arm with the other arms in grey behind."""
     known = results[results["shaped_reward"].notna()].astype({"shaped_reward": "float64"})
-    arms = in_order({str(arm) for arm in known["arm"]})
+    played, looks, found = set(known["arm"]), styles(infos), main_of(infos)
+    arms = [info.name for info in ordered(infos) if info.name in played]
+    main = found.name if found else None
     across = min(4, len(arms))
     down = -(-len(arms) // across)
     thinned = {arm: _thin(known[known["arm"] == arm]) for arm in arms}
@@ -309,9 +328,9 @@ def reward_scatter(results: pd.DataFrame) -> Figure:
             rest = pd.concat([rows for other, rows in thinned.items() if other != arm] or [known.head(0)])
             axes.scatter(rest["return"], rest["shaped_reward"], s=5, color="#d5d8dd", lw=0, rasterized=True)
             own = thinned[arm]
-            axes.scatter(own["return"], own["shaped_reward"], s=12, color=style(arm).color, alpha=0.55, lw=0, zorder=3)
+            axes.scatter(own["return"], own["shaped_reward"], s=12, color=looks[arm].color, alpha=0.55, lw=0, zorder=3)
             axes.set_title(
-                arm.replace("_", " "), size=9.5, color=style(arm).color, weight="bold" if arm == MAIN else "normal"
+                arm.replace("_", " "), size=9.5, color=looks[arm].color, weight="bold" if arm == main else "normal"
             )
             axes.margins(0.08)
             axes.locator_params(nbins=4)

@@ -22,16 +22,14 @@ from matplotlib.figure import Figure
 from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
+from laurel.evaluation.arms import arms_of
 from laurel.evaluation.label_report import KEYS, examples, kappa, members, status_in_words, used
 from laurel.evaluation.plots import svg
-from laurel.evaluation.style import DARK, strokes, style
+from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
-    MAIN,
     NONE,
-    ROLES,
     columns,
     comparison_columns,
-    in_order,
     legend,
     main_arm,
     markdown_table,
@@ -79,7 +77,7 @@ class ReportContent:
     title: str
     """The environment's id."""
     metrics: Mapping[str, Any]
-    """Holds `arms` and `comparisons`, as `statistics.summarise` gives them."""
+    """Holds `order`, `arms` and `comparisons`, as `statistics.summarise` gives them."""
     description: str = ""
     """The task in a sentence or two."""
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -92,7 +90,7 @@ class ReportContent:
     """When, from which commit and on what machine the report was made, in a few words each."""
     portraits: Sequence[Portrait] = ()
     """An episode of each arm."""
-    animation_of: str = MAIN
+    animation_of: str = ""
     """The arm that the animation shows after training."""
     vocabulary: pd.DataFrame | None = None
     """A caption a row: id, text, reward (normalised), spread, count (0: listed, never met in collection)."""
@@ -125,7 +123,9 @@ def render(content: ReportContent) -> str:
     )
     environment.filters.update(number=number, steps=steps, seconds=_seconds, words=_words, status=status_in_words)
     heads, rows = columns(content.metrics)
-    places = {arm: place for place, arm in enumerate(in_order(arms))}
+    infos = arms_of(content.metrics)
+    places = {info.name: place for place, info in enumerate(infos)}
+    main = main_arm(content.metrics)
     return environment.get_template("report.html.j2").render(
         content=content,
         headline=_in_words(headline(content.metrics), arms),
@@ -136,20 +136,19 @@ def render(content: ReportContent) -> str:
         places=places,
         dark={color[1:]: instead for color, instead in DARK.items()},
         portraits=[(one, _data_uri(one.file)) for one in content.portraits],
-        roles=ROLES,
+        roles={info.name: f"{info.role}: {info.label}" for info in infos},
         heads=heads,
         compared=comparison_columns(content.metrics),
         rows=rows,
-        colors={arm: style(arm).color for arm in arms},
-        main=MAIN,
-        main_arm=main_arm(arms),
-        strokes=strokes(arms),
+        colors={arm: look.color for arm, look in styles(infos).items()},
+        main=main,
+        strokes=strokes(infos),
         legend=legend(content.metrics),
         has_success=any(arm["success"] for arm in arms.values()),
         animation=_data_uri(content.animation) if content.animation else None,
         captions=_captions(content.vocabulary),
         warning=_rank_warning(content.rank),
-        rank_arms=in_order(content.rank["arms"]) if content.rank else [],
+        rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
         who=str((content.annotation or {}).get("annotator", "")),
@@ -169,7 +168,7 @@ def render(content: ReportContent) -> str:
 def _in_words(said: Headline, arms: Iterable[str]) -> Headline:
     """Return the headline with arms named in words."""
     sentences = said.sentences
-    for arm in arms:
+    for arm in sorted(arms, key=len, reverse=True):  # a name may hold another
         sentences = tuple(sentence.replace(arm, _words(arm)) for sentence in sentences)
     return replace(said, sentences=sentences)
 

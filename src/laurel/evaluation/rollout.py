@@ -14,11 +14,10 @@ import numpy as np
 
 from laurel.agents.player import Player
 from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
-from laurel.envs.captioner import Captioner
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
-from laurel.rewards.functions import RewardFunction
-from laurel.rewards.shaping import EpisodeCounts, shape
+from laurel.rewards.base import Reward
+from laurel.rewards.paying import Paymaster
 
 Act = Callable[[FloatArray], Array]
 """Features (N, F) in, actions (N,) or (N, A) out; a `Player` is told where episodes begin."""
@@ -26,9 +25,9 @@ Act = Callable[[FloatArray], Array]
 
 @dataclass(frozen=True)
 class LearnedReward:
-    """A reward function with the exponent of its counts; what `preference` agents are paid, before its weight."""
+    """A reward with the exponent of its counts: what agents are watched by, before its weight."""
 
-    function: RewardFunction
+    reward: Reward
     beta: float
 
 
@@ -62,7 +61,7 @@ def roll_out(
         step = envs.step(action)
         transitions = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
         ended = step.terminated | step.truncated
-        meter.update(transitions, step.valid, ended)
+        meter.update(transitions, step.valid)
         returns += step.reward * step.valid
         lengths += step.valid
         success = adapter.succeeded(returns, step.terminated) if ended.any() else None
@@ -91,30 +90,23 @@ class _Meter:
     """Adds up what a learned reward would pay each environment's running episode."""
 
     def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
-        self._learned = learned
-        self._captioner = Captioner(adapter)
-        self._counts = EpisodeCounts(n_envs)
+        self._paymaster = Paymaster(adapter, learned.reward, learned.beta, n_envs) if learned else None
         self._raw, self._shaped = np.zeros(n_envs), np.zeros(n_envs)
-        self._said = np.zeros(n_envs, dtype=np.int64)
+        self._scored = np.zeros(n_envs, dtype=np.int64)
 
-    def update(self, transitions: Transitions, valid: Array, ended: Array) -> None:
-        if self._learned is None:
+    def update(self, transitions: Transitions, valid: Array) -> None:
+        if self._paymaster is None:
             return
-        function = self._learned.function
-        ids = self._captioner.ids_of(transitions, valid)
-        counts = self._counts.update(ids[None], valid[None], ended[None])[0]
-        raw: FloatArray = function(transitions, ids, self._captioner.texts)
-        paid = shape(raw, counts, threshold=function.threshold, beta=self._learned.beta)
-        said = valid & (ids >= 0)
-        self._raw += np.where(said, raw, 0)
-        self._said += said
-        self._shaped += np.where(said, paid, 0)
+        pay = self._paymaster.pay(transitions, valid[None], transitions.terminated[None], transitions.truncated[None])
+        self._raw += np.where(pay.scored, pay.raw, 0)[0]
+        self._scored += pay.scored[0]
+        self._shaped += pay.shaped[0]
 
     def episode(self, i: int) -> dict[str, float | None]:
-        if self._learned is None:
+        if self._paymaster is None:
             return {"raw_reward": None, "shaped_reward": None}
-        return {"raw_reward": float(self._raw[i] / max(self._said[i], 1)), "shaped_reward": float(self._shaped[i])}
+        return {"raw_reward": float(self._raw[i] / max(self._scored[i], 1)), "shaped_reward": float(self._shaped[i])}
 
     def begin(self, ended: Array) -> None:
         self._raw[ended] = self._shaped[ended] = 0
-        self._said[ended] = 0
+        self._scored[ended] = 0

@@ -20,9 +20,10 @@ from rliable import metrics
 
 from laurel.agents.episodes import WINDOW
 from laurel.errors import DataError
+from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
-from laurel.evaluation.summary import in_order
+from laurel.params.arms import ArmInfo
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,6 +38,7 @@ _CURVES = ("arm", "seed", "env_steps", "window", "return_mean", "success_rate")
 def summarise(
     results: pd.DataFrame,
     curves: pd.DataFrame,
+    arms: Sequence[ArmInfo],
     *,
     success_threshold: float,
     reward_threshold: float | None,
@@ -49,15 +51,16 @@ def summarise(
         results: an evaluation episode a row: arm, seed, episode, return, success (None where it has no meaning).
         curves: an update of a training run a row: arm, seed, env_steps, window, return_mean, success_rate
             (the last three as `laurel.agents.episodes` has them).
+        arms: all that the results hold, and maybe others, which are left out.
         success_threshold: success rate over the last WINDOW episodes that counts as solved.
         reward_threshold: the mean return that counts as solved where success has no meaning; None if there is none.
         draws: of each interval of a mean.
         seed: of the draws.
 
     Returns:
-        `arms`, in the order in which they are shown: the `return` and `success` of fresh episodes and the `area` under
-        the learning curve, each as `estimate` gives it, how many seeds `solved` the task, `steps_to_threshold`,
-        `env_steps`, `episodes` and `seeds`; what does not apply is None. `comparisons`, as
+        `order`, in which arms are shown. `arms`: the role, label and rewards of each, the `return` and `success` of
+        fresh episodes and the `area` under the learning curve, each as `estimate` gives it, how many seeds `solved` the
+        task, `steps_to_threshold`, `env_steps`, `episodes` and `seeds`; what does not apply is None. `comparisons`, as
         `laurel.evaluation.comparison.compare_arms` gives them, of `return` and `area`.
 
     Raises:
@@ -75,7 +78,10 @@ def summarise(
     bounds = return_range(curves, by_seed["return"].to_numpy(dtype=np.float64))
     summary: dict[str, dict[str, Any]] = {}
     scores: dict[str, dict[str, Floats]] = {"return": {}, "area": {}}
-    for arm in in_order({str(name) for name in by_seed["arm"]}):
+    played = {str(name) for name in by_seed["arm"]}
+    shown = ordered(info for info in arms if info.name in played)
+    for info in shown:
+        arm = info.name
         of_arm = by_seed[by_seed["arm"] == arm]
         runs = curves[curves["arm"] == arm]
         returns, success, area = (of_arm[name].to_numpy(dtype=np.float64) for name in ("return", "success", "area"))
@@ -83,6 +89,7 @@ def summarise(
         if len(runs):
             scores["area"][arm] = area
         summary[arm] = {
+            **described(info),
             "return": estimate(returns, *bounds, draws=draws, seed=seed),
             "success": estimate(success, 0.0, 1.0, draws=draws, seed=seed) if has_success else None,
             "area": estimate(area, *bounds, draws=draws, seed=seed) if len(runs) else None,
@@ -94,7 +101,7 @@ def summarise(
             "episodes": int((results["arm"] == arm).sum()),
             "seeds": [int(value) for value in of_arm["seed"]],
         }
-    return {"arms": summary, "comparisons": compare_arms(scores)}
+    return {"order": [info.name for info in shown], "arms": summary, "comparisons": compare_arms(scores, shown)}
 
 
 def seed_scores(results: pd.DataFrame) -> pd.DataFrame:
@@ -229,7 +236,7 @@ def rank_agreement(results: pd.DataFrame) -> dict[str, Any] | None:
     return {
         "tau": _kendall_tau(known),
         "episodes": len(known),
-        "arms": {arm: _kendall_tau(by_arm[arm]) for arm in in_order(by_arm)},
+        "arms": {arm: _kendall_tau(of_arm) for arm, of_arm in by_arm.items()},
     }
 
 

@@ -5,13 +5,16 @@ Knows nothing about what is drawn. Uses matplotlib's figures directly: no pyplot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+
+from laurel.evaluation.arms import Group, groups_of, main_of
+from laurel.params.arms import ArmInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,36 +27,59 @@ class ArmStyle:
     alpha: float = 0.9
     order: int = 2
     """Arms with a higher number are drawn over others."""
+    marker: str = "None"
+    """On the line, where a group has more arms than colours."""
 
 
-DASHED, DASH_DOTTED, DOTTED = (0, (4, 2)), (0, (6, 2, 1.5, 2)), (0, (1, 1.6))
-STYLES: Mapping[str, ArmStyle] = {
-    # colours after Okabe and Ito (https://jfly.uni-koeln.de/color/), told apart with any colour vision
-    "extrinsic": ArmStyle("#D55E00", width=1.9, alpha=1.0, order=4),
-    "preference": ArmStyle("#0072B2", width=2.7, alpha=1.0, order=5),
-    "intrinsic_only": ArmStyle("#009E73", width=1.5, order=3),
-    "random_reward": ArmStyle("#7A7A7A", DASHED),
-    "shuffled_labels": ArmStyle("#B07C00", DASHED),
-    "similarity": ArmStyle("#4BA3D3", DASHED),
-    "oracle": ArmStyle("#C0609A", DASH_DOTTED),
-    "random_policy": ArmStyle("#9A9A9A", DOTTED, order=1),
+@dataclass(frozen=True, slots=True)
+class _GroupStyle:
+    """How the arms of a group look: one colour after another, with a common stroke."""
+
+    colors: tuple[str, ...]
+    stroke: str
+    look: ArmStyle
+
+
+# colours after Okabe and Ito (https://jfly.uni-koeln.de/color/) and Tol (https://personal.sron.nl/~pault/), told apart
+# with any colour vision
+_GROUPS: Mapping[Group, _GroupStyle] = {
+    "baseline": _GroupStyle(("#D55E00", "#882255", "#661100"), "solid", ArmStyle("", width=1.9, alpha=1.0, order=4)),
+    "ours": _GroupStyle(
+        ("#0072B2", "#009E73", "#332288", "#999933", "#AA4499"), "solid", ArmStyle("", width=1.5, order=3)
+    ),
+    "control": _GroupStyle(("#7A7A7A", "#B07C00", "#CC6677"), "dashed", ArmStyle("", (0, (4, 2)))),
+    "contender": _GroupStyle(("#4BA3D3", "#44AA99", "#7B68C8"), "dashed", ArmStyle("", (0, (4, 2)))),
+    "bound": _GroupStyle(("#C0609A", "#8C564B"), "dash-dotted", ArmStyle("", (0, (6, 2, 1.5, 2)))),
+    "untrained": _GroupStyle(("#9A9A9A", "#5F6B7A"), "dotted", ArmStyle("", (0, (1, 1.6)), order=1)),
 }
-_OTHER = ArmStyle("#000000", DASHED)
-LINES = (
-    ("solid", ("extrinsic", "preference", "intrinsic_only"), "learned rewards and the environment's own"),
-    ("dashed", ("random_reward", "shuffled_labels", "similarity"), "controls"),
-    ("dash-dotted", ("oracle",), "hand-written progress, for reference"),
-    ("dotted", ("random_policy",), "random actions, which are not trained: their level on fresh episodes"),
-)
-"""Stroke -> arms that have it, and what they have in common."""
+_MARKERS = ("None", "o", "s", "^", "D", "v")
+_STROKES = {
+    "solid": "learned rewards and the environment's own",
+    "dashed": "controls and other rewards that they are compared with",
+    "dash-dotted": "hand-written progress, for reference",
+    "dotted": "agents that are not trained: their level on fresh episodes",
+}
 BAND = 0.18
 """Opacity of an interval."""
 
 
-def strokes(arms: Iterable[str]) -> str:
+def styles(arms: Sequence[ArmInfo]) -> dict[str, ArmStyle]:
+    """Return how each arm looks: a stroke for its group, and within the group a colour of its own."""
+    groups, main = groups_of(arms), main_of(arms)
+    looks: dict[str, ArmStyle] = {}
+    for group, style in _GROUPS.items():
+        for place, name in enumerate(name for name in groups if groups[name] == group):
+            again, color = divmod(place, len(style.colors))
+            looks[name] = replace(style.look, color=style.colors[color], marker=_MARKERS[again % len(_MARKERS)])
+    if main is not None:
+        looks[main.name] = replace(looks[main.name], width=2.7, alpha=1.0, order=5)
+    return looks
+
+
+def strokes(arms: Sequence[ArmInfo]) -> str:
     """Say in a sentence what the strokes of these arms mean."""
-    shown = set(arms)
-    parts = [f"{stroke}: {what}" for stroke, those, what in LINES if shown & set(those)]
+    shown = {_GROUPS[group].stroke for group in groups_of(arms).values()}
+    parts = [f"{stroke}: {what}" for stroke, what in _STROKES.items() if stroke in shown]
     return f"Lines are {'; '.join(parts)}." if parts else ""
 
 
@@ -69,7 +95,9 @@ DARK: Mapping[str, str] = {
     "#ffffff": "#1d2024", "#000000": "#e6e4df", "#26292e": "#e6e4df", "#6b7280": "#9ea5af", "#e4e6ea": "#31353b",
     "#c4c8ce": "#4a5058", "#9aa0a8": "#737a84", "#d5d8dd": "#3d4249", "#d55e00": "#f0894a", "#0072b2": "#5fb4e5",
     "#009e73": "#3fcfa3", "#7a7a7a": "#a8a8a8", "#b07c00": "#dcae45", "#4ba3d3": "#8fcdf0", "#c0609a": "#e08cc0",
-    "#9a9a9a": "#8a8f96", "#1f77b4": "#5fb4e5",
+    "#9a9a9a": "#8a8f96", "#1f77b4": "#5fb4e5", "#882255": "#d277a3", "#661100": "#c98a70", "#332288": "#9d90e8",
+    "#999933": "#c9c96a", "#aa4499": "#d98acb", "#cc6677": "#e698a4", "#44aa99": "#7fd0c3", "#7b68c8": "#b3a6ee",
+    "#8c564b": "#c99a90", "#5f6b7a": "#a3afbd",
 }  # fmt: skip
 """Colour of a figure -> the same on a dark page."""
 
@@ -103,11 +131,6 @@ _RC: dict[str, Any] = {
     "svg.fonttype": "path",
     "path.simplify": True,
 }
-
-
-def style(arm: str) -> ArmStyle:
-    """Return how an arm looks; arms that are not Laurel's own are black."""
-    return STYLES.get(arm, _OTHER)
 
 
 @contextmanager

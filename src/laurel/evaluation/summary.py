@@ -1,38 +1,19 @@
-"""The arms of an experiment: their roles, numbers in words, tables for terminals and for Markdown.
+"""The results of an experiment: numbers in words, tables for terminals and for Markdown.
 
 Works on the metrics alone; imports nothing heavy, and knows nothing about how the numbers came about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from laurel.errors import DataError
-from laurel.params.training import ARMS
+from laurel.evaluation.arms import arms_of, main_of
 
-SCHEMA = 2
-"""Form of metrics.json; 1, which did not say so, had bootstrap intervals of interquartile means."""
+SCHEMA = 3
+"""Form of metrics.json. 1, which did not say so, had bootstrap intervals of interquartile means; 2 had no roles."""
 
-LEARNED = ("preference", "intrinsic_only")
-"""Arms that learn from preferences: what the whole pipeline exists for."""
-MAIN = "preference"
-BASELINE = "extrinsic"
-"""What they must beat: the environment's reward alone."""
-UNINFORMED = ("random_reward", "shuffled_labels", "random_policy")
-"""Controls that know nothing of the task; what they reach needs no feedback."""
-OPPONENTS = (BASELINE, *UNINFORMED, "similarity")
-"""What each learned arm is compared with."""
-ROLES = {
-    "extrinsic": "the environment's reward alone",
-    "preference": "the learned reward and the environment's",
-    "intrinsic_only": "the learned reward alone",
-    "random_reward": "control: a random reward for each caption",
-    "shuffled_labels": "control: a reward learned from the same answers given to the wrong pairs",
-    "similarity": "comparison: the annotator's similarity as reward, without pairs or a reward model",
-    "oracle": "reference: hand-written progress as reward",
-    "random_policy": "control: random actions, never trained",
-}
 MEASURES = {"return": "in the end", "area": "while training"}
 """What arms are compared by: the return on fresh episodes, and the area under the learning curve."""
 ALPHA = 0.05
@@ -54,20 +35,16 @@ def checked(metrics: Any, file: object) -> Mapping[str, Any]:
         raise DataError(f"{file}: does not hold the metrics of a report. Run laurel evaluate again.")
     if metrics.get("schema", 1) != SCHEMA:
         raise DataError(
-            f"{file}: was written by another version of Laurel, with other statistics (schema "
-            f"{metrics.get('schema', 1)}, and this version reads {SCHEMA}). Run laurel evaluate again."
+            f"{file}: was written by another version of Laurel (schema {metrics.get('schema', 1)}, and this version "
+            f"reads {SCHEMA}). Run laurel evaluate again."
         )
     return metrics
 
 
-def in_order(arms: Iterable[str]) -> list[str]:
-    """Sort arms the way they are always shown: as `laurel.params.ARMS`, others behind."""
-    return sorted(arms, key=lambda arm: (ARMS.index(arm) if arm in ARMS else len(ARMS), arm))
-
-
-def main_arm(arms: Iterable[str]) -> str | None:
-    """Return the learned arm that the headline is about; None where there is none."""
-    return next((arm for arm in LEARNED if arm in set(arms)), None)
+def main_arm(metrics: Mapping[str, Any]) -> str | None:
+    """Return the name of the arm that the headline is about; None where there is none."""
+    main = main_of(arms_of(metrics))
+    return main.name if main else None
 
 
 def n_comparisons(metrics: Mapping[str, Any]) -> int:
@@ -178,7 +155,7 @@ Table = tuple[list[str], list[list[str]]]
 def columns(metrics: Mapping[str, Any]) -> Table:
     """Return the table of arms; columns that no arm has are left out."""
     arms: Arms = metrics["arms"]
-    shown = in_order(arms)
+    shown: list[str] = metrics["order"]
     table_columns = {
         "arm": shown,
         "return": [estimated(arms[arm]["return"]) for arm in shown],
@@ -198,8 +175,10 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
     """Return the table of comparisons; None where there are none."""
     heads = ["comparison", *(f"{what} {when}" for when in MEASURES.values() for what in ("P(higher)", "p"))]
     rows = []
-    for arm, overs in metrics["comparisons"].items():
-        for over in in_order(overs):
+    order: list[str] = metrics["order"]
+    for arm in (name for name in order if name in metrics["comparisons"]):
+        overs = metrics["comparisons"][arm]
+        for over in (name for name in order if name in overs):
             row = [f"{arm} > {over}"]
             for measure in MEASURES:
                 entry = overs[over].get(measure)
@@ -211,7 +190,14 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
 def table(metrics: Mapping[str, Any]) -> str:
     """Return arms and comparisons as aligned plain text; the first column to the left, numbers to the right."""
     compared = comparison_columns(metrics)
-    parts = [_aligned(columns(metrics)), *([_aligned(compared)] if compared else []), legend(metrics)]
+    heads, rows = columns(metrics)
+    roles = [metrics["arms"][row[0]]["role"] for row in rows]
+    rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
+    parts = [
+        _aligned(([heads[0], "role", *heads[1:]], rows)),
+        *([_aligned(compared)] if compared else []),
+        legend(metrics),
+    ]
     said = metrics.get("headline", {}).get("sentences", ())
     return "\n\n".join([*parts, *(["\n".join(f"- {sentence}" for sentence in said)] if said else [])])
 
@@ -219,7 +205,7 @@ def table(metrics: Mapping[str, Any]) -> str:
 def markdown_table(metrics: Mapping[str, Any]) -> str:
     """Return arms and comparisons as Markdown tables, the main arm in bold."""
     heads, rows = columns(metrics)
-    main = main_arm(metrics["arms"])
+    main = main_arm(metrics)
     rows = [[f"**{cell}**" for cell in row] if row[0] == main else row for row in rows]
     compared = comparison_columns(metrics)
     return "\n\n".join([_markdown((heads, rows)), *([_markdown(compared)] if compared else [])])

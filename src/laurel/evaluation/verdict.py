@@ -1,4 +1,4 @@
-"""The headline: whether learning from preferences helped, in words that claim no more than the intervals do.
+"""The headline: whether learning from feedback helped, in words that claim no more than the intervals do.
 
 Works on the metrics alone; imports nothing heavy, and knows nothing about how the numbers came about.
 """
@@ -6,19 +6,16 @@ Works on the metrics alone; imports nothing heavy, and knows nothing about how t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from laurel.evaluation.arms import arms_of, main_of
 from laurel.evaluation.summary import (
     ALPHA,
-    BASELINE,
     MEASURES,
-    UNINFORMED,
     Arms,
     counted,
-    in_order,
-    main_arm,
     n_comparisons,
     reached,
     steps,
@@ -37,47 +34,60 @@ class Headline:
     """What the metrics say, in sentences that hold in every case."""
 
     verdict: Verdict
-    """better: ahead of the baseline and every uninformed control; mixed: of the baseline alone; unknown: nothing to
+    """better: ahead of the baseline and every control; mixed: of the baseline alone; unknown: nothing to
     compare with, or too few seeds to tell."""
     sentences: tuple[str, ...]
 
 
 def headline(metrics: Mapping[str, Any]) -> Headline:
-    """Say whether learning from preferences helped, in the end or sooner.
+    """Say whether learning from feedback helped, in the end or sooner.
 
     A difference is claimed where the adjusted p-value is below ALPHA and the interval of P leaves out one half. An arm
     is ahead of another where it is higher by one measure and lower by none.
     """
     arms: Arms = metrics["arms"]
-    main = main_arm(arms)
-    if main is None:
-        others = "; ".join(f"{arm} {reached(arms[arm])}" for arm in in_order(arms))
+    infos = arms_of(metrics)
+    if (main_info := main_of(infos)) is None:
+        others = "; ".join(f"{info.name} {reached(arms[info.name])}" for info in infos)
         return Headline(
-            "unknown", (f"No agent was trained on preferences, so this run cannot say whether they help: {others}.",)
+            "unknown", (f"No agent was trained on feedback, so this run cannot say whether it helps: {others}.",)
         )
-    outcomes = {over: _outcomes(metrics, main, over) for over in in_order(metrics["comparisons"].get(main, {}))}
+    main = main_info.name
+    compared = metrics["comparisons"].get(main, {})
+    outcomes = {info.name: _outcomes(metrics, main, info.name) for info in infos if info.name in compared}
     outcomes = {over: by_measure for over, by_measure in outcomes.items() if by_measure}
-    sentences = [_first_sentence(arms, main)]
-    told = {outcome for by_measure in outcomes.values() for outcome in by_measure.values()}
+    baselines = [info.name for info in infos if info.role == "baseline"]
+    sentences = [_first_sentence(arms, main, baselines[:1])]
+    found = {outcome for by_measure in outcomes.values() for outcome in by_measure.values()}
     if not outcomes:
         return Headline("unknown", (*sentences, "No other arm was trained that it could be compared with."))
-    if told == {"too few seeds"}:
+    if found == {"too few seeds"}:
         return Headline("unknown", (*sentences, _too_few(metrics, main), *_thresholds(arms, main, outcomes)))
     sentences += [
         _by_measure(measure, outcomes) for measure in MEASURES if any(measure in o for o in outcomes.values())
     ]
     sentences += _thresholds(arms, main, outcomes)
     ahead = {over: _ahead(by_measure) for over, by_measure in outcomes.items()}
-    unbeaten = [arm for arm in UNINFORMED if ahead.get(arm, "ahead") != "ahead"]
+    unbeaten = any(ahead.get(info.name, "ahead") != "ahead" for info in infos if info.role == "control")
     if unbeaten:
         sentences.append("What a control reaches without knowing the task cannot be credited to the feedback.")
-    if "oracle" in arms:
-        sentences.append(f"For reference, hand-written progress as reward (oracle) {reached(arms['oracle'])}.")
-    if BASELINE not in ahead:
-        sentences.append(f"There is no {BASELINE} arm to compare it with.")
+    sentences += [
+        f"For reference, {info.label} ({info.name}) {reached(arms[info.name])}."
+        for info in infos
+        if info.role == "bound"
+    ]
+    against = [ahead[name] for name in baselines if name in ahead]
+    if not against:
+        sentences.append("There is no baseline, the environment's reward alone, to compare it with.")
         return Headline("unknown", tuple(sentences))
-    verdicts: dict[str, Verdict] = {"ahead": "mixed" if unbeaten else "better", "behind": "worse"}
-    return Headline(verdicts.get(ahead[BASELINE], "unclear"), tuple(sentences))
+    return Headline(_verdict(against, unbeaten=unbeaten), tuple(sentences))
+
+
+def _verdict(against: Sequence[str], *, unbeaten: bool) -> Verdict:
+    """Judge by the baselines: ahead of all, or behind one."""
+    if all(standing == "ahead" for standing in against):
+        return "mixed" if unbeaten else "better"
+    return "worse" if "behind" in against else "unclear"
 
 
 def outcome(metrics: Mapping[str, Any], entry: Mapping[str, Any]) -> Outcome | None:
@@ -119,17 +129,15 @@ def _ahead(by_measure: Mapping[str, Outcome]) -> str:
     return "ahead" if "higher" in found else "behind" if "lower" in found else "unclear"
 
 
-def _first_sentence(arms: Arms, main: str) -> str:
-    ours = f"{main} {reached(arms[main])}"
-    if BASELINE not in arms:
-        return f"{ours}, after {steps(arms[main]['env_steps'])} steps."
-    other = arms[BASELINE]
-    if arms[main]["env_steps"] == other["env_steps"]:
-        return f"{ours}; {BASELINE} alone {reached(other)}, after the same {steps(other['env_steps'])} steps."
-    return (
-        f"{ours}, after {steps(arms[main]['env_steps'])} steps; "
-        f"{BASELINE} alone {reached(other)}, after {steps(other['env_steps'])} steps."
-    )
+def _first_sentence(arms: Arms, main: str, baseline: Sequence[str]) -> str:
+    ours, taken = f"{main} {reached(arms[main])}", steps(arms[main]["env_steps"])
+    if not baseline:
+        return f"{ours}, after {taken} steps."
+    (name,) = baseline
+    theirs, also_taken = f"{name} alone {reached(arms[name])}", steps(arms[name]["env_steps"])
+    if arms[main]["env_steps"] == arms[name]["env_steps"]:
+        return f"{ours}; {theirs}, after the same {also_taken} steps."
+    return f"{ours}, after {taken} steps; {theirs}, after {also_taken} steps."
 
 
 def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> str:
@@ -151,7 +159,7 @@ def _by_measure(measure: str, outcomes: Mapping[str, Mapping[str, Outcome]]) -> 
 
 def _too_few(metrics: Mapping[str, Any], main: str) -> str:
     sentence = (
-        f"There are too few seeds to tell whether preferences helped: {main} has {len(metrics['arms'][main]['seeds'])}"
+        f"There are too few seeds to tell whether feedback helped: {main} has {len(metrics['arms'][main]['seeds'])}"
     )
     if not (n := n_comparisons(metrics)):
         return f"{sentence}, and a difference between single seeds may be luck."

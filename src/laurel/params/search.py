@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationErro
 
 from laurel.errors import ParamsError
 from laurel.params import Params, parse_params
+from laurel.params.arms import KNOWN
 from laurel.params.fields import Section, distinct
 from laurel.params.file import read_mapping, read_value, sentences, shown
 
@@ -196,7 +197,7 @@ def _default(params: Params, arm: str) -> list[str]:
 
 
 def _matters(name: str, arm: str) -> bool:
-    return not (arm == "extrinsic" and name.startswith("shaping.") and name != "shaping.extrinsic")
+    return bool(KNOWN[arm].rewards) or not name.startswith("shaping.") or name == "shaping.extrinsic"
 
 
 def _read_entry(name: str, text: str) -> Searched:

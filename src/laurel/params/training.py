@@ -24,8 +24,6 @@ Arm = Literal[
     "random_policy",
 ]
 ARMS: tuple[str, ...] = get_args(Arm)
-LEARNED = ("preference", "intrinsic_only", "similarity")
-"""Arms whose reward is made of the annotator's feedback; the others are controls, a reference or no reward of ours."""
 
 
 def _all_if_full(value: Any) -> Any:

@@ -1,19 +1,16 @@
-"""Reward functions: what each arm pays for a transition, before shaping.
-
-A function answers in normalised units, with the threshold above which shaping pays. Knows captions and
-reward models; knows nothing about episodes, counts or policies.
-"""
+"""The rewards of today's arms, in normalised units, with the threshold above which shaping pays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from laurel.envs.base import EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import ParamsError
+from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.bradley_terry import Comparisons, fit
 from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
 from laurel.seeding import derive_seed, generator
@@ -23,20 +20,6 @@ if TYPE_CHECKING:
     from laurel.params.training import RewardParams
 
 Scorer = Callable[[list[str]], FloatArray]
-UNPAID = np.float32(-np.inf)
-"""Reward of a transition about which there is nothing to say."""
-
-
-class RewardFunction(Protocol):
-    """Normalised rewards of transitions, and the threshold below which nothing is paid."""
-
-    threshold: float
-    unseen: int
-    """Captions met that no table held when training began."""
-
-    def __call__(self, transitions: Transitions, ids: IntArray, texts: list[str]) -> FloatArray:
-        """Return rewards (N,) of N transitions with caption ids (N,), texts[id] the caption; UNPAID where id < 0."""
-        ...
 
 
 @dataclass
@@ -52,12 +35,15 @@ class CaptionReward:
     _table: FloatArray = field(default_factory=lambda: np.full(1, UNPAID))
     """_table[id + 1]; id -1 has nothing to say."""
 
-    def __call__(self, transitions: Transitions, ids: IntArray, texts: list[str]) -> FloatArray:
-        if len(texts) >= len(self._table):
-            self._extend(texts[len(self._table) - 1 :])
-        return self._table[ids + 1]
+    def begin(self, n_envs: int) -> None:
+        """Do nothing: a caption is paid alike in all episodes."""
 
-    def _extend(self, texts: list[str]) -> None:
+    def pay(self, steps: Steps) -> FloatArray:
+        if len(steps.texts) >= len(self._table):
+            self._extend(steps.texts[len(self._table) - 1 :])
+        return self._table[steps.captions + 1]
+
+    def _extend(self, texts: Sequence[str]) -> None:
         new = [text for text in texts if text not in self.known]
         scored = dict(zip(new, self.score(new).tolist(), strict=True)) if new else {}
         self.unseen += len(new) if self.known else 0
@@ -74,8 +60,12 @@ class ObservationReward:
     features: Callable[[Transitions], FloatArray]
     unseen: int = 0
 
-    def __call__(self, transitions: Transitions, ids: IntArray, texts: list[str]) -> FloatArray:
-        return np.where(ids >= 0, self.model.score(self.features(transitions)), UNPAID)
+    def begin(self, n_envs: int) -> None:
+        """Do nothing: a transition is paid alike in all episodes."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        scores = self.model.score(self.features(steps.transitions)).reshape(steps.captions.shape)
+        return np.where(steps.captions >= 0, scores, UNPAID)
 
 
 def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatArray:
@@ -84,7 +74,7 @@ def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatA
     return np.concatenate([before, after], axis=1)
 
 
-def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> RewardFunction:
+def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> Reward:
     """The reward model's own answer."""
     threshold = model.normalizer.threshold(quantile)
     if model.input == "observation":
@@ -94,7 +84,7 @@ def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> RewardF
 
 def shuffled_labels(
     model: RewardModel, comparisons: Comparisons, params: RewardParams, quantile: float, adapter: EnvAdapter, seed: int
-) -> RewardFunction:
+) -> Reward:
     """Control: a reward model of the same form, trained on the same answers given to the wrong pairs."""
     if model.input == "observation":
         raise ParamsError('agent.arms: "shuffled_labels" needs reward.input "caption".')
@@ -113,7 +103,7 @@ def shuffled_labels(
     return learned(control, adapter, quantile)
 
 
-def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> RewardFunction:
+def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> Reward:
     """Control: a standard normal draw for each caption, the same whenever it is met."""
 
     def score(new: list[str]) -> FloatArray:
@@ -134,7 +124,7 @@ def utilities(texts: tuple[str, ...], params: EmbeddingParams, adapter: EnvAdapt
 
 def similarity(
     texts: tuple[str, ...], utility: FloatArray, params: EmbeddingParams, quantile: float, adapter: EnvAdapter
-) -> RewardFunction:
+) -> Reward:
     """Comparison: the sentence encoder's utility as reward directly, without pairs or a reward model."""
     normalizer = Normalizer.of(utility)
     known = dict(zip(texts, normalizer(utility).tolist(), strict=True))
@@ -143,7 +133,7 @@ def similarity(
     )
 
 
-def oracle(adapter: EnvAdapter) -> RewardFunction:
+def oracle(adapter: EnvAdapter) -> Reward:
     """Upper bound: the environment's hand-written progress, paid as it is."""
     return CaptionReward(
         {}, 0.0, lambda texts: np.array([adapter.oracle(text) or 0 for text in texts], dtype=np.float32)

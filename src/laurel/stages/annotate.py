@@ -39,7 +39,7 @@ def run(
     """Judge pairs of segments.
 
     Args:
-        params: sections seed, env, caption and annotate are used; agent is checked.
+        params: sections seed, env, caption and annotate are used.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
@@ -50,9 +50,7 @@ def run(
         AnnotationError: the annotator cannot be made, or a budget is spent.
         RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
         DataError: the captions are missing, damaged or of another environment.
-        ParamsError: a share is to be judged, but which pairs there are depends on all labels; or no agent can be
-            trained with these params.
-        EnvError: the agents' algorithm does not fit the environment.
+        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
@@ -62,13 +60,12 @@ def run(
     from laurel.feedback.annotator import failures_of
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.rounds import make_rounds
-    from laurel.heap import settled
+    from laurel.heap import heap_frozen
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.seeding import derive_seed
     from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
-    from laurel.training.checks import check_agents
 
     if shard and params.annotate.in_rounds:
         raise ParamsError(
@@ -79,8 +76,7 @@ def run(
     inputs = {"captions": captions}
     read_inputs(used, inputs)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    check_agents(params, adapter)  # what is wrong with them, or with gold labels, is said before anything is paid for
-    gold = gold_of(params, adapter)
+    gold = gold_of(params, adapter)  # what is wrong with gold labels is said before anything is paid for
     kept = responses if params.annotate.keeps_responses else None
     described = {**used, "shard": shard} if shard else used
     sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
@@ -108,7 +104,7 @@ def run(
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
             progress(most, "annotate", "pairs") as advance,
-            settled(),
+            heap_frozen(),
         ):
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses

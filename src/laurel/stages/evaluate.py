@@ -31,7 +31,6 @@ PORTRAITS = "arms"
 """Films of every arm."""
 EPISODES = "episodes"
 """Tables of the agents that were played already, while the others are."""
-MAIN_ARM = "preference"
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
@@ -70,6 +69,7 @@ def run(
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
+    from laurel.params.arms import arm_infos
     from laurel.progress import progress
     from laurel.rewards.model import RewardModel
     from laurel.stages.track_late import track_late
@@ -96,6 +96,7 @@ def run(
             summary = summarise(
                 results,
                 curves,
+                arm_infos(params),
                 success_threshold=params.evaluate.success_threshold,
                 reward_threshold=_reward_threshold(params),
                 draws=params.evaluate.bootstrap,
@@ -137,18 +138,18 @@ def run(
 
 
 def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
-    """List what is played: every trained agent, and the random policy where it is an arm.
+    """List what is played: every trained agent, and arms that need no training.
 
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
     """
     from laurel.errors import DataError
-    from laurel.training.checks import needs_training
+    from laurel.params.arms import arm_infos
 
     asked = manifest["params"]["agent"]
     played: Agents = []
-    for arm in params.agent.arms:
-        trained = needs_training(arm)
+    for info in arm_infos(params):
+        arm, trained = info.name, info.trained
         if trained and arm in asked["arms"] and not (agents / arm).is_dir():
             continue  # left out where it was to be trained; the manifest's notes say why
         for seed in params.agent.seeds:
@@ -234,6 +235,7 @@ def _animate(
     from laurel.evaluation.play import agent_act
     from laurel.evaluation.rendering import NotRenderedError
     from laurel.evaluation.rollout import LearnedReward
+    from laurel.params.arms import arm_infos
     from laurel.rewards.functions import learned
     from laurel.seeding import derive_seed, generator
     from laurel.training.untrained import untrained
@@ -241,13 +243,14 @@ def _animate(
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
     if params.evaluate.animation_steps == 0 or not trained:
         return None
-    arm, seed, place = next((agent for agent in trained if agent[0] == MAIN_ARM), trained[0])
+    methods = {info.name for info in arm_infos(params) if info.role == "method"}
+    arm, seed, place = next((agent for agent in trained if agent[0] in methods), trained[0])
     episode = derive_seed(params.seed, "animation")
     before_training = untrained(params, adapter, seed)
     rng = generator(episode, "actions")
     captioner = Captioner(adapter)
     reward = None
-    if arm == MAIN_ARM:
+    if arm in methods:
         reward = LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
     acts = Player(before_training, rng), agent_act(adapter, place, episode, greedy=params.evaluate.greedy)
     steps = params.evaluate.animation_steps
@@ -266,10 +269,11 @@ def _portraits(
     """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import portrait, record
+    from laurel.evaluation.arms import ordered
     from laurel.evaluation.play import agent_act
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.statistics import seed_scores
-    from laurel.evaluation.summary import in_order
+    from laurel.params.arms import arm_infos
     from laurel.seeding import derive_seed
 
     episode = derive_seed(params.seed, "animation")
@@ -277,9 +281,10 @@ def _portraits(
     scores = seed_scores(results).sort_values(["return", "seed"])
     (out.path / PORTRAITS).mkdir()
     found = []
-    for arm in in_order({arm for arm, _, _ in agents}):
-        ordered = scores.loc[scores["arm"] == arm, "seed"].tolist()
-        seed = int(ordered[(len(ordered) - 1) // 2])
+    played_arms = {arm for arm, _, _ in agents}
+    for arm in (info.name for info in ordered(arm_infos(params)) if info.name in played_arms):
+        by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
+        seed = int(by_return[(len(by_return) - 1) // 2])
         act = agent_act(adapter, places[arm, seed], episode, greedy=params.evaluate.greedy)
         steps = params.evaluate.animation_steps
         played = record(params.env, adapter, act, Captioner(adapter), steps, episode, None)
@@ -380,7 +385,7 @@ def _write_report(
         made=_made(),
         portraits=portraits,
         animation=animation[0] if animation else None,
-        animation_of=animation[1] if animation else MAIN_ARM,
+        animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
         rank=rank,
         annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
@@ -418,10 +423,10 @@ def _track(
 ) -> None:
     """Log the summary again from the files, and the final figures of each agent with its own run.
 
-    The best agent of the arms that learned from feedback is registered under an alias.
+    The best trained agent of a method is registered under an alias.
     """
     from laurel.evaluation.statistics import seed_scores
-    from laurel.params.training import LEARNED
+    from laurel.params.arms import arm_infos
     from laurel.tracking.agents import log_evaluation, name_of
     from laurel.tracking.runs import BEST, flatten
 
@@ -439,10 +444,11 @@ def _track(
         for agent, (returned, success) in scores.items()
     }
     log_evaluation(tracked, runs, final)
-    learned = {(arm, seed): place for arm, seed, place in agents if place is not None and arm in LEARNED}
-    if not params.tracking.register_models or not learned:
+    roles = {info.name: info.role for info in arm_infos(params)}
+    of_methods = {(arm, seed): place for arm, seed, place in agents if place is not None and roles[arm] == "method"}
+    if not params.tracking.register_models or not of_methods:
         return
-    best = max(learned, key=lambda agent: (scores[agent][0], agent))
-    source = tracked.log_directory(learned[best], "best_agent")
-    tags = {"arm": best[0], "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
+    source = tracked.log_directory(of_methods[best], "best_agent")
+    tags = {"arm": best[0], "role": roles[best[0]], "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
     tracked.register(f"agent.{params.env.id}", source, tags, alias=BEST)

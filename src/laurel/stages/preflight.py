@@ -1,32 +1,36 @@
-"""preflight: does a whole run fit together? Asked before anything is collected or paid for, wherever a run begins.
+"""preflight: does a whole run fit together, and what will it do? Asked before anything is collected or paid for.
 
-Loads no language model and asks nobody. Knows nothing about where a run takes place.
+Every entry calls it: the command line before each stage (and so DVC), the first step on Kubeflow, a submission. Loads
+no language model and asks none; stages themselves check only what they use.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.errors import ParamsError
+from laurel.errors import DataError, ParamsError
 from laurel.params import Params
+from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.params.annotation import AnnotateParams
 
 
-def check_run(params: Params, *, gold: bool = True) -> None:
-    """Refuse what a stage on this machine would refuse that comes late.
+def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
+    """Refuse what a stage on this machine would refuse that comes late; return the environment's adapter.
 
     Args:
         params: of the run, all sections.
+        start: the stage that the run begins with; what only earlier ones need is not looked at.
         gold: whether labels of a person that params name must be there already.
 
     Raises:
-        EnvError, ParamsError, AnnotationError, PromptError: as `check_fit`.
-        EnvError: the environment cannot be made.
-        AnnotationError: an annotator's directory or package is missing.
-        ParamsError: the table of prices is none, or there are more policies than environments.
+        EnvError: the environment cannot be made, or the agents' algorithm does not fit it.
+        ParamsError: no agent can be trained with these params, the table of prices cannot be read, or there are more
+            policies than environments.
+        AnnotationError, PromptError: as `check_fit`; also an annotator's directory or package is missing.
         DataError: a policy's checkpoint cannot be used, or gold labels are missing.
     """
     from laurel.agents.behaviour import Behaviour
@@ -34,12 +38,19 @@ def check_run(params: Params, *, gold: bool = True) -> None:
     from laurel.stages.label_quality import gold_of
 
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    check_fit(params, adapter)
-    Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
-    for voter in params.annotate.voters:
-        _check_files(voter)
-    if gold:
-        gold_of(params, adapter)
+    names = list(STAGE)
+    ahead = names[names.index(start) :]
+    if "train-agents" in ahead:
+        _check_agents(params, adapter)
+    if "annotate" in ahead:
+        _check_annotators(params, adapter)
+        for voter in params.annotate.voters:
+            _check_files(voter)
+        if gold:
+            gold_of(params, adapter)
+    if "collect" in ahead:
+        Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
+    return adapter
 
 
 def check_fit(params: Params, adapter: EnvAdapter) -> None:
@@ -49,16 +60,10 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
         ParamsError: no agent can be trained with these params.
         EnvError: the agents' algorithm does not fit the environment.
         AnnotationError: an annotator has nothing to judge this environment by, or is asked for what it cannot do.
-        PromptError: the prompt is none, or does not go with the environment.
+        PromptError: the prompt does not exist, or does not go with the environment.
     """
-    from laurel.feedback.goals import embedding_goals
-    from laurel.training.checks import check_agents
-
-    check_agents(params, adapter)
-    if "similarity" in params.agent.arms:
-        embedding_goals(params.annotate.embedding, adapter)
-    for voter in params.annotate.voters:
-        _check_annotator(voter, adapter)
+    _check_agents(params, adapter)
+    _check_annotators(params, adapter)
 
 
 def check_parts(params: Params, compiled: int) -> None:
@@ -71,6 +76,70 @@ def check_parts(params: Params, compiled: int) -> None:
         raise ParamsError(
             f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
         )
+
+
+def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
+    """Say in a few lines what a run will do, with an estimate of what the annotator will cost.
+
+    Args:
+        params: of the run, all sections; `check_run` accepted them.
+        adapter: the environment's.
+        captions: output of the caption stage. With those of these params the cost is estimated; without them, or with
+            others, only how much is asked at most.
+    """
+    from laurel.training.checks import needs_training, skipped_arms
+
+    collect, agent = params.collect, params.agent
+    skipped = skipped_arms(params, adapter)
+    arms = [arm for arm in agent.arms if arm not in skipped]
+    runs = sum(map(needs_training, arms)) * len(agent.seeds)
+    policies = ", ".join(policy.kind for policy in collect.policies)
+    words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
+    lines = [
+        ("environment", f"{params.env.id} ({words})"),
+        ("collect", f"{collect.steps:,} environment steps (policy: {policies})"),
+        *(("annotate", line) for line in _judge(params, captions)),
+        ("arms", ", ".join(arms)),
+        *(("", sentence) for sentence in skipped.values()),
+        ("train", f"{runs} agents of {agent.steps:,} steps with {agent.trainer} ({len(agent.seeds)} seeds an arm)"),
+        ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
+    ]
+    return "".join(f"{name:<13}{line}\n" for name, line in lines)
+
+
+def _judge(params: Params, captions: Path) -> list[str]:
+    """Say which annotator is asked, how much, and for what price."""
+    asking = params.annotate
+    names = {"openai": asking.openai and asking.openai.model, "huggingface": asking.huggingface.model}
+    judges = ", ".join(f"{voter.annotator} {names.get(voter.annotator) or ''}".strip() for voter in asking.voters)
+    judged = f"{judges}: at most {asking.n_pairs:,} pairs of captions"
+    if not any(voter.annotator in names for voter in asking.voters):
+        return [f"{judged}, in this process and at no cost"]
+    try:
+        return [judged, *_estimated(params, captions)]
+    except DataError:  # made with other params, or not made yet
+        return [judged, "What they cost can be estimated once there are captions: laurel annotate --dry-run"]
+
+
+def _estimated(params: Params, captions: Path) -> list[str]:
+    from laurel.stages import estimate_annotate
+
+    lines = estimate_annotate.run(params, captions).splitlines()
+    return [line for line in lines if line and line != estimate_annotate.NOTHING]
+
+
+def _check_agents(params: Params, adapter: EnvAdapter) -> None:
+    from laurel.feedback.goals import embedding_goals
+    from laurel.training.checks import check_agents
+
+    check_agents(params, adapter)
+    if "similarity" in params.agent.arms:
+        embedding_goals(params.annotate.embedding, adapter)
+
+
+def _check_annotators(params: Params, adapter: EnvAdapter) -> None:
+    for voter in params.annotate.voters:
+        _check_annotator(voter, adapter)
 
 
 def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:

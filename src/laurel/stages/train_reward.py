@@ -17,16 +17,14 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     """Train the reward model.
 
     Args:
-        params: sections env, caption and reward are used; agent is checked.
+        params: sections env, caption and reward are used.
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         output: directory to write the artefact of `laurel.rewards.model` and quality.json into.
 
     Raises:
-        ParamsError: reward.input and caption.segment_length do not go together; or no agent can be trained with these
-            params.
-        EnvError: the agents' algorithm does not fit the environment.
+        ParamsError: reward.input and caption.segment_length do not go together.
         DataError: an input is missing or damaged, or does not go with the others.
     """
     import torch
@@ -36,7 +34,6 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     from laurel.envs import adapter_for
     from laurel.rewards.training import train_reward_model
     from laurel.tracking.runs import Tracker
-    from laurel.training.checks import check_agents
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     used = params.dump("seed", "env", "caption", "reward")
@@ -44,7 +41,6 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
     read_inputs(used, inputs)
     with output_directory(output, stage="train-reward", params=used, inputs=inputs) as out:
         adapter = adapter_for(params.env, with_action=params.caption.with_action)
-        check_agents(params, adapter)
         model, quality = train_reward_model(params, adapter, trajectories, captions, preferences)
         model.save(out.path)
         write_json(out.path / "quality.json", quality)

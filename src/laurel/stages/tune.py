@@ -177,11 +177,12 @@ def jobs_of(
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
+    from laurel.params.arms import KNOWN
     from laurel.params.search import with_values
     from laurel.pool import Job
     from laurel.stages.train_agents import groups
 
-    utility = similarities(params, reward) if sweep.arm == "similarity" else None
+    utility = similarities(params, reward) if "similarity" in KNOWN[sweep.arm].rewards else None
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
         candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)

@@ -156,8 +156,7 @@ class AgentRuns:
         if state["finished"]:
             source = agent.run.log_directory(agent.place, "agent")
             if self.params.tracking.register_models:
-                tags = {"arm": agent.arm, "seed": str(agent.seed)}
-                agent.run.register(f"agent.{self.params.env.id}", source, tags)
+                agent.run.register(f"agent.{self.params.env.id}", source, self._tags(agent))
             agent.run.end(at=now)
             agent.ended = True
 
@@ -169,13 +168,19 @@ class AgentRuns:
             agent.ended = run.resume() == "FINISHED"
             agent.step, agent.time = run.last_point("episodes") or (0, agent.time)
             return run
-        tags = {"arm": agent.arm, "seed": str(agent.seed)}
-        run = self.tracker.child_run(self.parent, f"{agent.arm} seed {agent.seed}", tags, began=agent.time)
+        name_shown = f"{agent.arm} seed {agent.seed}"
+        run = self.tracker.child_run(self.parent, name_shown, self._tags(agent), began=agent.time)
         run.log_params(params_of(self.params, agent.arm, agent.seed))
         self._known[name] = run.id
         if self.note.exists():
             write_json(self.note, self._known)
         return run
+
+    def _tags(self, agent: _Followed) -> dict[str, str]:
+        from laurel.params.arms import arm_infos
+
+        roles = {info.name: info.role for info in arm_infos(self.params)}
+        return {"arm": agent.arm, "seed": str(agent.seed), "role": roles[agent.arm]}
 
     def _total(self, agent: _Followed) -> int:
         from laurel.training.arms import steps_of

@@ -21,7 +21,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params import Params
 from laurel.rewards import functions
-from laurel.rewards.functions import RewardFunction
+from laurel.rewards.base import Reward
 from laurel.rewards.model import RewardModel
 from laurel.training.loop import Assignment, Task, train_together
 
@@ -108,7 +108,7 @@ def reward_of(
     preferences: Path,
     reward: Path,
     utility: FloatArray | None,
-) -> RewardFunction | None:
+) -> Reward | None:
     """Return the learned part of an arm's reward; None where there is none.
 
     Args:

@@ -36,7 +36,7 @@ from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.training import AlgorithmParams, ShapingParams
-from laurel.rewards.functions import RewardFunction
+from laurel.rewards.base import Reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.signal import Signal
@@ -121,14 +121,14 @@ class Assignment:
     """An agent to train: the task, the learned part of its reward, and where it is kept."""
 
     task: Task
-    reward: RewardFunction | None
+    reward: Reward | None
     """None trains on the environment's reward alone."""
     directory: Path
     """Where checkpoints and, in the end, the agent are."""
 
 
 def train(
-    task: Task, adapter: EnvAdapter, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
+    task: Task, adapter: EnvAdapter, reward: Reward | None, directory: Path, advance: Callable[[int], None]
 ) -> None:
     """Train one agent, as `train_together` trains many."""
     train_together([Assignment(task, reward, directory)], adapter, advance)

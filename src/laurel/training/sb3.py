@@ -30,7 +30,7 @@ from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.sb3 import SB3Params
 from laurel.params.training import ShapingParams
-from laurel.rewards.functions import RewardFunction
+from laurel.rewards.base import Reward
 from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows
 from laurel.training.sb3_state import restore_state, save_state
 from laurel.training.signal import Signal
@@ -70,7 +70,7 @@ class SB3Task:
 
 
 def train_sb3(
-    task: SB3Task, adapter: EnvAdapter, reward: RewardFunction | None, directory: Path, advance: Callable[[int], None]
+    task: SB3Task, adapter: EnvAdapter, reward: Reward | None, directory: Path, advance: Callable[[int], None]
 ) -> None:
     """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
 
@@ -106,7 +106,7 @@ def train_sb3(
     envs.close()
 
 
-def make_model(task: SB3Task, adapter: EnvAdapter, reward: RewardFunction | None) -> tuple[Any, LearnedRewardEnvs]:
+def make_model(task: SB3Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[Any, LearnedRewardEnvs]:
     """Make the algorithm with its environments, as it is before its first step.
 
     Raises:

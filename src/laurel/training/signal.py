@@ -1,28 +1,23 @@
-"""What an agent learns from: the environment's reward and the shaped learned one, weighed.
-
-Works on rollouts of any length, whoever collected them. Knows nothing about algorithms, nor where rewards come from.
-"""
+"""What an agent learns from: the environment's reward and the shaped reward of its arm, weighed."""
 
 from __future__ import annotations
 
 from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
-from laurel.envs.captioner import Captioner
 from laurel.params.training import ShapingParams
-from laurel.rewards.functions import RewardFunction
-from laurel.rewards.shaping import EpisodeCounts, shape
+from laurel.rewards.base import Reward
+from laurel.rewards.paying import Paymaster
 
 
 class Signal:
     """Mixes the rewards of rollouts that follow one another; keeps how often each episode has met each caption."""
 
-    def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: RewardFunction | None, n_envs: int) -> None:
+    def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: Reward | None, n_envs: int) -> None:
         self._shaping = shaping
-        self._captioner = Captioner(adapter)
-        self._counts = EpisodeCounts(n_envs)
         self._reward = reward
-        self.said = 0
-        """Steps of the last rollout about which something was said."""
+        self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping.beta, n_envs)
+        self.scored = 0
+        """Steps of the last rollout that had a raw reward."""
 
     @property
     def unseen(self) -> int:
@@ -36,21 +31,15 @@ class Signal:
 
     def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
         """Write `rollout.reward`; return what the curve keeps of its learned part."""
-        if self._reward is None:
+        if self._paymaster is None:
             rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
             return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
-        transitions = rollout.transitions
-        flat_ids = self._captioner.ids_of(transitions, rollout.valid.reshape(-1))
-        ids = flat_ids.reshape(rollout.valid.shape)
-        counts = self._counts.update(ids, rollout.valid, rollout.terminated | rollout.truncated)
-        raw = self._reward(transitions, flat_ids, self._captioner.texts).reshape(ids.shape)
-        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._shaping.beta) * rollout.valid
-        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * shaped
-        said = rollout.valid & (ids >= 0)
-        self.said = int(said.sum())
+        pay = self._paymaster.pay(rollout.transitions, rollout.valid, rollout.terminated, rollout.truncated)
+        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * pay.shaped
+        self.scored = int(pay.scored.sum())
         steps = int(rollout.valid.sum())  # none where all environments only reset
         return {
-            "raw_reward": float(raw[said].mean()) if said.any() else None,
-            "shaped_reward": float(shaped.sum()) / steps if steps else None,
-            "share_paid": float((shaped != 0).sum()) / steps if steps else None,
+            "raw_reward": float(pay.raw[pay.scored].mean()) if self.scored else None,
+            "shaped_reward": float(pay.shaped.sum()) / steps if steps else None,
+            "share_paid": float((pay.shaped != 0).sum()) / steps if steps else None,
         }

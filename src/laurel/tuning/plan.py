@@ -28,7 +28,7 @@ class Search:
     """How to search."""
 
     arm: str | None = None
-    """None takes preference, or the first arm that is trained."""
+    """None takes the first method of agent.arms, or else the first arm that is trained."""
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
@@ -52,15 +52,15 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     """
     from laurel.envs import adapter_for
     from laurel.errors import closest
+    from laurel.params.arms import KNOWN, arm_infos
     from laurel.params.search import Sweep, read_space
-    from laurel.params.training import ARMS
-    from laurel.training.checks import needs_training, skipped_arms
+    from laurel.training.checks import skipped_arms
     from laurel.tuning.study import check_sampler
 
-    trained = [arm for arm in params.agent.arms if needs_training(arm)]
-    arm = search.arm or ("preference" if "preference" in trained or not trained else trained[0])
-    if arm not in ARMS or not needs_training(arm):
-        allowed = [name for name in ARMS if needs_training(name)]
+    trained = [info for info in arm_infos(params) if info.trained] or list(KNOWN.values())
+    arm = search.arm or next((info for info in trained if info.role == "method"), trained[0]).name
+    allowed = [info.name for info in KNOWN.values() if info.trained]
+    if arm not in allowed:
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)

@@ -136,8 +136,8 @@ class LearnedRewardEnvs(VecEnvWrapper):
     def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
         """Return what a learning curve says: the last episodes, and the rewards since this was last asked."""
         found: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
-        said, steps = self._sums.get("said", 0), self._steps
-        found["raw_reward"] = self._sums["raw_reward"] / said if said else None
+        scored, steps = self._sums.get("scored", 0), self._steps
+        found["raw_reward"] = self._sums["raw_reward"] / scored if scored else None
         for name in ("shaped_reward", "share_paid"):
             found[name] = self._sums[name] / steps if name in self._sums and steps else None
         self._begin_sums()
@@ -146,11 +146,11 @@ class LearnedRewardEnvs(VecEnvWrapper):
     def _note(self, rollout: Rollout, paid: dict[str, float | None]) -> None:
         self._episodes.follow(rollout)
         self._steps += self.num_envs
-        weights = {"raw_reward": self.signal.said, "shaped_reward": self.num_envs, "share_paid": self.num_envs}
+        weights = {"raw_reward": self.signal.scored, "shaped_reward": self.num_envs, "share_paid": self.num_envs}
         for name, value in paid.items():
             if value is not None:
                 self._sums[name] = self._sums.get(name, 0.0) + value * weights[name]
-        self._sums["said"] = self._sums.get("said", 0.0) + self.signal.said
+        self._sums["scored"] = self._sums.get("scored", 0.0) + self.signal.scored
 
     def _begin_sums(self) -> None:
         self._sums: dict[str, float] = {}

@@ -1,0 +1,61 @@
+"""How the arms of an experiment stand to each other: their order, the main one, and what it is compared with.
+
+Goes by roles and rewards, never by names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from laurel.params.arms import ArmInfo
+
+Group = Literal["baseline", "ours", "control", "contender", "bound", "untrained"]
+"""Arms that look alike and stand together. ours: the main arm and methods paid the same rewards; contender: methods
+paid others; untrained: whatever acts without training and is no method."""
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+
+def ordered(arms: Iterable[ArmInfo]) -> tuple[ArmInfo, ...]:
+    """Sort arms the way they are always shown: by group, and within a group as they are given."""
+    given = tuple(arms)
+    groups = groups_of(given)
+    return tuple(sorted(given, key=lambda arm: GROUPS.index(groups[arm.name])))
+
+
+def main_of(arms: Iterable[ArmInfo]) -> ArmInfo | None:
+    """Return the arm that the headline is about, the first method; None where there is none."""
+    return next((arm for arm in arms if arm.role == "method"), None)
+
+
+def groups_of(arms: Sequence[ArmInfo]) -> dict[str, Group]:
+    """Return the group of each arm by its name."""
+    main = main_of(arms)
+
+    def group(arm: ArmInfo) -> Group:
+        if arm.role == "method":
+            return "ours" if main is not None and set(arm.rewards) == set(main.rewards) else "contender"
+        return arm.role if arm.trained else "untrained"
+
+    return {arm.name: group(arm) for arm in arms}
+
+
+def comparisons_of(arms: Sequence[ArmInfo]) -> list[tuple[str, str]]:
+    """Return which arms are compared: those of `ours` with each baseline, control and contender."""
+    groups = groups_of(arms)
+    ours = [arm.name for arm in arms if groups[arm.name] == "ours"]
+    opponents = [arm.name for arm in arms if arm.role in ("baseline", "control") or groups[arm.name] == "contender"]
+    return [(arm, over) for arm in ours for over in opponents]
+
+
+def arms_of(metrics: Mapping[str, Any]) -> tuple[ArmInfo, ...]:
+    """Return the arms that metrics.json holds, in order."""
+    return tuple(
+        ArmInfo(name, entry["role"], entry["label"], tuple(entry["rewards"]), trained=bool(entry["env_steps"]))
+        for name, entry in ((name, metrics["arms"][name]) for name in metrics["order"])
+    )
+
+
+def described(arm: ArmInfo) -> dict[str, Any]:
+    """Return what metrics.json says of an arm besides its results."""
+    return {"role": arm.role, "label": arm.label, "rewards": list(arm.rewards)}

@@ -1,0 +1,49 @@
+"""What a reward is: something that pays steps of running environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from laurel.envs.base import BoolArray, FloatArray, IntArray, Transitions
+
+UNPAID = np.float32(-np.inf)
+"""Raw reward of a step about which a reward has nothing to say; shaping pays nothing for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """T steps of N environments in the order in which they were taken, the ends of episodes among them."""
+
+    transitions: Transitions
+    """(T * N) rows: all environments' first step, then all their second, and so on."""
+    captions: IntArray
+    """(T, N) ids of captions; NOTHING (-1) where there is nothing to say."""
+    texts: Sequence[str]
+    """texts[id] is the caption; grows while training meets new ones."""
+    valid: BoolArray
+    """(T, N) False where the environment was reset instead of stepped."""
+    terminated: BoolArray
+    """(T, N) the episode ended with this step by the task's own rules."""
+    truncated: BoolArray
+    """(T, N) the episode was cut with this step."""
+
+
+class Reward(Protocol):
+    """Pays steps in normalised units; shaping then pays what exceeds `threshold`."""
+
+    threshold: float
+    """Raw reward that shaping starts from."""
+    unseen: int
+    """Captions met that were not known when training began, and were scored when they were met."""
+
+    def begin(self, n_envs: int) -> None:
+        """Forget what came before: steps of N environments at the beginning of episodes follow."""
+        ...
+
+    def pay(self, steps: Steps) -> FloatArray:
+        """Return raw rewards (T, N), UNPAID where there is nothing to say; the steps follow those of the last call."""
+        ...

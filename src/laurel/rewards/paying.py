@@ -1,0 +1,56 @@
+"""From steps to pay: captions, their counts in the episode, the raw reward, the shaped one.
+
+The one place where that happens: for training, Stable-Baselines3, roll-outs and films alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.captioner import Captioner
+from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.shaping import EpisodeCounts, shape
+
+
+@dataclass(frozen=True, slots=True)
+class Pay:
+    """What T steps of N environments are paid, before the weights of the parameters; all (T, N)."""
+
+    captions: IntArray
+    """Ids; NOTHING (-1) where there is nothing to say, or where a row is no step."""
+    raw: FloatArray
+    """UNPAID where the reward has nothing to say."""
+    shaped: FloatArray
+    """0 where a row is no step."""
+    scored: BoolArray
+    """Where a step has a raw reward."""
+
+
+class Paymaster:
+    """Pays the steps of N environments, which follow one another; remembers what each episode has met.
+
+    Args:
+        adapter: of the environment.
+        reward: what is paid before shaping; begins anew here.
+        beta: exponent of the count that shaping divides by.
+        n_envs: N.
+        captioner: one whose texts are read elsewhere, too; None: one of its own.
+    """
+
+    def __init__(
+        self, adapter: EnvAdapter, reward: Reward, beta: float, n_envs: int, captioner: Captioner | None = None
+    ) -> None:
+        self._reward = reward
+        self._beta = beta
+        self._captioner = captioner or Captioner(adapter)
+        self._counts = EpisodeCounts(n_envs)
+        reward.begin(n_envs)
+
+    def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
+        """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
+        captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)
+        counts = self._counts.update(captions, valid, terminated | truncated)
+        raw = self._reward.pay(Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated))
+        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._beta)
+        return Pay(captions, raw, shaped * valid, valid & (raw > UNPAID))
