@@ -89,7 +89,7 @@ def test_a_thousand_pairs_through_every_fault(tmp_path: Path) -> None:
         for number, judgement in enumerate(judgements):
             said = (judgement.status, judgement.p_first, judgement.votes)
             assert said == teacher.expected(number), (teacher.faults[number], teacher.says[number])
-            assert [(one.swapped, one.vote) for one in judgement.answers] == [(False, 0), (True, 0)]
+            assert [(one.variant, one.vote) for one in judgement.answers] == [(0, 0), (1, 0)]
         assert set(Counter(judgement.status for judgement in judgements)) == {
             "ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed",
         }  # fmt: skip
