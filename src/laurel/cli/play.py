@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import number, whole
-from laurel.console import tell
+from laurel.cli.command import add_command, add_params
+from laurel.console import say, tell
 from laurel.errors import DataError, ParamsError, closest
+from laurel.stages.pipeline import PLACES
 
 if TYPE_CHECKING:
+    from laurel.cli.command import Commands
     from laurel.envs.base import EnvAdapter
     from laurel.evaluation.rollout import LearnedReward
     from laurel.params import Params
 
-Command = Callable[..., argparse.ArgumentParser]
-Say = Callable[[str], int]
-
-AGENTS, REWARD = Path("data/agents"), Path("data/reward")
+AGENTS, REWARD = Path(PLACES["agents"]), Path(PLACES["reward"])
 FILM = Path("play.gif")
 
 
@@ -34,9 +33,9 @@ class Chosen:
     name: str
 
 
-def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
-    """Add the command; arguments as `laurel.cli.classics.add_classics` has them."""
-    play = command(
+def add(commands: Commands) -> None:
+    """Add the command."""
+    play = add_command(
         commands,
         "play",
         "Watch a trained agent: in the terminal, in a window, or as a GIF.",
@@ -51,7 +50,7 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     play.add_argument(
         "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
     )
-    play.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_params(play)
     play.add_argument("--agents", type=Path, default=AGENTS, metavar="DIR", help=f"where arms are; default: {AGENTS}")
     play.add_argument(
         "--reward", type=Path, metavar="DIR", help=f"the learned reward; default: {REWARD}, if it is there"
@@ -71,10 +70,10 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     play.add_argument(
         "--fps", type=number(0.01, 100), metavar="N", help="steps a second; default: the environment's, 10 at most"
     )
-    play.set_defaults(run=lambda options: _run(options, say), again="Nothing was kept.")
+    play.set_defaults(run=_run, again="Nothing was kept.")
 
 
-def _run(options: argparse.Namespace, say: Say) -> int:
+def _run(options: argparse.Namespace) -> int:
     import logging
 
     import torch
