@@ -126,7 +126,7 @@ def learning_curves(
             )
             line.set_gid(mark(arm, "line"))
             if len(known) == 1:  # which a line does not show
-                line.set(marker="o", markersize=4, clip_on=False)
+                line.set(marker="o", markersize=4, markevery=None, clip_on=False)
             if len(known):
                 ends.append((arm, float(known[-1])))
         for arm, level in (levels or {}).items():

@@ -5,6 +5,7 @@ Knows nothing about what the knobs do. An error names the file, the key, the val
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,20 +13,19 @@ from pydantic import (
     AfterValidator,
     Field,
     JsonValue,
-    SerializeAsAny,
     ValidationError,
-    ValidationInfo,
-    field_validator,
+    create_model,
     model_validator,
 )
 
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import ArmParams, Arms, arm_of
+from laurel.params.arms import Arms, arm_of
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
+from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
-from laurel.params.rewards import RewardParams, resolved
+from laurel.params.rewards import Rewards, resolved
 from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
@@ -43,18 +43,34 @@ class EnvParams(Section):
 
 
 class PolicyShare(Section):
-    kind: Literal["random", "epsilon_random", "checkpoint"] = "random"
-    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two."""
+    kind: Annotated[str, AfterValidator(known_actor)] = "random"
+    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two; or an actor of
+    another package, by the name of its entry point."""
     share: Positive = 1.0
     """Relative share of the environments that this policy drives."""
     epsilon: Probability = 0.5
     """epsilon_random only: probability of a uniform action."""
     path: Annotated[Path | None, Field(strict=False)] = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
+    options: dict[str, JsonValue] = Field(default={}, exclude_if=lambda options: not options)
+    """Of another package's actor: what it is made with."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the actor of this kind is made with."""
+        match self.kind:
+            case "random":
+                return {}
+            case "checkpoint":
+                return {"path": self.path}
+            case "epsilon_random":
+                return {"path": self.path, "epsilon": self.epsilon}
+            case _:
+                return dict(self.options)
 
     @model_validator(mode="after")
     def _checkpoint_has_path(self) -> PolicyShare:
-        if self.kind != "random" and self.path is None:
+        if self.kind in ("checkpoint", "epsilon_random") and self.path is None:
             raise ValueError(f'is of kind "{self.kind}" and so needs `path`, the directory of a trained agent.')
         return self
 
@@ -115,7 +131,7 @@ class Params(Section):
     annotate: AnnotateParams = AnnotateParams()
     arms: Arms
     """What is compared; `full` means all well-known arms."""
-    rewards: dict[str, SerializeAsAny[RewardParams]] = Field(default_factory=dict, validate_default=True)
+    rewards: Rewards = Field(default_factory=dict, validate_default=True)
     """Name -> the settings of the method that makes it; `kind` names the method, and is the name where it is left out.
     Rewards that only arms name have their kind's defaults."""
     shaping: ShapingParams = ShapingParams()
@@ -130,12 +146,6 @@ class Params(Section):
         if isinstance(content, dict) and "reward" in content:
             raise refusal(("reward",), "is now rewards.preference: move it there.", content["reward"])
         return content
-
-    @field_validator("rewards", mode="before")
-    @classmethod
-    def _resolved(cls, given: Any, info: ValidationInfo) -> dict[str, RewardParams]:
-        arms: tuple[ArmParams, ...] = info.data.get("arms", ())
-        return resolved(given, [name for arm in arms for name in arm.reward])
 
     @model_validator(mode="after")
     def _arms_fit(self) -> Params:
@@ -231,5 +241,16 @@ def parse_params(content: dict[str, Any], source: str) -> Params:
     """
     try:
         return Params.model_validate(content)
+    except ValidationError as error:
+        raise ParamsError(sentences(source, Params, error)) from None
+
+
+def parse_sections(content: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Check some sections by themselves, for a step that is given no others; errors as `parse_params`."""
+    fields: dict[str, Any] = {
+        name: (field.annotation, field) for name, field in Params.model_fields.items() if name in content
+    }
+    try:
+        return dict(create_model("Sections", __base__=Section, **fields).model_validate(content))
     except ValidationError as error:
         raise ParamsError(sentences(source, Params, error)) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 
 from laurel.params.fields import Count, Device, NonNegative, Positive, Section, Widths
 from laurel.params.file import NAME, refusal, refusals, shown
@@ -79,6 +79,14 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
             found[name] = _settings(name, given.get(name))
             left += method_of(found[name]).needs(found[name])
     return dict(sorted(found.items()))
+
+
+def _with_those_of_arms(given: Any, info: ValidationInfo) -> dict[str, RewardParams]:
+    return resolved(given, [name for arm in info.data.get("arms", ()) for name in arm.reward])
+
+
+Rewards = Annotated[dict[str, SerializeAsAny[RewardParams]], BeforeValidator(_with_those_of_arms)]
+"""The section; stands behind `arms`."""
 
 
 def _settings(name: str, given: Any) -> RewardParams:

@@ -60,7 +60,7 @@ def run(
     from laurel.feedback.annotator import failures_of
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.rounds import make_rounds
-    from laurel.heap import settled
+    from laurel.heap import heap_frozen
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
@@ -104,7 +104,7 @@ def run(
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
             progress(most, "annotate", "pairs") as advance,
-            settled(),
+            heap_frozen(),
         ):
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses
@@ -137,10 +137,10 @@ def _label(
     advance: Advance,
 ) -> bool:
     """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
-    from laurel.feedback.annotator import questions_about
+    from laurel.feedback.annotator import pairs_of
 
     for first, second in rounds:
-        annotator.prepare(questions_about(texts, _numbers(first), _numbers(second)))
+        annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
         first, second = _share(first, shard), _share(second, shard)
         p_first = _label_round(first, second, annotator, texts, labels, advance)
         if p_first is None:
@@ -160,12 +160,12 @@ def _label_round(
     """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
     import numpy as np
 
-    from laurel.feedback.annotator import judge, questions_about
+    from laurel.feedback.annotator import judge, pairs_of
 
     def settled(number: int, *, stored: bool) -> None:
         advance(number, free=stored)
 
-    judgements = judge(annotator, questions_about(texts, _numbers(first), _numbers(second)), settled)
+    judgements = judge(annotator, pairs_of(texts, _numbers(first), _numbers(second)), settled)
     p_first = np.full(len(first), np.nan)
     unasked = 0
     for i, (a, b, judgement) in enumerate(zip(_numbers(first), _numbers(second), judgements, strict=True)):

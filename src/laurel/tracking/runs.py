@@ -15,17 +15,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.data.directory import Output, read_manifest
+from laurel.params.fields import dumped
 from laurel.workspace import lasting
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from laurel.params import Params
+    from laurel.params import Params, TrackingParams
 
 URI = "MLFLOW_TRACKING_URI"
 DATABASE = "mlflow.db"
@@ -112,12 +114,15 @@ class Run:
         from mlflow.exceptions import MlflowException
 
         name = re.sub("[/:]", ".", model)
+        add = partial(self.client.create_model_version, name, source, run_id=self.id, tags=dict(tags))
         try:
-            self.client.create_registered_model(name)
+            version = add()
         except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-        version = self.client.create_model_version(name, source, run_id=self.id, tags=dict(tags))
+            with suppress(MlflowException):  # another process may have made it just now
+                self.client.create_registered_model(name)
+            version = add()
         if alias is not None:
             self.client.set_registered_model_alias(name, alias, version.version)
 
@@ -155,18 +160,29 @@ class Tracker:
 
     def __init__(
         self,
-        params: Params,
+        params: Params | Mapping[str, Any],
         stage: str,
         inputs: Mapping[str, Path],
         output: Output,
         known: Mapping[str, str] | None = None,
     ) -> None:
-        """Args are as a stage has them; `known` are runs of inputs whose manifests name none: name -> run id."""
-        self._params = params
+        """Args are as a stage has them.
+
+        Args:
+            params: of the whole run, or the sections that the stage takes by their names, env and tracking among them.
+            stage: its name.
+            inputs: name -> directory.
+            output: what is being written.
+            known: runs of inputs whose manifests name none: name -> run id.
+        """
+        self._sections = dict(params)
+        self._tracking: TrackingParams = self._sections["tracking"]
         self._stage = stage
         self._inputs = inputs
         self.output = output
         self._known = known or {}
+        self._shared: dict[str, tuple[str, dict[str, str]]] = {}
+        """Of a run: its experiment, and the tags that it shares with those below it."""
 
     @contextmanager
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
@@ -178,13 +194,13 @@ class Tracker:
             resumed: the run of the same work that was stopped, to go on with; None opens a new one.
             ended: when the work ended, in seconds since 1970; None means when the block does.
         """
-        if not self._params.tracking.enabled:
+        if not self._tracking.enabled:
             yield None
             return
         fails_with = failures()
         run: Run | None = None
         try:
-            run = self._open(*connect(self._params.tracking.experiment), resumed, ended)
+            run = self._open(*connect(self._tracking.experiment), resumed, ended)
         except fails_with as error:
             self._note(error)
         if run is None:
@@ -220,10 +236,12 @@ class Tracker:
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
-        above = parent.client.get_run(parent.id)
-        upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
-        nested = {"mlflow.parentRunId": parent.id, **self._tags(), **upstream, **tags}
-        experiment = above.info.experiment_id
+        if parent.id not in self._shared:  # asked once: there may be hundreds of runs below it
+            above = parent.client.get_run(parent.id)
+            upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
+            self._shared[parent.id] = above.info.experiment_id, {**self._tags(), **upstream}
+        experiment, shared = self._shared[parent.id]
+        nested = {"mlflow.parentRunId": parent.id, **shared, **tags}
         at = None if began is None else _milliseconds(began)
         created = parent.client.create_run(experiment, start_time=at, tags=nested, run_name=name)
         return Run(parent.client, created.info.run_id)
@@ -240,21 +258,18 @@ class Tracker:
             experiment,
             start_time=_milliseconds(began),
             tags={**self._tags(), **upstream},
-            run_name=f"{self._stage} {self._params.env.id}",
+            run_name=f"{self._stage} {self._sections['env'].id}",
         )
         run = Run(client, created.info.run_id)
-        run.log_params(flatten(self._params.dump()))
+        run.log_params(flatten(dumped(self._sections)))
         for name, manifest in manifests.items():
             run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
         return run
 
     def _tags(self) -> dict[str, str]:
-        tags = {
-            "stage": self._stage,
-            "env": self._params.env.id,
-            "annotator": self._params.annotate.annotator,
-            "laurel_version": __version__,
-        }
+        tags = {"stage": self._stage, "env": self._sections["env"].id, "laurel_version": __version__}
+        if "annotate" in self._sections:
+            tags["annotator"] = self._sections["annotate"].annotator
         sha = git_sha()
         return {**tags, "git_sha": sha} if sha else tags
 
