@@ -284,7 +284,7 @@ def compile_pipeline(output: Path, params: Params, **form: Any) -> None:
         compiler.Compiler().compile(pipeline, str(partial))
         text = partial.read_text(encoding="utf-8")
         # KFP's comments on the defaults name their keys in another order each time
-        partial.write_text(re.sub(r"(?m)^(#\s+\w+: dict) \[Default: .*\]$", r"\1", text), encoding="utf-8")
+        partial.write_text(re.sub(r"(?m)^(#\s+\w+: (?:dict|list)) \[Default: .*\]$", r"\1", text), encoding="utf-8")
         partial.replace(output)
     except OSError as error:
         raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None

@@ -191,7 +191,7 @@ def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_
 
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
     from laurel.envs import adapter_for
-    from laurel.training.checks import skipped_arms
+    from laurel.rewards.arms import skipped_arms
 
     arms = ("shuffled_labels", *direct.params.arm_names, "oracle")  # of which the first and the last are left out
     params = parse_params({**direct.params.dump(), "arms": list(arms)}, "params")

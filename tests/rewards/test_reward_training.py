@@ -182,8 +182,8 @@ def test_quality_of_observations_is_about_captions(steps: Places, monkeypatch: p
 
 
 def test_examples_are_of_their_caption_and_drawn_from_everywhere(steps: Places) -> None:
-    params = make_params(reward={"input": "observation", "observations_per_caption": 40})
-    items = training._observed_items(params, steps.adapter, steps.trajectories, steps.captions)
+    settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=40)
+    items = training._observed_items(steps.params, settings, steps.adapter, steps.trajectories, steps.captions)
     assert (np.diff(items.caption) >= 0).all()
     counts = read_vocabulary(steps.captions).counts
     expected = {i: min(40, int(n)) for i, n in enumerate(counts) if n}
@@ -218,8 +218,8 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
     unmet = model.counts == 0
     assert unmet.any()
     assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
-    params = make_params(reward={"input": "observation", "observations_per_caption": 4})
-    items = training._observed_items(params, listed.adapter, listed.trajectories, listed.captions)
+    settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=4)
+    items = training._observed_items(listed.params, settings, listed.adapter, listed.trajectories, listed.captions)
     raw = raw_rewards(model.ensemble, items.features)
     for caption_id in range(len(model.texts)):
         means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)
@@ -248,7 +248,7 @@ def test_segments_of_captions(segments: Places) -> None:
 
 
 def test_segments_of_observations_are_refused(segments: Places) -> None:
-    with pytest.raises(ParamsError, match=r'reward\.input "observation" .* set caption\.segment_length to 1'):
+    with pytest.raises(ParamsError, match=r'input "observation" .* set caption\.segment_length to 1'):
         segments.train(input="observation")
 
 
@@ -319,8 +319,8 @@ def test_mean_environment_reward_by_hand(
 def test_the_stage_writes_the_artefact_and_its_quality(steps: Places, of_captions: Any, tmp_path: Path) -> None:
     train_reward.run(steps.params, steps.trajectories, steps.captions, steps.preferences, tmp_path / "reward")
     model, quality = of_captions
-    loaded = RewardModel.load(tmp_path / "reward")
+    loaded = RewardModel.load(tmp_path / "reward" / "preference")
     assert np.array_equal(loaded.rewards, model.rewards)
-    assert read_json(tmp_path / "reward" / "quality.json") == quality
+    assert read_json(tmp_path / "reward" / "preference" / "quality.json") == quality
     counts = read_json(tmp_path / "reward" / "manifest.json")["counts"]
-    assert counts == {"captions": len(model.texts), "pairs": quality["pairs"], "epochs": model.epochs}
+    assert counts == {"rewards": 1, "pairs": quality["pairs"]}

@@ -18,8 +18,9 @@ from laurel.errors import EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.arms import WELL_KNOWN
 from laurel.params.training import ALGORITHMS
+from laurel.rewards.arms import skipped_arms, trained_arms
 from laurel.stages.preflight import check_parts, check_run
-from laurel.training.checks import check_agents, skipped_arms, trained_arms
+from laurel.training.checks import check_agents
 from minimal_params import MINIMAL
 from tiny_project import Project, changed
 

@@ -87,7 +87,7 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         captions: output of the caption stage. With those of these params the cost is estimated; without them, or with
             others, only how much is asked at most.
     """
-    from laurel.training.checks import skipped_arms, trained_arms
+    from laurel.rewards.arms import skipped_arms, trained_arms
 
     collect, agent = params.collect, params.agent
     skipped = skipped_arms(params, adapter)

@@ -40,11 +40,12 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     from laurel.envs import adapter_for
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
+    from laurel.rewards.arms import skipped_arms, trained_arms
     from laurel.rewards.method import Inputs
     from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
     from laurel.tracking.runs import Tracker
     from laurel.training.arms import steps_of, train_arms
-    from laurel.training.checks import check_agents, skipped_arms, trained_arms
+    from laurel.training.checks import check_agents
     from laurel.training.loop import is_finished
 
     used = params.used("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent")

@@ -55,9 +55,9 @@ def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> N
     from laurel.params.rewards import RewardParams, method_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
+    from laurel.rewards.arms import trained_arms
     from laurel.rewards.method import QUALITY
     from laurel.rewards.stored import StoredRewards, make_reward
-    from laurel.training.checks import trained_arms
 
     trained = trained_arms(params, adapter)
     wanted = [name for arm in params.arms if arm.name in trained for name in sorted(arm.reward)]

@@ -11,26 +11,8 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params import Params
 from laurel.params.algorithms import BanditParams, DQNParams, TabularParams
-from laurel.params.rewards import method_of
 from laurel.params.training import AgentParams, PPOParams
-
-
-def skipped_arms(params: Params, adapter: EnvAdapter) -> dict[str, str]:
-    """Return arm -> a sentence that says why it cannot be trained here."""
-    skipped = {}
-    for arm in params.arms:
-        for name in arm.reward:
-            settings = params.rewards[name]
-            why = method_of(settings).check(settings, params, adapter)
-            if why:
-                skipped[arm.name] = f"The arm {arm.name} was left out: {why}"
-    return skipped
-
-
-def trained_arms(params: Params, adapter: EnvAdapter) -> tuple[str, ...]:
-    """Return the names of the arms that are trained here, in order."""
-    skipped = skipped_arms(params, adapter)
-    return tuple(arm.name for arm in params.arms if arm.trained and arm.name not in skipped)
+from laurel.rewards.arms import skipped_arms, trained_arms
 
 
 def check_agents(params: Params, adapter: EnvAdapter) -> None:

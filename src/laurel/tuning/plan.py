@@ -54,7 +54,7 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     from laurel.errors import closest
     from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
     from laurel.params.search import Sweep, read_space
-    from laurel.training.checks import skipped_arms
+    from laurel.rewards.arms import skipped_arms
     from laurel.tuning.study import check_sampler
 
     allowed = [arm.name for arm in (*map(arm_of, WELL_KNOWN), *params.arms) if arm.trained]
