@@ -220,7 +220,8 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            annotating = {**captioning, "seed": seed, "annotate": annotate, "captions": captions}
+            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms, "rewards": rewards}
+            annotating = {**feedback, "captions": captions}
             if shards == 1:
                 preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
             else:
@@ -230,7 +231,6 @@ def make_pipeline(
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
-            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms, "rewards": rewards}
             feedback |= {"agent": agent, "captions": captions, "preferences": preferences}
             fitting = train_reward_step(**feedback, trajectories=trajectories)
             model = place(fitting, "train-reward").outputs["model"]

@@ -25,7 +25,7 @@ from laurel.params.fields import Count, Positive, Probability, Section, Seed, fi
 from laurel.params.file import read_mapping, refusal, refusals, sentences
 from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
-from laurel.params.rewards import Rewards, resolved
+from laurel.params.rewards import Rewards, chain, method_of, resolved
 from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
@@ -190,6 +190,12 @@ class Params(Section):
                 if arm.agent_of(self.agent) != self.agent:
                     content["arms"][arm.name]["agent"] = _used_agent(arm.agent_of(self.agent))
         return content
+
+    @property
+    def asks(self) -> bool:
+        """Whether an arm is paid a reward that is learned from preferences, so that an annotator is asked for them."""
+        wanted = chain(self.rewards, [name for arm in self.arms if arm.trained for name in arm.reward])
+        return any("preferences" in method_of(self.rewards[name]).reads for name in wanted)
 
     @property
     def arm_names(self) -> tuple[str, ...]:

@@ -7,10 +7,12 @@ own, a model below `RewardParams`; it is looked up by `kind`, which is the rewar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 
+from laurel.errors import ParamsError
 from laurel.params.fields import Count, Device, NonNegative, Positive, Section, Widths
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.plugins import Plugins
@@ -79,6 +81,25 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
             found[name] = _settings(name, given.get(name))
             left += method_of(found[name]).needs(found[name])
     return dict(sorted(found.items()))
+
+
+def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[str]:
+    """Return the names of rewards that are wanted and of those that they are made from, each behind those it needs.
+
+    Raises:
+        ParamsError: some are made from each other in a circle.
+    """
+    graph: dict[str, list[str]] = {}
+    left = list(wanted)
+    while left:
+        name = left.pop(0)
+        if name not in graph:
+            graph[name] = list(method_of(rewards[name]).needs(rewards[name]))
+            left += graph[name]
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise ParamsError(f"rewards: each of {', '.join(error.args[1])} is made from the next.") from None
 
 
 def _with_those_of_arms(given: Any, info: ValidationInfo) -> dict[str, RewardParams]:

@@ -386,7 +386,7 @@ def _write_report(
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
         rank=rank,
-        annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
+        annotation={"annotator": params.annotate.annotator, **metrics["annotation"]} if params.asks else None,
         sample=sample,
         reward=metrics["reward"],
         stage_seconds=metrics["seconds"],

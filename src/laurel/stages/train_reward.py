@@ -52,7 +52,7 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
 def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
     from laurel.data.directory import read_json
-    from laurel.params.rewards import RewardParams, method_of
+    from laurel.params.rewards import RewardParams, chain, method_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import trained_arms
@@ -63,7 +63,7 @@ def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> N
     wanted = [name for arm in params.arms if arm.name in trained for name in sorted(arm.reward)]
     made: dict[str, tuple[RewardParams, tuple[int, ...] | None]] = {}
     jobs = []
-    for name in _in_order(params, wanted):
+    for name in chain(params.rewards, wanted):
         settings = params.rewards[name]
         method = method_of(settings)
         made[name] = settings, params.agent.seeds if method.per_seed else None
@@ -85,27 +85,6 @@ def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> N
             out.counts.setdefault("pairs", read_json(out.path / name / QUALITY)["pairs"])
     if not made:
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
-
-
-def _in_order(params: Params, wanted: list[str]) -> list[str]:
-    """Return the rewards that are wanted and those that they are made from, each behind those that it needs."""
-    from graphlib import CycleError, TopologicalSorter
-
-    from laurel.errors import ParamsError
-    from laurel.params.rewards import method_of
-
-    graph: dict[str, list[str]] = {}
-    left = list(wanted)
-    while left:
-        name = left.pop(0)
-        if name not in graph:
-            settings = params.rewards[name]
-            graph[name] = list(method_of(settings).needs(settings))
-            left += graph[name]
-    try:
-        return list(TopologicalSorter(graph).static_order())
-    except CycleError as error:
-        raise ParamsError(f"rewards: each of {', '.join(error.args[1])} is made from the next.") from None
 
 
 def track(run: Run, params: Params, path: Path) -> None:
