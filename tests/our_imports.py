@@ -39,3 +39,12 @@ def imported(file: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
         yield from (name for name in names if name in known)
+
+
+def plugged(file: Path) -> Iterator[str]:
+    """Yield the names of modules of ours that a file may load as plug-ins: those of each package that it declares."""
+    known = our_modules()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Plugins"):
+            packages = [ast.literal_eval(one.value) for one in node.keywords if one.arg == "package"]
+            yield from (name for package in packages for name in known if name.startswith(f"{package}."))

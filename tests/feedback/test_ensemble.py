@@ -10,8 +10,8 @@ import pytest
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
-from laurel.feedback import ensemble as module
 from laurel.feedback.annotator import Answer, Judgement, Pair
+from laurel.feedback.annotators import ensemble as module
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.annotators.ensemble import EnsembleAnnotator, Member
 from laurel.params.annotation import AnnotateParams

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from laurel.feedback.prompt import goal_in_words
+from laurel.feedback.goals import goal_in_words
 from laurel.params.annotation import ANNOTATORS, AnnotateParams
 from laurel.params.fields import Section
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind
 from laurel.feedback.asker import Asker
 from laurel.feedback.estimate import Estimate
+from laurel.feedback.goals import goal_in_words
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.language_model import LanguageModelAnnotator
-from laurel.feedback.prompt import Prompt, goal_in_words
+from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
 from laurel.llm.budget import Budget, BudgetedChat

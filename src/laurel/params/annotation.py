@@ -209,7 +209,7 @@ class AnnotateParams(Section):
         """Take the sections of annotators that have no field here, checked by the class that the annotator names."""
         unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else set()
         chosen = values.get("annotator") if isinstance(values, dict) else None
-        if not unknown and (chosen is None or chosen in cls.model_fields):
+        if not unknown and (not isinstance(chosen, str) or chosen in cls.model_fields):
             return handler(values)
         sections = {}
         for kind in ANNOTATORS.kinds():

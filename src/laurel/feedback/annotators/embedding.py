@@ -21,8 +21,7 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind
-from laurel.feedback.goals import embedding_goals
-from laurel.feedback.prompt import goal_in_words
+from laurel.feedback.goals import embedding_goals, goal_in_words
 from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
 from laurel.params.judges import EmbeddingParams
 

@@ -31,7 +31,7 @@ from laurel.feedback.annotator import (
     ignore,
 )
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
-from laurel.feedback.prompt import goal_in_words
+from laurel.feedback.goals import goal_in_words
 from laurel.feedback.unreadable import UnreadableError
 from laurel.params.annotation import EnsembleParams
 from laurel.seeding import derive_seed
