@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from laurel.data.directory import VOLATILE, read_manifest, write_json
+from laurel.data.directory import RUN, read_manifest, write_json
 from laurel.data.trajectories import read_trajectories
 from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.params import Params
 from laurel.stages import annotate, caption, collect, merge_preferences, merge_trajectories
-from tiny_project import UNTRACKED, Project
+from tiny_project import UNTRACKED, VOLATILE, Project
 
 PARTS = 3
 
@@ -28,7 +28,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def content(path: Path) -> dict[str, Any]:
-    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != "manifest.json"}
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in ("manifest.json", RUN)}
     return {**files, "manifest": {key: value for key, value in read_manifest(path).items() if key not in VOLATILE}}
 
 

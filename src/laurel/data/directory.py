@@ -28,8 +28,19 @@ from laurel.errors import DataError
 from laurel.machine import machine
 
 MANIFEST = "manifest.json"
-VOLATILE = ("seconds", "mlflow_run_id", "mlflow_agent_runs", "usage", "machine")
-"""Manifest keys that differ between two runs with the same result."""
+RUN = ".run.json"
+"""What is true of one run alone: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
+runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
+RUN_PAGE = "run.html"
+"""The same for a person, beside the report; DVC ignores it, too."""
+RUN_FACTS: Mapping[str, Any] = {
+    "seconds": None,
+    "usage": {},
+    "mlflow_run_id": None,
+    "mlflow_agent_runs": {},
+    "run_notes": [],
+}
+"""Keys of RUN, which `read_manifest` adds to the manifest's -> what they are where RUN is missing."""
 LOCK_SECONDS = 10.0
 """How long a reader waits for a writer between its two renames, which follow each other at once."""
 SPENT = ".seconds.json"
@@ -46,6 +57,8 @@ class Output:
     """What there is: rows, episodes, skips."""
     notes: list[str] = field(default_factory=list)
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
+    run_notes: list[str] = field(default_factory=list)
+    """What went wrong in this run without any effect on the content, e.g. with MLflow."""
     usage: dict[str, Any] = field(default_factory=dict)
     """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
@@ -119,12 +132,17 @@ def output_directory(
                 "digest": digest_directory(partial),
                 "counts": out.counts,
                 "notes": out.notes,
+                "machine": machine(),
+            }
+            run = {
+                "digest": manifest["digest"],
                 "seconds": out.seconds,
                 "usage": out.usage,
-                "machine": machine(),
                 "mlflow_run_id": out.mlflow_run_id,
-                **({"mlflow_agent_runs": out.agent_runs} if out.agent_runs else {}),
+                "mlflow_agent_runs": out.agent_runs,
+                "run_notes": out.run_notes,
             }
+            write_json(partial / RUN, run)
             write_json(partial / MANIFEST, manifest)
             replace_directory(partial, output)
 
@@ -147,6 +165,9 @@ def check_output(output: Path) -> None:
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     """Read the manifest of a stage's output, whose files are as they are; `checked_manifest` looks at them.
 
+    RUN_FACTS are added, from the run that wrote it; where that is not known, e.g. of data that DVC pulled, they are
+    empty.
+
     Raises:
         DataError: there is none, it is damaged, or it is another stage's.
     """
@@ -159,7 +180,13 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
         raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
     if stage is not None and manifest["stage"] != stage:
         raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
-    return manifest
+    return manifest | _run_facts(path, manifest["digest"])
+
+
+def _run_facts(path: Path, digest: str) -> dict[str, Any]:
+    """Read RUN where it is of the content that is there: DVC replaces that, and leaves the file."""
+    run = read_json(path / RUN) if (path / RUN).exists() else {}
+    return {**RUN_FACTS, **({key: run[key] for key in RUN_FACTS} if run.get("digest") == digest else {})}
 
 
 def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
@@ -213,8 +240,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def digest_directory(path: Path) -> str:
-    """Return the SHA-256 of all files below a directory, by name and content, manifest and hidden files left out."""
-    return digests.digest_directory(path, without=MANIFEST)
+    """Return the SHA-256 of a directory's files, by name and content, without MANIFEST, RUN_PAGE and hidden ones."""
+    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE))
 
 
 def _digest_input(path: Path) -> str:

@@ -27,7 +27,7 @@ USED = {
 }
 """What asking took -> in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
-KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator", "usage")
+KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator")
 """What of an annotation's figures is laid out here."""
 
 
@@ -94,20 +94,31 @@ def members(annotation: Mapping[str, Any]) -> Members | None:
     several = annotation.get("by", [])
     if not several:
         return None
-    usage = annotation.get("usage", {})
-    known = []
-    for number, one in enumerate(several):
-        start = f"members.{number}."
-        own = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
-        known.append({f.measure: (f.shown, f.shown_interval) for f in figures(one)})
-        known[-1] |= {what: (amount, "") for what, amount in used(own)}
+    known = [{f.measure: (f.shown, f.shown_interval) for f in figures(one)} for one in several]
     measures = list(dict.fromkeys(measure for one in known for measure in one))
     rows = tuple((measure, tuple(one.get(measure, ("-", "")) for one in known)) for measure in measures)
     return Members(tuple(str(one["annotator"]) for one in several), rows)
 
 
+def usage_by_annotator(
+    usage: Mapping[str, float | None], annotators: Sequence[str]
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Say what asking took, in all under no name, then by each member of an ensemble; nothing where nothing was asked.
+
+    Args:
+        usage: of all; keys such as `members.0.calls` are of a member.
+        annotators: the members' names.
+    """
+    found = [("", used(usage))]
+    for number, name in enumerate(annotators):
+        start = f"members.{number}."
+        own = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
+        found.append((name, used(own)))
+    return [(name, amounts) for name, amounts in found if amounts]
+
+
 def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Say what asking took; a cost that nobody knows is unknown, for it is not nothing."""
+    """Say what asking took; a cost without a known price is unknown, not zero."""
     return [(words, _amount(key, usage[key])) for key, words in USED.items() if key in usage]
 
 

@@ -138,14 +138,14 @@ class AgentRuns:
         stamp = _written(agent.place)
         checkpoint = _read(agent.place) if stamp is not None and stamp != agent.stamp else None
         if agent.run is None:
-            began = checkpoint[0]["wall"][0] if checkpoint else agent.began
+            began = checkpoint[0][0] if checkpoint else agent.began
             agent.time = began
             agent.run = self._open(agent)
         if checkpoint is None or stamp is None or agent.ended:
             return
-        state, rows = checkpoint
+        (_, now), state, rows = checkpoint
         agent.stamp = stamp
-        now, first, begun = state["wall"][1], agent.step, agent.time
+        first, begun = agent.step, agent.time
         points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
@@ -244,7 +244,7 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: value for key, value in row.items() if key not in ("env_steps", "seconds")}
+    return {key: value for key, value in row.items() if key != "env_steps"}
 
 
 def _written(place: Path) -> int | None:
@@ -256,16 +256,20 @@ def _written(place: Path) -> int | None:
         return None
 
 
-def _read(place: Path) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """Read how far an agent's checkpoint is, and its curve so far; None where it is being replaced."""
+def _read(place: Path) -> tuple[tuple[float, float], dict[str, Any], list[dict[str, Any]]] | None:
+    """Read an agent's checkpoint: when its training began and had come so far, its state, and its curve.
+
+    None where it is being replaced.
+    """
     import pyarrow.parquet as pq
 
-    from laurel.training.loop import CURVE, STATE
+    from laurel.training.loop import CURVE, STATE, read_run
 
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))
         content = (place / CURVE).read_bytes()
+        began, now = read_run(place)["wall"]
     except FileNotFoundError:
         return None
     rows = pq.read_table(io.BytesIO(content)).to_pylist()
-    return state, [row for row in rows if row["env_steps"] <= state["env_steps"]]
+    return (began, now), state, [row for row in rows if row["env_steps"] <= state["env_steps"]]

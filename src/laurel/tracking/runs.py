@@ -1,7 +1,7 @@
 """MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
 
 Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
-reached costs a note in the manifest, not the run. Uses the client API alone, so that nothing depends on
+reached costs a note beside the manifest, not the run. Uses the client API alone, so that nothing depends on
 MLflow's idea of an active run.
 """
 
@@ -211,10 +211,10 @@ class Tracker:
             run.end(status)
 
     def _note(self, error: Exception) -> None:
-        """Say in the manifest and on standard error that MLflow does not know it all."""
+        """Say in the output's RUN and on standard error that MLflow does not have everything."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
-        self.output.notes.append(sentence)
+        self.output.run_notes.append(sentence)
         self.output.agent_runs.clear()
         self.output.mlflow_run_id = None  # so that a later stage logs it all, from the files
 
