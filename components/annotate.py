@@ -38,11 +38,11 @@ def annotate(
     import os
     from pathlib import Path
 
-    from laurel.components.step import RESPONSES, step, written
+    from laurel.components.step import RESPONSES, step, whole, written
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
-    with step(name, **sections) as params, written(preferences) as output:
+    with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        stage.run(params, Path(captions.path), output=output, shard=share, responses=Path(kept) if kept else None)
+        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=Path(kept) if kept else None)

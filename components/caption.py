@@ -32,5 +32,5 @@ def caption(
     from laurel.components.step import step, written
     from laurel.stages import caption as stage
 
-    with step("caption", env=env, caption=caption, tracking=tracking) as params, written(captions) as output:
-        stage.run(params, Path(trajectories.path), output=output)
+    with step("caption", env=env, caption=caption, tracking=tracking) as given, written(captions) as output:
+        stage.run(**given, trajectories=Path(trajectories.path), output=output)

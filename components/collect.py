@@ -34,5 +34,5 @@ def collect(
 
     name, alone = ("collect", None) if part < 0 else (f"collect {part}", part)
     sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
-    with step(name, **sections) as params, written(trajectories) as output:
-        stage.run(params, output=output, part=alone)
+    with step(name, **sections) as given, written(trajectories) as output:
+        stage.run(**given, output=output, part=alone)

@@ -62,7 +62,7 @@ def evaluate(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import step, unpacked, written
+    from laurel.components.step import step, unpacked, whole, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
     from laurel.tracking.pipeline import adopt
@@ -71,12 +71,12 @@ def evaluate(
     sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
     given = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     given |= {"reward": model}
-    with step("evaluate", **sections) as params, unpacked([agents]) as (trained,):
+    with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):
         inputs = {name: Path(artifact.path) for name, artifact in given.items()} | {"agents": trained}
         with written(reports) as output:
-            stage.run(params, **inputs, output=output)
+            stage.run(whole(given), **inputs, output=output)
         made = Path(reports.path)
-        adopt(params, run, [made, *inputs.values()])
+        adopt(given["env"], given["tracking"], run, [made, *inputs.values()])
         content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):

@@ -25,5 +25,5 @@ def finish(
     from laurel.components.step import step
     from laurel.tracking.pipeline import close_pipeline_run
 
-    with step("finish", env=env, tracking=tracking) as params:
-        close_pipeline_run(params, run, status.state, status.error_message or "")
+    with step("finish", env=env, tracking=tracking) as given:
+        close_pipeline_run(**given, name=run, state=status.state, error=status.error_message or "")

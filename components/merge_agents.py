@@ -45,15 +45,15 @@ def merge_agents(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, unpacked, written
+    from laurel.components.step import step, unpacked, whole, written
     from laurel.stages import merge_agents as stage
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
-    given = Path(captions.path), Path(preferences.path), Path(model.path)
+    inputs = Path(captions.path), Path(preferences.path), Path(model.path)
     with (
-        step("merge-agents", **sections) as params,
+        step("merge-agents", **sections) as given,
         unpacked(shards) as places,
         written(agents, packed=True) as output,
     ):
-        stage.run(params, *given, places, output=output)
+        stage.run(whole(given), *inputs, places, output=output)

@@ -35,9 +35,9 @@ def merge_preferences(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import step, whole, written
     from laurel.stages import merge_preferences as stage
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
-    with step("merge-preferences", **sections) as params, written(preferences) as output:
-        stage.run(params, Path(captions.path), [Path(shard.path) for shard in shards], output=output)
+    with step("merge-preferences", **sections) as given, written(preferences) as output:
+        stage.run(whole(given), Path(captions.path), [Path(shard.path) for shard in shards], output=output)

@@ -35,5 +35,5 @@ def merge_trajectories(
     from laurel.stages import merge_trajectories as stage
 
     sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
-    with step("merge-trajectories", **sections) as params, written(trajectories) as output:
-        stage.run(params, [Path(part.path) for part in parts], output=output)
+    with step("merge-trajectories", **sections) as given, written(trajectories) as output:
+        stage.run(**given, parts=[Path(part.path) for part in parts], output=output)

@@ -54,7 +54,7 @@ def pick_best(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import pick_best as stage
     from laurel.tracking.pipeline import adopt
@@ -63,17 +63,17 @@ def pick_best(
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
-    with step("pick-best", **sections) as params:
+    with step("pick-best", **sections) as given:
         with written(study) as output:
             stage.run(
-                params,
+                whole(given),
                 **inputs,
                 shards=[Path(shard.path) for shard in shards],
                 output=output,
                 sweep=Sweep.read(json.loads(sweep)),
             )
         made = Path(study.path)
-        adopt(params, run, [made, *inputs.values()])
+        adopt(given["env"], given["tracking"], run, [made, *inputs.values()])
         shutil.copyfile(made / results.BEST, best.path)
         chosen = trials.best(trials.read_trials(made / trials.TRIALS))
         for name, value in {"score": chosen.score, **chosen.values}.items():

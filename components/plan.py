@@ -45,16 +45,17 @@ def plan(
     Returns:
         For each branch its arm and its seeds; at least one, and at most a hundred.
     """
-    from laurel.components.step import step
+    from laurel.components.step import step, whole
     from laurel.stages.merge_agents import branches
     from laurel.stages.preflight import check_parts, check_run
     from laurel.tracking.pipeline import open_pipeline_run
 
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
     sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
-    with step("plan", **sections) as params:
+    with step("plan", **sections) as given:
+        params = whole(given)
         check_parts(params, collect_parts)
         check_run(params)
         planned = branches(params, seeds_per_step or None)
-        open_pipeline_run(params, run, code_version)
+        open_pipeline_run(params.env, params.tracking, run, code_version)
         return [branch.write() for branch in planned]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from laurel.data.directory import MANIFEST
 from laurel.errors import DataError, LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
-from laurel.params import Params, parse_params
+from laurel.params import Params, parse_sections
 from laurel.secrets import load_secrets
 
 if TYPE_CHECKING:
@@ -31,39 +31,42 @@ RESPONSES = "LAUREL_RESPONSES"
 """Folder in which language models' answers outlive a step."""
 PACKED = "files.zip"
 BEGUN, DONE, FAILED = "begun", "done", "failed"
-NOT_USED: Mapping[str, Any] = {
-    "collect": {"steps": 1},
-    "agent": {"arms": ["random_policy"], "seeds": [0], "steps": 1},
-}
-"""Stands for sections without defaults in a step that is not given them, because its stage does not read them."""
 
 
 @contextmanager
-def step(name: str, **sections: Any) -> Iterator[Params]:
-    """Yield the checked parameters; end the process with code 2 and one line where the user can mend a failure.
+def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
+    """Yield the checked sections by name; end the process with code 2 and one line where the user can mend a failure.
 
     Secrets that the environment refers to are fetched first. Without MLFLOW_TRACKING_URI in it, tracking is turned
     off: a database in a container's working directory would go with the container.
 
     Args:
         name: of the step, as its lines show it, e.g. "caption" or "train-agents oracle".
-        sections: those of params.yaml that the stage reads. Whole numbers may come as floats, as KFP's backends
-            send them.
+        sections: those of params.yaml that the stage takes, tracking among them. Whole numbers may come as
+            floats, as KFP's backends send them.
     """
     _say(name, BEGUN)
     started = time.monotonic()
     try:
         load_secrets()
-        checked = parse_params({**NOT_USED, **_whole(sections)}, "params")
-        if checked.tracking.enabled and not os.environ.get(TRACKING_URI):
+        checked = parse_sections(_integers(sections), "params")
+        if checked["tracking"].enabled and not os.environ.get(TRACKING_URI):
             _say(name, "not tracked", f"{TRACKING_URI} is not set")
-            checked = checked.model_copy(update={"tracking": checked.tracking.model_copy(update={"enabled": False})})
+            checked["tracking"] = checked["tracking"].model_copy(update={"enabled": False})
         with terminated_like_ctrl_c():  # Kubernetes ends a step with SIGTERM
             yield checked
     except LaurelError as error:
         _say(name, FAILED, " ".join(str(error).split()))
         sys.exit(2)
     _say(name, DONE, f"{time.monotonic() - started:.1f} s")
+
+
+def whole(sections: Mapping[str, Any]) -> Params:
+    """Return params for a stage that takes them whole: the sections of its step, and defaults.
+
+    A section that has neither is missing: a stage that reads one that its step is not given has a defect.
+    """
+    return Params.model_construct(**sections)
 
 
 @contextmanager
@@ -126,14 +129,14 @@ def _say(name: str, event: str, detail: str = "") -> None:
     sys.stderr.flush()
 
 
-def _whole(value: Any) -> Any:
+def _integers(value: Any) -> Any:
     """Turn 5.0 back into 5: JSON structures of KFP hold floats alone. A float parameter takes either."""
     match value:
         case float() if value.is_integer():
             return int(value)
         case Mapping():
-            return {key: _whole(item) for key, item in value.items()}
+            return {key: _integers(item) for key, item in value.items()}
         case list() | tuple():
-            return [_whole(item) for item in value]
+            return [_integers(item) for item in value]
         case _:
             return value

@@ -46,7 +46,7 @@ def train_agents(
     from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import step, written
+    from laurel.components.step import step, whole, written
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
 
@@ -56,8 +56,8 @@ def train_agents(
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
     name = f"train-agents {mine}"
     with (
-        step(name, **sections) as params,
+        step(name, **sections) as given,
         written(agents, packed=True) as output,
         kept(output, agents, name, sections, [*inputs.values()]),
     ):
-        stage.run(mine.narrow(params), **inputs, output=output)
+        stage.run(mine.narrow(whole(given)), **inputs, output=output)

@@ -37,9 +37,9 @@ def train_reward(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import step, whole, written
     from laurel.stages import train_reward as stage
 
     sections = {"seed": seed, "env": env, "caption": caption, "reward": reward, "tracking": tracking}
-    with step("train-reward", **sections) as params, written(model) as output:
-        stage.run(params, Path(trajectories.path), Path(captions.path), Path(preferences.path), output=output)
+    with step("train-reward", **sections) as given, written(model) as output:
+        stage.run(whole(given), Path(trajectories.path), Path(captions.path), Path(preferences.path), output=output)

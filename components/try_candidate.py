@@ -49,7 +49,7 @@ def try_candidate(
     from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import step, written
+    from laurel.components.step import step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import try_candidate as stage
 
@@ -59,12 +59,12 @@ def try_candidate(
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
     name = f"try-candidate {mine['number']}"
     with (
-        step(name, **sections) as params,
+        step(name, **sections) as given,
         written(trial) as output,
         kept(output, trial, name, {**sections, "sweep": sweep, "candidate": candidate}, [*inputs.values()]),
     ):
         stage.run(
-            params,
+            whole(given),
             **inputs,
             output=output,
             sweep=Sweep.read(json.loads(sweep)),

@@ -130,7 +130,10 @@ def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
     }
     project = Project.create(tmp_path / "p", {**UNTRACKED, **small, "env.id": env_id})
     (project.path / file).write_text(code)
-    run = "from laurel.cli.app import STAGES, main; raise SystemExit(any(main([stage.name]) for stage in STAGES))"
+    run = (
+        "from laurel.cli.app import main; from laurel.stages.pipeline import STAGE; "
+        "raise SystemExit(any(main([stage]) for stage in STAGE))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", run], cwd=project.path, env=project.environment(), capture_output=True, text=True
     )

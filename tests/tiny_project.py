@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import re
@@ -19,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from laurel.cli.app import PLACES, STAGES, Stage
 from laurel.data.directory import RUN, RUN_FACTS, RUN_PAGE, read_manifest, write_json
 from laurel.params import Params, load_params
+from laurel.stages.pipeline import PLACES, STAGE, STAGES
 
 REPOSITORY = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -48,7 +47,6 @@ VOLATILE = (*RUN_FACTS, "machine")
 """What may differ between the manifests, as they are read, of two runs with the same result: the machine is described
 as far as the process has imported its libraries."""
 UNTRACKED = {"tracking.enabled": False}
-BY_NAME = {stage.name: stage for stage in STAGES}
 PLACES_OF = {name: stage.name for stage in STAGES for name, place in PLACES.items() if place == stage.output}
 """What is handed on -> the stage that writes it."""
 
@@ -95,17 +93,15 @@ class Project:
         return load_params(self.path / "params.yaml")
 
     def output(self, stage: str) -> Path:
-        return self.path / BY_NAME[stage].output
+        return self.path / STAGE[stage].output
 
     def inputs(self, stage: str) -> dict[str, Path]:
-        return {name: self.path / PLACES[name] for name in BY_NAME[stage].inputs}
+        return {name: self.path / PLACES[name] for name in STAGE[stage].inputs}
 
     def run(self, *stages: str) -> None:
         """Run stages (all if none is named) in this process."""
-        for name in stages or BY_NAME:
-            stage: Stage = BY_NAME[name]
-            module = importlib.import_module(stage.module)
-            module.run(self.params, **self.inputs(name), output=self.output(name))
+        for name in stages or STAGE:
+            STAGE[name].run(self.params, **self.inputs(name), output=self.output(name))
 
     def laurel(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line in a process of its own."""

@@ -15,7 +15,7 @@ def say(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lest Python try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would try again when it exits
         if isinstance(error, BrokenPipeError):  # the reader went away, e.g. `| head`
             return NOT_READ
         tell(f"laurel: standard output cannot be written ({error.strerror}).")

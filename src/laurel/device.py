@@ -1,4 +1,4 @@
-"""Which device a computation runs on. Knows nothing about what is computed."""
+"""Which device a computation runs on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in memory already, kept from being looked through again and again for garbage."""
+"""The garbage collector, kept from looking again and again at what is in memory already."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def settled() -> Iterator[None]:
-    """Spare the garbage collector all that is there now, until the end.
+def heap_frozen() -> Iterator[None]:
+    """Leave all objects that exist now out of garbage collections within the block.
 
     For loops that make many short-lived objects: with the libraries imported, a full collection costs tens of
     milliseconds, and there are dozens in a million labels.

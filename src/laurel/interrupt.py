@@ -1,7 +1,7 @@
-"""Ctrl-C, and SIGTERM like it, that is neither lost nor in the way.
+"""Ctrl-C, and SIGTERM treated alike, held back where it would do harm.
 
-Pressed while a compiled library is imported, it is an error of that library, or nothing at all; pressed while a process
-is started, it leaves one behind of which nobody knows. Knows nothing about what goes on.
+Pressed while a compiled library is imported, Ctrl-C becomes an error of that library or is lost; pressed while a
+process is started, it leaves an orphan behind.
 """
 
 from __future__ import annotations
@@ -37,11 +37,8 @@ def terminated_like_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def ctrl_c_held_back() -> Iterator[None]:
-    """Let Ctrl-C take effect after the block; a process that is started here never hears of it.
-
-    Ending such a process is its parent's business.
-    """
-    if threading.current_thread() is not threading.main_thread():  # which alone hears of it
+    """Let Ctrl-C take effect after the block. A process that is started here ignores it: its parent has to end it."""
+    if threading.current_thread() is not threading.main_thread():  # the only one that gets signals
         yield
         return
     pressed: list[int] = []
@@ -69,7 +66,9 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         A function that says whether it was pressed.
     """
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):  # not heard of, or ignored
+    if threading.current_thread() is not threading.main_thread() or not callable(
+        before
+    ):  # signals go to the main thread, or are ignored
         yield lambda: False
         return
     pressed = 0

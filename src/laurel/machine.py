@@ -1,7 +1,4 @@
-"""The machine that something was computed on, and processes whose sums do not depend on which it is.
-
-Knows nothing about what is computed.
-"""
+"""The machine that a result was computed on, and matrix kernels that are the same on most machines."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ COMMON = "Haswell"
 def machine() -> dict[str, Any]:
     """Describe what numbers may depend on: CPU, instruction sets, BLAS, threads, versions.
 
-    Of libraries that are not imported nothing is said, for nothing was computed with them.
+    Libraries that are not imported are left out, since nothing was computed with them.
     """
     found: dict[str, Any] = {
         "cpu": _cpu(),
@@ -52,8 +49,8 @@ def machine() -> dict[str, Any]:
 def common_kernels() -> Iterator[None]:
     """Let processes that are started in the block multiply matrices alike on every x86-64 CPU with AVX2.
 
-    OpenBLAS has kernels of its own for AVX-512, which add up in another order: PPO turns that into another agent. What
-    the user has set stays.
+    OpenBLAS has kernels of its own for AVX-512, which add up in another order: with PPO, that ends in another agent. A
+    value that the user has set stays.
     """
     if KERNELS in os.environ or not has_avx2():
         yield

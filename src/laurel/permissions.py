@@ -1,7 +1,7 @@
 """What a user lets a params file do: send a key to a server, and keep answers outside of the working directory.
 
-Params files are passed around, so none is trusted with secrets or with other folders: permission comes from the user's
-environment or command line, and travels by the environment into the steps of a pipeline.
+Params files are passed around, so a params file is not trusted with secrets or other folders. Permission comes from the
+user's environment or command line, and travels by the environment into the steps of a pipeline.
 """
 
 from __future__ import annotations

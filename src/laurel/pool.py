@@ -1,8 +1,8 @@
-"""Jobs over the cores, a process each: one that dies takes nothing with it but its own work.
+"""Worker processes: a job each, as many at a time as there are CPUs. One that dies loses its own work alone.
 
-Processes are forked from a server that has imported what they need, so that a job starts in milliseconds.
-Each tells its parent through a pipe how far it is and, if so, why it failed; the pipe's end is the process's
-end, for either side. Their matrix products are the same on every x86-64 CPU with AVX2.
+They are forked from a server process that has imported what they need, so that a job starts in milliseconds.
+Each reports its progress, or why it failed, to its parent through a pipe. When either side ends, so does the pipe, and
+the other side notices. Their matrix products are the same on every x86-64 CPU with AVX2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _Worker:
-    """A job that runs, and the end of the pipe by which it is heard."""
+    """A running job and the receiving end of its pipe."""
 
     job: Job
     process: Any
@@ -45,17 +45,16 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a job has told."""
+class JobReport:
+    """The progress of a job since the last report."""
 
     job: Job
     done: int
-    """Units since it was last heard."""
     ended: bool
 
 
 class Workers:
-    """Processes that do jobs, for a caller who decides as he goes which to start and which to stop."""
+    """Worker processes, for a caller that decides while they run which jobs to start and which to stop."""
 
     def __init__(self, at_once: int | None, preload: Sequence[str] = ()) -> None:
         """Args: at_once as `workers`, and preload, of `run_jobs`."""
@@ -81,22 +80,22 @@ class Workers:
         return self._at_once - len(self._running)
 
     def start(self, job: Job) -> None:
-        with ctrl_c_held_back(), common_kernels():  # else it may come when the process runs and nobody knows of it
+        with ctrl_c_held_back(), common_kernels():  # between fork and append, Ctrl-C would leave an orphan
             self._running.append(_start(self._context, job))
 
-    def hear(self) -> list[Heard]:
+    def poll(self) -> list[JobReport]:
         """Return what each running job has done since the last call.
 
         Raises:
             LaurelError: a job raised it.
             WorkerError: a process died.
         """
-        heard = []
+        reports = []
         for worker in self._running:
-            done = _hear(worker)
-            heard.append(Heard(worker.job, done, ended=worker.receiver.closed))
+            done = _poll(worker)
+            reports.append(JobReport(worker.job, done, ended=worker.receiver.closed))
         self._running = [worker for worker in self._running if not worker.receiver.closed]
-        return heard
+        return reports
 
     def stop(self, jobs: Sequence[Job]) -> None:
         """End the processes of jobs, and wait until they are gone."""
@@ -121,13 +120,13 @@ def run_jobs(
     Args:
         jobs: what to run; arguments and `work` must be picklable.
         workers: processes at a time; None for as many as this process may use CPUs, also in a container.
-        advance: told how many more units the jobs report as done.
+        advance: is called with the number of further units that the jobs report as done.
         preload: modules that the processes find imported.
-        begun: told of each job when it begins.
+        begun: is called with each job when it starts.
 
     Raises:
         LaurelError: a job raised it; the others are stopped.
-        WorkerError: a process died, e.g. killed for want of memory.
+        WorkerError: a process died, e.g. because memory ran out.
     """
     waiting = list(reversed(jobs))
     ended = 0
@@ -138,9 +137,9 @@ def run_jobs(
                 processes.start(job)
                 begun(job)
             time.sleep(POLL_SECONDS)
-            heard = processes.hear()
-            ended += sum(one.ended for one in heard)
-            advance(sum(one.done for one in heard))
+            reports = processes.poll()
+            ended += sum(report.ended for report in reports)
+            advance(sum(report.done for report in reports))
 
 
 def usable_cpus() -> int:
@@ -158,7 +157,7 @@ def _start(context: Any, job: Job) -> _Worker:
     return _Worker(job, process, receiver)
 
 
-def _hear(worker: _Worker) -> int:
+def _poll(worker: _Worker) -> int:
     """Return how many more units a worker has done; close its pipe when it is over.
 
     Raises:
@@ -172,7 +171,7 @@ def _hear(worker: _Worker) -> int:
             if isinstance(message, str):
                 raise LaurelError(message)
             done += message
-    except (EOFError, OSError):  # the process is over, be it amid a message
+    except (EOFError, OSError):  # the process has ended, perhaps in the middle of a message
         ended = True
     if ended:
         worker.receiver.close()
@@ -192,18 +191,18 @@ def _check_exit(worker: _Worker) -> None:
 
 
 def _main(job: Job, sender: Connection) -> None:
-    """Do a job in a child process: quiet on Ctrl-C, gone when the parent is."""
+    """Do a job in a child process, which ignores Ctrl-C (its parent stops it) and ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def tell(message: int | str) -> None:
+    def report(message: int | str) -> None:
         try:
             sender.send(message)
-        except BrokenPipeError:  # nobody waits for this work any more
+        except BrokenPipeError:  # the parent is gone
             os._exit(1)
 
-    tell(0)
+    report(0)
     try:
-        job.work(*job.args, tell)
+        job.work(*job.args, report)
     except LaurelError as error:
-        tell(str(error))
+        report(str(error))
         sys.exit(2)

@@ -16,10 +16,10 @@ LINE_EVERY = 10.0
 
 
 class Advance(Protocol):
-    """Is told how much more is done."""
+    """A function that takes progress reports."""
 
     def __call__(self, n: int, *, free: bool = False) -> None:
-        """Note `n` more units; `free`: they took no time, as what was done before, and say nothing about the rest."""
+        """Count `n` more units; `free`: an earlier run did them, so the rate leaves them out."""
 
 
 @contextmanager
@@ -51,20 +51,20 @@ class _Lines:
     def __init__(self, total: int, description: str, unit: str) -> None:
         self._total, self._description, self._unit = total, description, unit
         self._done = self._free = 0
-        self._started = self._said = time.monotonic()
+        self._started = self._written = time.monotonic()
 
     def advance(self, n: int, *, free: bool = False) -> None:
         self._done += n
         self._free += n if free else 0
-        if time.monotonic() - self._said >= LINE_EVERY and self._done != self._total:  # the end is `close`'s to say
-            self._said = time.monotonic()
-            self._say()
+        if time.monotonic() - self._written >= LINE_EVERY and self._done != self._total:  # `close` writes the last line
+            self._written = time.monotonic()
+            self._write()
 
     def close(self) -> None:
         if time.monotonic() - self._started >= 1.0:
-            self._say()
+            self._write()
 
-    def _say(self) -> None:
+    def _write(self) -> None:
         seconds = time.monotonic() - self._started
         rate = (self._done - self._free) / max(seconds, 1e-9)
         if self._done >= self._total:

@@ -1,7 +1,4 @@
-"""Reading a text file of the user's that may come from anywhere: regular, of a bounded size, in UTF-8.
-
-Knows nothing about what such files hold.
-"""
+"""Reading a text file of the user's that may come from anywhere: regular, of a bounded size, in UTF-8."""
 
 from __future__ import annotations
 

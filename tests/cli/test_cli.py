@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from laurel import __version__
-from laurel.cli.app import PLACES, STAGES, Stage, main
-from tiny_project import BY_NAME, UNTRACKED, Project
+from laurel.cli.app import main
+from laurel.stages.pipeline import PLACES, STAGES, Stage
+from tiny_project import STAGE, UNTRACKED, Project
 
 COMMANDS = [
     [],
@@ -228,7 +229,7 @@ def test_debug_shows_the_traceback(project: Project) -> None:
 
 def test_a_defect_keeps_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project.path)
-    monkeypatch.setattr("laurel.stages.collect.run", lambda params, output: 1 / 0)
+    monkeypatch.setattr("laurel.stages.collect.run", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["collect"])
 
@@ -433,5 +434,5 @@ def test_a_project_elsewhere(project: Project, tmp_path: Path, monkeypatch: pyte
     assert main(["collect", "--params", str(params), "--output", "here/t"]) == 0
     assert main(["caption", "--params", str(params), "--trajectories", "here/t", "--output", "here/c"]) == 0
     assert sorted(path.name for path in (tmp_path / "here").iterdir() if not path.name.startswith(".")) == ["c", "t"]
-    assert not BY_NAME["collect"].output.startswith("/")
+    assert not STAGE["collect"].output.startswith("/")
     shutil.rmtree(tmp_path / "here")

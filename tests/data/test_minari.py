@@ -12,7 +12,7 @@ from laurel.data.minari import export
 from laurel.data.trajectories import read_trajectories
 from laurel.errors import DataError, LaurelError
 from laurel.params import parse_params
-from laurel.stages import collect
+from laurel.stages.pipeline import STAGE
 
 minari = pytest.importorskip("minari")
 pytest.importorskip("h5py")
@@ -26,7 +26,7 @@ def collected(path: Path, env: str) -> Path:
         "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
-    collect.run(parse_params(content, "test"), path)
+    STAGE["collect"].run(parse_params(content, "test"), output=path)
     return path
 
 

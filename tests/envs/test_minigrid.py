@@ -19,6 +19,7 @@ from laurel.errors import EnvError
 from laurel.params import EnvParams
 
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
+_HOW = ("complete the mission", "fail")
 
 
 class Stage(MiniGridEnv):
@@ -126,9 +127,7 @@ def test_a_locked_door_needs_the_key_of_its_colour():
 
 def test_boxes_balls_and_floors():
     env = Stage({(2, 1): Floor("green"), (3, 1): Box("purple", contains=Ball("grey"))})
-    assert play(
-        env, [FORWARD, FORWARD, TOGGLE, FORWARD, PICKUP, TOGGLE, DROP], env_id="MiniGrid-ObstructedMaze-1Dl-v0"
-    ) == [
+    assert play(env, [FORWARD, FORWARD, TOGGLE, FORWARD, PICKUP, TOGGLE, DROP], env_id="BabyAI-OpenBox-v0") == [
         "You move forward.",
         "You bump into the purple box.",
         "You open the purple box.",
@@ -196,7 +195,7 @@ def test_walking_into_an_obstacle_fails_the_mission():
         ("MiniGrid-GoToDoor-5x5-v0", (4, 2, 1), (1, 0, 0), DONE, 0.0, "You go to the blue door and fail."),
         ("MiniGrid-GoToDoor-5x5-v0", (1, 0, 0), (1, 0, 0), DONE, 0.0, "You fail."),
         ("BabyAI-GoToRedBall-v0", (6, 0, 0), (1, 0, 0), LEFT, 1.0, "You go to the red ball and complete the mission."),
-        ("MiniGrid-MemoryS7-v0", (2, 5, 0), (1, 0, 0), FORWARD, 1.0, "You complete the mission."),
+        ("MiniGrid-GoToObject-6x6-N2-v0", (2, 5, 0), (1, 0, 0), DONE, 1.0, "You complete the mission."),
     ],
 )
 def test_a_mission_ends_in_front_of_something(env_id, front, carried, action, reward, said):
@@ -222,6 +221,38 @@ def test_the_action_is_named_if_asked_for():
         "You try to pick up. You pick up the yellow key.",
         "You try to finish. Nothing happens.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "endings"),
+    [
+        ("RedBlueDoors-6x6", {"You open the blue door and complete the mission.", "You open the blue door and fail."}),
+        ("ObstructedMaze-1Dlhb", {"You pick up the blue ball and complete the mission."}),
+        (
+            "MemoryS7",
+            {f"You go to the green {thing} and {how}." for thing in ("key", "ball") for how in _HOW},
+        ),
+    ],
+)
+def test_only_endings_that_the_rules_allow_are_listed(env_id, endings):
+    adapter = adapter_for(EnvParams(id=f"MiniGrid-{env_id}-v0"))
+    listed = {adapter.describe(event) for event in adapter.events()}
+    assert {caption for caption in listed if caption.endswith((" mission.", " fail."))} == endings
+    assert "You see the goal." not in listed
+
+
+@pytest.mark.parametrize("env_id", ["RedBlueDoors-6x6", "GoToDoor-5x5", "GoToObject-6x6-N2", "PutNear-6x6-N2"])
+def test_what_is_met_is_listed(say, env_id):
+    env_id = f"MiniGrid-{env_id}-v0"
+    adapter, env, rng = adapter_for(EnvParams(id=env_id)), gym.make(env_id), np.random.default_rng(0)
+    listed = {adapter.describe(event) for event in adapter.events()}
+    observation, _ = env.reset(seed=0)
+    for _ in range(1500):
+        action = int(rng.choice(7, p=[0.13, 0.13, 0.34, 0.14, 0.08, 0.15, 0.03]))
+        after, reward, terminated, truncated, _ = env.step(action)
+        rows = adapter.pack_one(observation), action, adapter.pack_one(after)
+        assert say(adapter, *rows, reward=reward, end=terminated) in listed
+        observation = env.reset()[0] if terminated or truncated else after
 
 
 def test_success_and_progress():
@@ -306,7 +337,7 @@ def truth(env, action):
         "MiniGrid-DoorKey-5x5-v0",
         "MiniGrid-KeyCorridorS3R1-v0",
         "MiniGrid-UnlockPickup-v0",
-        "MiniGrid-MultiAdapter-N2-S4-v0",
+        "MiniGrid-MultiRoom-N2-S4-v0",
         "MiniGrid-LavaCrossingS9N1-v0",
         "MiniGrid-ObstructedMaze-1Dlh-v0",
         "MiniGrid-RedBlueDoors-6x6-v0",

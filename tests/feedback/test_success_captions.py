@@ -16,7 +16,7 @@ from laurel.params.judges import EmbeddingParams
 FIRST = (
     "MiniGrid-Empty-5x5-v0",
     "MiniGrid-FourRooms-v0",
-    "MiniGrid-MultiAdapter-N2-S4-v0",
+    "MiniGrid-MultiRoom-N2-S4-v0",
     "MiniGrid-SimpleCrossingS9N1-v0",
     "MiniGrid-LavaCrossingS9N1-v0",
     "MiniGrid-LavaGapS5-v0",
@@ -28,7 +28,7 @@ FIRST = (
     "MiniGrid-RedBlueDoors-6x6-v0",
     "MiniGrid-KeyCorridorS3R1-v0",
     "MiniGrid-ObstructedMaze-1Dl-v0",
-    "MiniGrid-LockedAdapter-v0",
+    "MiniGrid-LockedRoom-v0",
     "MiniGrid-Fetch-5x5-N2-v0",
     "MiniGrid-GoToDoor-5x5-v0",
     "MiniGrid-GoToObject-6x6-N2-v0",

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from laurel.cli.app import PLACES, STAGES
+from laurel.stages.pipeline import PLACES, STAGES
 from our_imports import imported, our_modules
-from tiny_project import BY_NAME, REPOSITORY, TINY, Project, read_json
+from tiny_project import REPOSITORY, STAGE, TINY, Project, read_json
 
 SRC = REPOSITORY / "src"
 ALL_STAGES = [stage.name for stage in STAGES]
@@ -87,7 +87,7 @@ def test_code_that_a_stage_runs_is_a_dependency(dvc: dict[str, Any], name: str) 
     upto = ALL_STAGES[: ALL_STAGES.index(name) + 1]
     declared = [REPOSITORY / dep for stage in upto for dep in dvc["stages"][stage]["deps"]]
     assert all(path.exists() for path in declared if SRC in path.parents)
-    stage_file = SRC / BY_NAME[name].module.replace(".", "/")
+    stage_file = SRC / STAGE[name].module.replace(".", "/")
     needed = {
         file
         for file in reached(stage_file.with_suffix(".py"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_project import BY_NAME, UNTRACKED, Project, lasting_content, make_repository, read_json
+from tiny_project import STAGE, UNTRACKED, Project, lasting_content, make_repository, read_json
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def again(tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Proje
     return project
 
 
-@pytest.mark.parametrize("stage", list(BY_NAME))
+@pytest.mark.parametrize("stage", list(STAGE))
 def test_two_runs_write_the_same(finished: Project, again: Project, stage: str) -> None:
     first, second = lasting_content(finished.output(stage)), lasting_content(again.output(stage))
     assert list(first) == list(second)

@@ -93,13 +93,13 @@ def test_many_files_travel_as_one(tmp_path: Path) -> None:
 
 
 def test_tracking_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with step("x", **ENV) as params:
-        assert not params.tracking.enabled
+    with step("x", **ENV) as given:
+        assert not given["tracking"].enabled
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    with step("x", **ENV) as params:
-        assert params.tracking.enabled
-    with step("x", **{**ENV, "tracking": {"enabled": False}}) as params:
-        assert not params.tracking.enabled
+    with step("x", **ENV) as given:
+        assert given["tracking"].enabled
+    with step("x", **{**ENV, "tracking": {"enabled": False}}) as given:
+        assert not given["tracking"].enabled
 
 
 def test_secrets_are_fetched_first(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

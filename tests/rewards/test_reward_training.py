@@ -25,7 +25,8 @@ from laurel.rewards.bradley_terry import Comparisons
 from laurel.rewards.functions import transition_features
 from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.training import train_reward_model, usable_comparisons
-from laurel.stages import annotate, caption, collect, train_reward
+from laurel.stages import annotate, train_reward
+from laurel.stages.pipeline import STAGE
 
 torch.set_num_threads(1)
 FIRST, SECOND, BEST = "You turn.", "You move forward.", "You reach the goal."
@@ -54,8 +55,8 @@ class Places:
         self.trajectories = trajectories or root / "trajectories"
         self.captions, self.preferences = root / "captions", root / "preferences"
         if trajectories is None:
-            collect.run(self.params, self.trajectories)
-        caption.run(self.params, self.trajectories, self.captions)
+            STAGE["collect"].run(self.params, output=self.trajectories)
+        STAGE["caption"].run(self.params, trajectories=self.trajectories, output=self.captions)
         annotate.run(self.params, self.captions, self.preferences)
 
     def train(self, **reward: Any) -> tuple[RewardModel, dict[str, Any]]:

@@ -14,7 +14,7 @@ from laurel.envs import adapter_for
 from laurel.envs.captioner import collapse
 from laurel.errors import DataError
 from laurel.params import Params, parse_params
-from laurel.stages import caption, collect
+from laurel.stages.pipeline import STAGE
 
 Said = dict[tuple[int, int], str]
 
@@ -33,7 +33,7 @@ def make_params(env: str = "MiniGrid-Empty-5x5-v0", kwargs: dict[str, Any] | Non
 @pytest.fixture(scope="module")
 def trajectories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("collected") / "t"
-    collect.run(make_params(), path)
+    STAGE["collect"].run(make_params(), output=path)
     return path
 
 
@@ -63,7 +63,7 @@ def test_every_step_says_what_the_adapter_says(
     tmp_path: Path, trajectories: Path, with_action: bool, enumerate_events: bool
 ) -> None:
     params = make_params(with_action=with_action, enumerate=enumerate_events)
-    caption.run(params, trajectories, tmp_path / "c")
+    STAGE["caption"].run(params, trajectories=trajectories, output=tmp_path / "c")
     said = expected(params, trajectories)
     assert found(tmp_path / "c") == said
 
@@ -99,7 +99,7 @@ def test_every_step_says_what_the_adapter_says(
 
 
 def test_captions_mirror_the_shards(tmp_path: Path, trajectories: Path) -> None:
-    caption.run(make_params(), trajectories, tmp_path / "c")
+    STAGE["caption"].run(make_params(), trajectories=trajectories, output=tmp_path / "c")
     files = sorted((tmp_path / "c").glob("captions-*"))
     assert len(files) > 2
     for (_, position), ids, file in zip(
@@ -114,7 +114,7 @@ def test_captions_mirror_the_shards(tmp_path: Path, trajectories: Path) -> None:
 @pytest.mark.parametrize("at_most", [5, 100_000])
 def test_segments_of_three(tmp_path: Path, trajectories: Path, at_most: int) -> None:
     params = make_params(segment_length=3, max_segments=at_most)
-    caption.run(params, trajectories, tmp_path / "c")
+    STAGE["caption"].run(params, trajectories=trajectories, output=tmp_path / "c")
     windows: dict[tuple[int, int], list[str]] = {}
     for (episode, t), text in expected(params, trajectories).items():
         windows.setdefault((episode, t // 3), []).append(text)
@@ -138,22 +138,22 @@ def test_segments_of_three(tmp_path: Path, trajectories: Path, at_most: int) -> 
 
 def test_same_input_same_bytes(tmp_path: Path, trajectories: Path) -> None:
     for name in "ab":
-        caption.run(make_params(segment_length=2), trajectories, tmp_path / name)
+        STAGE["caption"].run(make_params(segment_length=2), trajectories=trajectories, output=tmp_path / name)
     assert read_manifest(tmp_path / "a")["digest"] == read_manifest(tmp_path / "b")["digest"]
     assert read_manifest(tmp_path / "a")["inputs"] == {"trajectories": read_manifest(trajectories)["digest"]}
 
 
 def test_a_generic_adapter_says_so(tmp_path: Path) -> None:
     params = make_params("Pendulum-v1")
-    collect.run(params, tmp_path / "t")
-    caption.run(params, tmp_path / "t", tmp_path / "c")
+    STAGE["collect"].run(params, output=tmp_path / "t")
+    STAGE["caption"].run(params, trajectories=tmp_path / "t", output=tmp_path / "c")
     (note,) = read_manifest(tmp_path / "c")["notes"]
     assert note.startswith("Pendulum-v1 has no adapter of its own")
 
 
 def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.describe", lambda self, event: "")
-    caption.run(make_params(segment_length=2), trajectories, tmp_path / "c")
+    STAGE["caption"].run(make_params(segment_length=2), trajectories=trajectories, output=tmp_path / "c")
     manifest = read_manifest(tmp_path / "c")
     assert (manifest["counts"]["nothing_to_say"], manifest["counts"]["segments"]) == (700, 0)
     assert manifest["counts"]["fraction_unique"] == 0
@@ -163,19 +163,19 @@ def test_a_adapter_with_nothing_to_say(tmp_path: Path, trajectories: Path, monke
 
 def test_trajectories_of_another_environment(tmp_path: Path, trajectories: Path) -> None:
     with pytest.raises(DataError, match=r"holds steps of MiniGrid-Empty-5x5-v0.*env is FrozenLake-v1"):
-        caption.run(make_params("FrozenLake-v1"), trajectories, tmp_path / "c")
+        STAGE["caption"].run(make_params("FrozenLake-v1"), trajectories=trajectories, output=tmp_path / "c")
     with pytest.raises(DataError, match="Run laurel collect again"):
-        caption.run(make_params(kwargs={"size": 6}), trajectories, tmp_path / "c")
+        STAGE["caption"].run(make_params(kwargs={"size": 6}), trajectories=trajectories, output=tmp_path / "c")
 
 
 def test_wrong_and_damaged_inputs(tmp_path: Path, trajectories: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
-        caption.run(make_params(), tmp_path / "none", tmp_path / "c")
-    caption.run(make_params(), trajectories, tmp_path / "c")
+        STAGE["caption"].run(make_params(), trajectories=tmp_path / "none", output=tmp_path / "c")
+    STAGE["caption"].run(make_params(), trajectories=trajectories, output=tmp_path / "c")
     with pytest.raises(DataError, match='holds the output of "caption", but that of "collect" is needed'):
-        caption.run(make_params(), tmp_path / "c", tmp_path / "d")
-    collect.run(make_params(), tmp_path / "t")
+        STAGE["caption"].run(make_params(), trajectories=tmp_path / "c", output=tmp_path / "d")
+    STAGE["collect"].run(make_params(), output=tmp_path / "t")
     (tmp_path / "t" / "shard-00001.parquet").write_bytes(b"PAR1PAR1")
     with pytest.raises(DataError, match="shard-00001"):
-        caption.run(make_params(), tmp_path / "t", tmp_path / "c")
+        STAGE["caption"].run(make_params(), trajectories=tmp_path / "t", output=tmp_path / "c")
     assert json.loads((tmp_path / "c" / "manifest.json").read_text())["counts"]["transitions"] == 700

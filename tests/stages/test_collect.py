@@ -27,6 +27,7 @@ from laurel.errors import DataError, EnvError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.seeding import derive_seed
 from laurel.stages import collect
+from laurel.stages.pipeline import STAGE
 
 torch.set_num_threads(1)
 ENVS = ["MiniGrid-Empty-5x5-v0", "FrozenLake-v1", "CartPole-v1", "Pendulum-v1"]
@@ -125,7 +126,7 @@ def test_transitions_are_those_that_stepping_gives(tmp_path: Path, env: str) -> 
         {"kind": "epsilon_random", "epsilon": 0.5, "path": str(tmp_path / "agent"), "share": 2.0},
     ]
     params = make_params(env, policies=mix)
-    collect.run(params, tmp_path / "t")
+    STAGE["collect"].run(params, output=tmp_path / "t")
     found, expected = collected_episodes(tmp_path / "t"), direct_episodes(params)
     assert sorted(found, key=repr) == sorted(expected, key=repr)
     assert sum(map(len, found)) == 500
@@ -144,7 +145,7 @@ def test_transitions_are_those_that_stepping_gives(tmp_path: Path, env: str) -> 
 @pytest.mark.parametrize(("steps", "n_envs"), [(1, 1), (1, 8), (7, 8), (8, 8), (9, 8), (1030, 3)])
 def test_exactly_so_many_transitions(tmp_path: Path, steps: int, n_envs: int) -> None:
     params = make_params(steps=steps, n_envs=n_envs)
-    collect.run(params, tmp_path / "t")
+    STAGE["collect"].run(params, output=tmp_path / "t")
     found = collected_episodes(tmp_path / "t")
     assert sum(map(len, found)) == steps
     assert sorted(found, key=repr) == sorted(direct_episodes(params), key=repr)
@@ -153,7 +154,7 @@ def test_exactly_so_many_transitions(tmp_path: Path, steps: int, n_envs: int) ->
 def test_the_real_backend(tmp_path: Path) -> None:
     pytest.importorskip("envpool")
     params = make_params("MiniGrid-Empty-5x5-v0", backend="envpool", steps=3000, n_envs=8)
-    collect.run(params, tmp_path / "t")
+    STAGE["collect"].run(params, output=tmp_path / "t")
     assert sorted(collected_episodes(tmp_path / "t"), key=repr) == sorted(direct_episodes(params), key=repr)
     assert read_metadata(tmp_path / "t")["backend"] == "envpool"
 
@@ -162,7 +163,7 @@ def test_the_real_backend(tmp_path: Path) -> None:
 def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
     mix = [{"kind": "random"}, {"kind": "checkpoint", "path": str(agent(tmp_path / "agent", env))}]
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        collect.run(make_params(env, seed=seed, policies=mix), tmp_path / name)
+        STAGE["collect"].run(make_params(env, seed=seed, policies=mix), output=tmp_path / name)
     files = [[file.read_bytes() for file in sorted((tmp_path / name).glob("shard-*"))] for name in "abc"]
     assert files[0] == files[1] != files[2]
     manifests = [read_manifest(tmp_path / name) for name in "ab"]
@@ -178,7 +179,7 @@ def test_the_number_of_cpus_does_not_show(tmp_path: Path, env: str, monkeypatch:
     params = make_params(env, backend="envpool", n_envs=3 * collect.ENVS_PER_THREAD, steps=6000)
     for cpus in (1, 3):
         monkeypatch.setattr("laurel.pool.usable_cpus", lambda cpus=cpus: cpus)
-        collect.run(params, tmp_path / str(cpus))
+        STAGE["collect"].run(params, output=tmp_path / str(cpus))
     assert digest_directory(tmp_path / "1") == digest_directory(tmp_path / "3")
     assert sorted(collected_episodes(tmp_path / "3"), key=repr) == sorted(direct_episodes(params), key=repr)
 
@@ -187,7 +188,7 @@ def test_metadata_says_what_was_collected(tmp_path: Path) -> None:
     path = agent(tmp_path / "agent", "CartPole-v1")
     policies = [{"kind": "random", "share": 3.0}, {"kind": "checkpoint", "path": str(path)}]
     params = make_params("CartPole-v1", policies=policies)
-    collect.run(params, tmp_path / "t")
+    STAGE["collect"].run(params, output=tmp_path / "t")
     metadata = read_metadata(tmp_path / "t")
     assert metadata["env"] == params.env.model_dump(mode="json")
     assert [(p["kind"], p["n_envs"]) for p in metadata["policies"]] == [("random", 3), ("checkpoint", 1)]
@@ -201,20 +202,20 @@ def test_metadata_says_what_was_collected(tmp_path: Path) -> None:
 
 def test_sentences(tmp_path: Path) -> None:
     with pytest.raises(ParamsError, match=r"collect\.policies has 2 entries"):
-        collect.run(make_params(n_envs=1, policies=[{}, {}]), tmp_path / "t")
+        STAGE["collect"].run(make_params(n_envs=1, policies=[{}, {}]), output=tmp_path / "t")
     none = {"kind": "checkpoint", "path": str(tmp_path / "none")}
     with pytest.raises(DataError, match="none: no such directory; a trained agent is needed"):
-        collect.run(make_params(policies=[none]), tmp_path / "t")
+        STAGE["collect"].run(make_params(policies=[none]), output=tmp_path / "t")
     wrong = {"kind": "checkpoint", "path": str(agent(tmp_path / "agent", "CartPole-v1"))}
     with pytest.raises(DataError, match=r"agent with .* but FrozenLake-v1 has"):
-        collect.run(make_params(policies=[wrong]), tmp_path / "t")
+        STAGE["collect"].run(make_params(policies=[wrong]), output=tmp_path / "t")
     with pytest.raises(EnvError, match="knows no environment"):
-        collect.run(make_params("FrozenLake-v9"), tmp_path / "t")
+        STAGE["collect"].run(make_params("FrozenLake-v9"), output=tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
 
 def test_a_full_disk_leaves_the_old_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    collect.run(make_params(), tmp_path / "t")
+    STAGE["collect"].run(make_params(), output=tmp_path / "t")
     before = digest_directory(tmp_path / "t")
 
     def full(self: Any, table: Any) -> None:
@@ -222,7 +223,7 @@ def test_a_full_disk_leaves_the_old_output(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr("laurel.data.parquet.ParquetWriter.write", full)
     with pytest.raises(DataError, match=r"t: the disk is full\. Free some space"):
-        collect.run(make_params(seed=1), tmp_path / "t")
+        STAGE["collect"].run(make_params(seed=1), output=tmp_path / "t")
     assert digest_directory(tmp_path / "t") == before
     assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".partial")] == []
 
@@ -235,7 +236,7 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
         pytest.skip("mount is not allowed here")
     try:
         with pytest.raises(DataError, match="the disk is full"):
-            collect.run(make_params("CartPole-v1", steps=20_000), tmp_path / "disk" / "t")
+            STAGE["collect"].run(make_params("CartPole-v1", steps=20_000), output=tmp_path / "disk" / "t")
         assert not list((tmp_path / "disk").glob("*t*/*"))
     finally:
         subprocess.run(["umount", "-l", str(tmp_path / "disk")], check=True)
@@ -250,7 +251,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 def test_a_killed_stage_leaves_the_old_output(tmp_path: Path) -> None:
     output = tmp_path / "t"
-    collect.run(make_params(), output)
+    STAGE["collect"].run(make_params(), output=output)
     before = digest_directory(output)
     content = make_params(steps=100_000_000, seed=1).model_dump(mode="json")
     code = (
@@ -262,14 +263,14 @@ def test_a_killed_stage_leaves_the_old_output(tmp_path: Path) -> None:
     try:
         wait_for(lambda: bool(list(tmp_path.glob(".t.*.partial/shard-*"))))
         with pytest.raises(DataError, match="another process is writing it"):
-            collect.run(make_params(), output)
+            STAGE["collect"].run(make_params(), output=output)
         time.sleep(float(np.random.default_rng().uniform(0, 0.5)))
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert digest_directory(output) == before == read_manifest(output)["digest"]
     assert list(tmp_path.glob(".t.*.partial"))
-    collect.run(make_params(seed=2), output)
+    STAGE["collect"].run(make_params(seed=2), output=output)
     assert digest_directory(output) == read_manifest(output)["digest"] != before
     assert not list(tmp_path.glob(".t.*.partial"))
 

@@ -13,7 +13,8 @@ from laurel.data.directory import RUN, read_manifest, write_json
 from laurel.data.trajectories import read_trajectories
 from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.params import Params
-from laurel.stages import annotate, caption, collect, merge_preferences, merge_trajectories
+from laurel.stages import annotate, merge_preferences, merge_trajectories
+from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, VOLATILE, Project
 
 PARTS = 3
@@ -35,14 +36,19 @@ def content(path: Path) -> dict[str, Any]:
 def parts_of(params: Params, place: Path) -> list[Path]:
     paths = [place / f"part-{number}" for number in range(params.collect.parts)]
     for number, path in enumerate(paths):
-        collect.run(params, path, part=number)
+        STAGE["collect"].run(params, output=path, part=number)
     return paths
+
+
+def join(params: Params, parts: list[Path], output: Path) -> None:
+    sections = {name: getattr(params, name) for name in STAGE["collect"].sections}
+    merge_trajectories.run(**sections, parts=parts, output=output)
 
 
 def test_parts_of_a_collection(project: Project, tmp_path: Path) -> None:
     params = project.params
-    collect.run(params, tmp_path / "whole")
-    merge_trajectories.run(params, parts_of(params, tmp_path / "parts")[::-1], tmp_path / "merged")
+    STAGE["collect"].run(params, output=tmp_path / "whole")
+    join(params, parts_of(params, tmp_path / "parts")[::-1], tmp_path / "merged")
     assert content(tmp_path / "merged") == content(tmp_path / "whole")
     counts = read_manifest(tmp_path / "whole", "collect")["counts"]
     assert counts["transitions"] == 1000
@@ -50,7 +56,7 @@ def test_parts_of_a_collection(project: Project, tmp_path: Path) -> None:
     assert not list((tmp_path / "whole").glob(".*"))
     episodes = [number for _, position in read_trajectories(tmp_path / "whole") for number in position.episode_id]
     assert sorted(set(episodes)) == list(range(counts["episodes"]))
-    caption.run(params, tmp_path / "merged", tmp_path / "captions")
+    STAGE["caption"].run(params, trajectories=tmp_path / "merged", output=tmp_path / "captions")
 
 
 def test_parts_differ_and_the_first_is_a_collection_without_parts(project: Project, tmp_path: Path) -> None:
@@ -59,7 +65,7 @@ def test_parts_differ_and_the_first_is_a_collection_without_parts(project: Proje
     observations = [pq.read_table(path / "shard-00000.parquet")["observation"] for path in (first, second)]
     assert observations[0] != observations[1]
     project.change({"collect.parts": 1, "collect.steps": 334})
-    collect.run(project.params, tmp_path / "alone")
+    STAGE["collect"].run(project.params, output=tmp_path / "alone")
     assert pq.read_table(tmp_path / "alone" / "shard-00000.parquet")["observation"] == observations[0]
 
 
@@ -67,19 +73,19 @@ def test_parts_that_do_not_fit(project: Project, tmp_path: Path) -> None:
     params = project.params
     first, second, third = parts_of(params, tmp_path / "parts")
     with pytest.raises(DataError, match=r"Part 1 of 3 is missing"):
-        merge_trajectories.run(params, [first, third], tmp_path / "merged")
+        join(params, [first, third], tmp_path / "merged")
     again = shutil.copytree(first, tmp_path / "again")
     with pytest.raises(DataError, match=r"again: holds part 0, as .*part-0 does"):
-        merge_trajectories.run(params, [first, second, third, again], tmp_path / "merged")
+        join(params, [first, second, third, again], tmp_path / "merged")
     other = params.model_copy(update={"seed": 1})
     with pytest.raises(DataError, match="collected with other parameters"):
-        merge_trajectories.run(other, [first, second, third], tmp_path / "merged")
+        join(other, [first, second, third], tmp_path / "merged")
     with pytest.raises(DataError, match='holds the output of "collect-part"'):
-        caption.run(params, first, tmp_path / "captions")
+        STAGE["caption"].run(params, trajectories=first, output=tmp_path / "captions")
     assert not (tmp_path / "merged").exists()
     project.change({"collect.steps": 2})
     with pytest.raises(ParamsError, match=r"collect.parts is 3, but there are only 2 steps"):
-        collect.run(project.params, tmp_path / "few")
+        STAGE["collect"].run(project.params, output=tmp_path / "few")
 
 
 def shares_of(params: Params, captions: Path, place: Path, of: int) -> list[Path]:

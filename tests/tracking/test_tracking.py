@@ -16,11 +16,12 @@ from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 from mlflow.entities import Run as MlflowRun
 
-from laurel import __version__, tracking
+from laurel import __version__
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic
 from laurel.data.directory import Output, digest_directory, output_directory, read_manifest
-from laurel.stages import caption, collect
+from laurel.stages.pipeline import STAGE
+from laurel.tracking import runs as tracking
 from laurel.tracking.runs import BEST, Tracker, configure, flatten, git_sha
 from tracked import ENV_ID, URI, make_params, opened_and_closed
 
@@ -41,8 +42,8 @@ class Logged:
             patch.setattr(tracking, "git_sha", lambda: "0123456789ab+")
             configure(root)
             assert os.environ[URI] == self.uri
-            collect.run(self.params, self.trajectories)
-            caption.run(self.params, self.trajectories, self.captions)
+            STAGE["collect"].run(self.params, output=self.trajectories)
+            STAGE["caption"].run(self.params, trajectories=self.trajectories, output=self.captions)
             self.train()
         self.client = MlflowClient(self.uri)
 
@@ -85,9 +86,11 @@ def test_a_stages_run_has_its_parameters_and_counts(logged: Logged) -> None:
     run = logged.run(logged.captions)
     assert run.info.status == "FINISHED"
     assert run.info.run_name == f"caption {ENV_ID}"
-    flat = flatten(logged.params.dump())
+    flat = flatten(logged.params.dump("env", "caption", "tracking"))  # the sections that it takes
     assert run.data.params == {key: str(value) for key, value in flat.items()}
-    assert run.data.params["agent.ppo.gamma"] == "0.99"
+    assert run.data.params["caption.segment_length"] == "1"
+    whole = logged.run(logged.agents).data.params
+    assert whole == {key: str(value) for key, value in flatten(logged.params.dump()).items()}
     counts = read_manifest(logged.captions)["counts"]
     assert run.data.metrics == {key: float(value) for key, value in counts.items()}
     assert logged.client.get_experiment(run.info.experiment_id).name == "laurel"
@@ -98,12 +101,12 @@ def test_a_stages_run_has_tags_to_find_it_by(logged: Logged) -> None:
     expected = {
         "stage": "caption",
         "env": ENV_ID,
-        "annotator": "embedding",
         "laurel_version": __version__,
         "git_sha": "0123456789ab+",
         "upstream.trajectories": read_manifest(logged.trajectories)["mlflow_run_id"],
     }
     assert expected.items() <= tags.items()
+    assert logged.run(logged.agents).data.tags["annotator"] == "embedding"
     assert not any(tag.startswith("upstream.") for tag in logged.run(logged.trajectories).data.tags)
 
 
@@ -166,7 +169,7 @@ def test_artifacts_lie_beside_the_database(logged: Logged) -> None:
 
 def test_tracking_does_not_touch_the_files(logged: Logged, tmp_path: Path) -> None:
     untracked = make_params(tracking={"enabled": False})
-    collect.run(untracked, tmp_path / "trajectories")
+    STAGE["collect"].run(untracked, output=tmp_path / "trajectories")
     assert read_manifest(tmp_path / "trajectories")["mlflow_run_id"] is None
     assert digest_directory(tmp_path / "trajectories") == digest_directory(logged.trajectories)
 

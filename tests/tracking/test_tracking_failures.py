@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from laurel.data.directory import RUN, Output, output_directory, read_manifest
-from laurel.stages import collect
+from laurel.stages.pipeline import STAGE
 from laurel.tracking import runs as tracking
 from laurel.tracking.runs import Tracker
 from tracked import URI, make_params, opened_and_closed
@@ -48,7 +48,7 @@ def test_a_server_that_is_not_there_costs_a_note(
     monkeypatch.setenv(URI, f"http://{user}127.0.0.1:9")
     started = time.monotonic()
     with caplog.at_level(logging.WARNING):
-        collect.run(make_params(), tmp_path / "trajectories")
+        STAGE["collect"].run(make_params(), output=tmp_path / "trajectories")
     assert time.monotonic() - started < 120
     manifest = read_manifest(tmp_path / "trajectories", "collect")
     note = check_note(manifest["run_notes"], "http://127.0.0.1:9")

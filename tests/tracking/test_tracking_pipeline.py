@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from laurel.data.directory import output_directory
-from laurel.params import Params, parse_params
+from laurel.params import EnvParams, Params, TrackingParams, parse_params
 from laurel.tracking.pipeline import adopt, close_pipeline_run, open_pipeline_run
 from laurel.tracking.runs import Tracker
 
@@ -39,6 +39,10 @@ def runs(client: MlflowClient) -> list[Run]:
     return list(client.search_runs([experiment.experiment_id]))
 
 
+def of(params: Params) -> tuple[EnvParams, TrackingParams]:
+    return params.env, params.tracking
+
+
 def stage(path: Path, params: Params, name: str) -> str:
     """Write what a stage would, and return the run that it logged."""
     with output_directory(path, stage=name, params={}) as out, Tracker(params, name, {}, out).stage_run() as run:
@@ -48,13 +52,13 @@ def stage(path: Path, params: Params, name: str) -> str:
 
 def test_it_is_opened_once_and_closed_with_the_state(client: MlflowClient) -> None:
     params = make_params()
-    open_pipeline_run(params, "laurel-20261121", "abc123")
-    open_pipeline_run(params, "laurel-20261121", "abc123")  # the first step was tried again
+    open_pipeline_run(*of(params), "laurel-20261121", "abc123")
+    open_pipeline_run(*of(params), "laurel-20261121", "abc123")  # the first step was tried again
     (run,) = runs(client)
     assert run.info.status == "RUNNING"
     tags = run.data.tags
     assert (tags["pipeline_run"], tags["code_version"], tags["stage"]) == ("laurel-20261121", "abc123", "pipeline")
-    close_pipeline_run(params, "laurel-20261121", "SUCCEEDED", "")
+    close_pipeline_run(*of(params), "laurel-20261121", "SUCCEEDED", "")
     (run,) = runs(client)
     assert run.info.status == "FINISHED"
     assert "error" not in run.data.tags
@@ -62,7 +66,7 @@ def test_it_is_opened_once_and_closed_with_the_state(client: MlflowClient) -> No
 
 @pytest.mark.parametrize(("state", "status"), [("FAILED", "FAILED"), ("CANCELLED", "KILLED"), ("ODD", "FAILED")])
 def test_a_failure_is_marked_even_where_nothing_was_opened(client: MlflowClient, state: str, status: str) -> None:
-    close_pipeline_run(make_params(), "name", state, f"lost https://me:secret@host {'x' * 5000}")
+    close_pipeline_run(*of(make_params()), "name", state, f"lost https://me:secret@host {'x' * 5000}")
     (run,) = runs(client)
     assert (run.info.status, run.data.tags["state"]) == (status, state)
     assert "secret" not in run.data.tags["error"]
@@ -74,9 +78,9 @@ def test_runs_of_stages_get_a_parent_but_cached_ones_keep_theirs(client: MlflowC
     first, second = stage(tmp_path / "a", params, "collect"), stage(tmp_path / "b", params, "caption")
     with output_directory(tmp_path / "c", stage="annotate", params={}):
         pass  # could not be logged
-    open_pipeline_run(params, "monday", "1")
-    adopt(params, "monday", [tmp_path / "a"])
-    adopt(params, "tuesday", [tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+    open_pipeline_run(*of(params), "monday", "1")
+    adopt(*of(params), "monday", [tmp_path / "a"])
+    adopt(*of(params), "tuesday", [tmp_path / "a", tmp_path / "b", tmp_path / "c"])
     names = {run.info.run_id: run.data.tags.get("pipeline_run") for run in runs(client)}
     parents = {run.info.run_id: run.data.tags.get("mlflow.parentRunId") for run in runs(client)}
     assert names[parents[first]] == "monday"
@@ -93,7 +97,7 @@ def test_runs_of_a_divided_stage_get_their_parent_by_way_of_the_merger(client: M
         Tracker(params, "collect", {**parts, "part.2": tmp_path / "gone"}, out).stage_run() as merger,
     ):
         assert merger
-    adopt(params, "monday", [tmp_path / "merged"])
+    adopt(*of(params), "monday", [tmp_path / "merged"])
     parents = {client.get_run(run).data.tags.get("mlflow.parentRunId") for run in (*divided, merger.id)}
     (parent,) = parents
     assert parent is not None
@@ -106,8 +110,8 @@ def test_tracking_that_is_off_or_out_of_reach(
     monkeypatch.setenv(URI, "http://me:secret@127.0.0.1:9")
     off = make_params(tracking={"enabled": False})
     with caplog.at_level(logging.WARNING):
-        close_pipeline_run(off, "name", "SUCCEEDED", "")
+        close_pipeline_run(*of(off), "name", "SUCCEEDED", "")
         assert not caplog.records
-        close_pipeline_run(make_params(), "name", "SUCCEEDED", "")
+        close_pipeline_run(*of(make_params()), "name", "SUCCEEDED", "")
     assert "not logged to MLflow at http://127.0.0.1:9 (" in caplog.text
     assert "secret" not in caplog.text

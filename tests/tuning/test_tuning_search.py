@@ -20,7 +20,7 @@ from laurel.data.parquet import write_table
 from laurel.errors import DataError, LaurelError, ParamsError
 from laurel.params import Params
 from laurel.params.search import Space, read_space
-from laurel.pool import Heard, Job, Workers
+from laurel.pool import Job, JobReport, Workers
 from laurel.training.loop import CURVE, CURVE_SCHEMA
 from laurel.tuning.objective import note_of
 from laurel.tuning.search import search
@@ -48,8 +48,8 @@ class AtOnce:
         job.work(*job.args, lambda done: None)
         self._ended.append(job)
 
-    def hear(self) -> list[Heard]:
-        heard, self._ended = [Heard(job, 1, ended=True) for job in self._ended], []
+    def poll(self) -> list[JobReport]:
+        heard, self._ended = [JobReport(job, 1, ended=True) for job in self._ended], []
         return heard
 
     def stop(self, jobs: Sequence[Job]) -> None:

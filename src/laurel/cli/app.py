@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,81 +22,11 @@ from laurel.console import USAGE_ERROR, say
 from laurel.errors import LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
+from laurel.stages.pipeline import PLACES, STAGES, Stage
 
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."
 """What to do after Ctrl-C, unless a command says otherwise."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage's command: what it reads, where it writes, how it is explained."""
-
-    name: str
-    summary: str
-    inputs: tuple[str, ...]
-    output: str
-    example: str
-
-    @property
-    def module(self) -> str:
-        return f"laurel.stages.{self.name.replace('-', '_')}"
-
-
-PLACES = {
-    "trajectories": "data/trajectories",
-    "captions": "data/captions",
-    "preferences": "data/preferences",
-    "reward": "data/reward",
-    "agents": "data/agents",
-}
-"""Where stages read their inputs unless told otherwise."""
-
-
-STAGES = (
-    Stage(
-        "collect",
-        "Step many environments with a policy and keep every transition.",
-        (),
-        "data/trajectories",
-        "laurel collect --output data/trajectories",
-    ),
-    Stage(
-        "caption",
-        "Say every transition in words and count the distinct captions.",
-        ("trajectories",),
-        "data/captions",
-        "laurel caption --trajectories data/trajectories",
-    ),
-    Stage(
-        "annotate",
-        "Ask an annotator which of two captions is better.",
-        ("captions",),
-        "data/preferences",
-        "laurel annotate --captions data/captions",
-    ),
-    Stage(
-        "train-reward",
-        "Fit a reward model to the preferences.",
-        ("trajectories", "captions", "preferences"),
-        "data/reward",
-        "laurel train-reward --preferences data/preferences",
-    ),
-    Stage(
-        "train-agents",
-        "Train agents of every arm with every seed.",
-        ("captions", "preferences", "reward"),
-        "data/agents",
-        "laurel train-agents --reward data/reward --output data/agents",
-    ),
-    Stage(
-        "evaluate",
-        "Play fresh episodes, compare the arms, write the report.",
-        ("trajectories", "captions", "preferences", "reward", "agents"),
-        "reports",
-        "laurel evaluate --agents data/agents --output reports",
-    ),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -196,7 +124,7 @@ def _run_stage(options: argparse.Namespace) -> int:
     configure(options.params.parent)
     check_run(params, stage.name, gold=stage.name == "annotate")  # they are given to captions that are made before it
     inputs = {name: getattr(options, name) for name in stage.inputs}
-    importlib.import_module(stage.module).run(params, **inputs, output=options.output)
+    stage.run(params, **inputs, output=options.output)
     return 0
 
 

@@ -140,7 +140,8 @@ class MiniGridAdapter(EnvAdapter):
         return f"You try to {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
-        things = [(WALL, COLORS.index("grey")), (GOAL, COLORS.index("green"))]
+        things = [(WALL, COLORS.index("grey"))]
+        things += [(GOAL, COLORS.index("green"))] if "goal" in self._task.ends else []
         things += [
             (OBJECTS.index(thing), COLORS.index(color))
             for thing, colors in self._task.objects.items()
@@ -151,7 +152,11 @@ class MiniGridAdapter(EnvAdapter):
                 yield from self._listed(verb, GOES_ON, [one for one in things if one[0] in _ABOUT.get(verb, ())])
         for mission, endings in ((SUCCEEDS, self._task.solved_by), (FAILS, self._task.failed_by)):
             for words, objects in endings.items():
-                ends = [one for one in things if OBJECTS[one[0]] in objects]
+                ends = [
+                    (thing, color)
+                    for thing, color in things
+                    if OBJECTS[thing] in objects or f"{COLORS[color]} {OBJECTS[thing]}" in objects
+                ]
                 yield from self._listed(_ENDINGS[words], mission, ends)
 
     def _listed(self, verb: int, mission: int, things: list[tuple[int, int]]) -> Iterator[int]:
@@ -214,6 +219,7 @@ _ENDINGS = {
     "put down": PUT_DOWN,
     "unlock": UNLOCK,
     "open": OPEN_DOOR,
+    "open box": OPEN_BOX,
     "go to": GO_TO,
     "bump into": BUMP,
     "": NOTHING,

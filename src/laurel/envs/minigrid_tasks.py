@@ -38,7 +38,8 @@ class Task:
     ends: tuple[str, ...] = ("goal",)
     """Where an episode can end before its limit: on the goal, in lava."""
     solved_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What completes the mission elsewhere than on the goal: verb -> objects; the empty verb says nothing of it."""
+    """What completes the mission elsewhere than on the goal: verb -> objects, such as "door" for any colour or
+    "blue door"; the empty verb says nothing of it."""
     failed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """What fails the mission, likewise."""
     objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -112,8 +113,8 @@ _TASKS: dict[str, Task] = {
         ends=(),
         objects={"door": ("red", "blue")},
         milestones=("You open the red door", "complete the mission"),
-        solved_by={"open": ("door",)},
-        failed_by={"open": ("door",)},
+        solved_by={"open": ("blue door",)},
+        failed_by={"open": ("blue door",)},
     ),
     "MiniGrid-KeyCorridor*": Task(
         WORLD + "Rooms lie along a corridor; a ball is in the locked room and the key in one of the others.",
@@ -127,9 +128,9 @@ _TASKS: dict[str, Task] = {
         WORLD + "A ball is in one of several rooms behind locked doors; boxes hide the keys and balls block doors.",
         "Unlock the doors, pick up the blue ball and complete the mission.",
         ends=(),
-        objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
+        objects={"key": ANY_COLOR, "door": ANY_COLOR, "ball": ("blue", "green"), "box": ("grey",)},
         milestones=("You open", "You pick up the", "You unlock", "complete the mission"),
-        solved_by={"pick up": ("ball",)},
+        solved_by={"pick up": ("blue ball",)},
     ),
     "MiniGrid-LockedRoom-*": Task(
         WORLD + "The goal is in a locked room off a corridor; the key to its door is in one of the other rooms.",
@@ -192,7 +193,7 @@ _TASKS: dict[str, Task] = {
         "Go to the door that the mission names and complete the mission.",
         ends=(),
         solved_by={"go to": ("door",), "": ()},
-        failed_by={"go to": ("door",), "": ()},
+        failed_by={"go to": ("door",), "open": ("door",), "": ()},
         objects={"door": ANY_COLOR},
         milestones=("complete the mission",),
         varies=True,
@@ -202,7 +203,7 @@ _TASKS: dict[str, Task] = {
         "Go to the object that the mission names and complete the mission.",
         ends=(),
         solved_by={"go to": ("key", "ball", "box"), "": ()},
-        failed_by={"go to": ("key", "ball", "box"), "": ()},
+        failed_by={"go to": ("key", "ball", "box"), "open box": ("box",), "": ()},
         objects={"key": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
         milestones=("complete the mission",),
         varies=True,
@@ -212,7 +213,12 @@ _TASKS: dict[str, Task] = {
         "Put the object that the mission names near the other one and complete the mission.",
         ends=(),
         solved_by={"put down": ("key", "ball", "box")},
-        failed_by={"pick up": ("key", "ball", "box"), "put down": ("key", "ball", "box")},
+        failed_by={
+            "pick up": ("key", "ball", "box"),
+            "put down": ("key", "ball", "box"),
+            "go to": ("key", "ball", "box"),  # what lies where something was to be put down
+            "": (),
+        },
         objects={"key": ANY_COLOR, "ball": ANY_COLOR, "box": ANY_COLOR},
         milestones=("complete the mission",),
         varies=True,
@@ -221,8 +227,8 @@ _TASKS: dict[str, Task] = {
         WORLD + "The agent sees an object, and goes to the one like it at the end of a hallway.",
         "Go to the matching object at the end of the hallway and complete the mission.",
         ends=(),
-        solved_by={"go to": ("key", "ball"), "": ()},
-        failed_by={"go to": ("key", "ball"), "": ()},
+        solved_by={"go to": ("key", "ball")},
+        failed_by={"go to": ("key", "ball")},
         objects={"key": ("green",), "ball": ("green",)},
         milestones=("complete the mission",),
     ),

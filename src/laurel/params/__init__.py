@@ -5,10 +5,11 @@ Knows nothing about what the knobs do. An error names the file, the key, the val
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, create_model, model_validator
 
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
@@ -162,5 +163,16 @@ def parse_params(content: dict[str, Any], source: str) -> Params:
     """
     try:
         return Params.model_validate(content)
+    except ValidationError as error:
+        raise ParamsError(sentences(source, Params, error)) from None
+
+
+def parse_sections(content: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Check some sections by themselves, for a step that is given no others; errors as `parse_params`."""
+    fields: dict[str, Any] = {
+        name: (field.annotation, field) for name, field in Params.model_fields.items() if name in content
+    }
+    try:
+        return dict(create_model("Sections", __base__=Section, **fields).model_validate(content))
     except ValidationError as error:
         raise ParamsError(sentences(source, Params, error)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -30,6 +31,11 @@ Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Widths = Annotated[tuple[Count, ...], Field(strict=False)]
 Seeds = Annotated[tuple[Seed, ...], Field(strict=False), AfterValidator(distinct)]
 Device = Literal["cpu", "cuda", "auto"]
+
+
+def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sections, by name, as plain JSON values."""
+    return {k: v.model_dump(mode="json") if isinstance(v, BaseModel) else v for k, v in sections.items()}
 
 
 class Section(BaseModel):

@@ -60,7 +60,7 @@ def run(
     from laurel.feedback.annotator import failures_of
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.rounds import make_rounds
-    from laurel.heap import settled
+    from laurel.heap import heap_frozen
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
@@ -104,7 +104,7 @@ def run(
         with (
             LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
             progress(most, "annotate", "pairs") as advance,
-            settled(),
+            heap_frozen(),
         ):
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses

@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.params import Params
+from laurel.params import CaptionParams, EnvParams, TrackingParams
+from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
     from laurel.tracking.runs import Run
 
 
-def run(params: Params, trajectories: Path, output: Path) -> None:
+def run(env: EnvParams, caption: CaptionParams, tracking: TrackingParams, trajectories: Path, output: Path) -> None:
     """Caption every step, one shard at a time.
 
     Args:
-        params: sections env and caption are used.
+        env: what was stepped.
+        caption: what is said of a step.
+        tracking: whether and where the run is logged.
         trajectories: output of the collect stage.
         output: directory to write the files of `laurel.data.captions` into.
 
@@ -37,17 +40,17 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
 
     manifest = checked_manifest(trajectories, "collect")
     collected = read_metadata(trajectories)["env"]
-    if (collected["id"], collected["kwargs"]) != (params.env.id, params.env.kwargs):
+    if (collected["id"], collected["kwargs"]) != (env.id, env.kwargs):
         raise DataError(
             f"{trajectories}: holds steps of {collected['id']} {collected['kwargs'] or ''}, but env is "
-            f"{params.env.id} {params.env.kwargs or ''}. Run laurel collect again."
+            f"{env.id} {env.kwargs or ''}. Run laurel collect again."
         )
-    used = params.dump("env", "caption")
+    sections = {"env": env, "caption": caption}
     inputs = {"trajectories": trajectories}
-    with output_directory(output, stage="caption", params=used, inputs=inputs) as out:
-        adapter = adapter_for(params.env, with_action=params.caption.with_action)
-        captioner = Captioner(adapter, enumerate_events=params.caption.enumerate)
-        steps, windows = CaptionTally(), SegmentTally(params.caption.segment_length)
+    with output_directory(output, stage="caption", params=dumped(sections), inputs=inputs) as out:
+        adapter = adapter_for(env, with_action=caption.with_action)
+        captioner = Captioner(adapter, enumerate_events=caption.enumerate)
+        steps, windows = CaptionTally(), SegmentTally(caption.segment_length)
         shards = 0
         with progress(manifest["counts"]["transitions"], "caption", "steps") as advance:
             for transitions, position in read_ahead(read_trajectories(trajectories)):
@@ -62,7 +65,7 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
         vocabulary = steps.vocabulary(captioner.texts)
         segments, dropped = Segments.units(vocabulary), 0
         if windows.length > 1:
-            segments, dropped = windows.segments(captioner.texts, params.caption.max_segments)
+            segments, dropped = windows.segments(captioner.texts, caption.max_segments)
         write_vocabulary(out.path, vocabulary)
         write_segments(out.path, segments)
         out.counts = {
@@ -78,16 +81,16 @@ def run(params: Params, trajectories: Path, output: Path) -> None:
         }
         if adapter.generic:
             out.notes.append(
-                f"{params.env.id} has no adapter of its own: its captions are made from the observation space alone."
+                f"{env.id} has no adapter of its own: its captions are made from the observation space alone."
             )
         if dropped:
             out.notes.append(
                 f"{dropped:,} of {dropped + len(segments):,} distinct segments were dropped, the rarest ones "
-                f"(caption.max_segments is {params.caption.max_segments:,})."
+                f"(caption.max_segments is {caption.max_segments:,})."
             )
         if not steps.captioned:
             out.notes.append(f"Nothing could be said about any of {steps.transitions:,} steps.")
-        with Tracker(params, "caption", inputs, out).stage_run() as tracked:
+        with Tracker({**sections, "tracking": tracking}, "caption", inputs, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts, out.path)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.errors import ParamsError
-from laurel.params import Params
+from laurel.params import CollectParams, EnvParams, TrackingParams
+from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,14 +23,19 @@ ENVS_PER_THREAD = 16
 """Fewer are stepped sooner than a thread is woken."""
 
 
-def run(params: Params, output: Path, part: int | None = None) -> None:
+def run(
+    seed: int, env: EnvParams, collect: CollectParams, tracking: TrackingParams, output: Path, part: int | None = None
+) -> None:
     """Collect exactly `collect.steps` transitions, in `collect.parts` independent parts.
 
     Resets are no transitions. In a part's last step, environments beyond the count are left out. Episodes still
     running then are kept: neither flag is set on their last step.
 
     Args:
-        params: sections seed, env and collect are used.
+        seed: all random numbers derive from it.
+        env: what is stepped.
+        collect: by which policies, and how often.
+        tracking: whether and where the run is logged.
         output: directory to write shards of `laurel.data.trajectories` into.
         part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
 
@@ -45,13 +51,14 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
     from laurel.progress import progress
     from laurel.tracking.runs import Tracker
 
-    parts = params.collect.parts
-    if parts > params.collect.steps:
-        raise ParamsError(f"collect.parts is {parts}, but there are only {params.collect.steps} steps (collect.steps).")
-    used = params.dump("seed", "env", "collect")
+    parts = collect.parts
+    if parts > collect.steps:
+        raise ParamsError(f"collect.parts is {parts}, but there are only {collect.steps} steps (collect.steps).")
+    sections = {"seed": seed, "env": env, "collect": collect}
+    used = dumped(sections)
     stage = STAGE if part is None else PART
     numbers = [part] if part is not None else list(range(parts))
-    collectors = [_Collector.of(params, number) for number in numbers]  # what is wrong is said before anything is made
+    collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # refuses before anything is made
     with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
         with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
             if len(collectors) == 1:
@@ -62,7 +69,7 @@ def run(params: Params, output: Path, part: int | None = None) -> None:
                 out.counts = dict(join_trajectories(list(zip(places, counts, strict=True)), out.path))
                 for place in places:
                     shutil.rmtree(place)
-        with Tracker(params, STAGE, {}, out).stage_run() as tracked:
+        with Tracker({**sections, "tracking": tracking}, STAGE, {}, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts)
 
@@ -76,7 +83,8 @@ def track(run: Run, counts: Mapping[str, Any]) -> None:
 class _Collector:
     """Collects one part."""
 
-    params: Params
+    env: EnvParams
+    params: CollectParams
     adapter: EnvAdapter
     behaviour: Behaviour
     seed: int
@@ -85,23 +93,22 @@ class _Collector:
     """Transitions of this part."""
 
     @staticmethod
-    def of(params: Params, part: int) -> _Collector:
+    def of(run_seed: int, env: EnvParams, params: CollectParams, part: int) -> _Collector:
         from laurel.agents.behaviour import Behaviour
         from laurel.envs import adapter_for
         from laurel.seeding import derive_seed
 
-        collect = params.collect
-        if any(policy.kind != "random" for policy in collect.policies):
+        if any(policy.kind != "random" for policy in params.policies):
             import torch
 
             torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
         which = [str(part)] if part else []  # the first draws what a whole collection draws
-        policies_seed = derive_seed(params.seed, "collect", "policies", *which)
-        adapter = adapter_for(params.env)
-        behaviour = Behaviour(collect.policies, adapter, collect.n_envs, policies_seed)
-        whole, rest = divmod(collect.steps, collect.parts)
-        seed = derive_seed(params.seed, "collect", "envs", *which)
-        return _Collector(params, adapter, behaviour, seed, whole + (part < rest))
+        policies_seed = derive_seed(run_seed, "collect", "policies", *which)
+        adapter = adapter_for(env)
+        behaviour = Behaviour(params.policies, adapter, params.n_envs, policies_seed)
+        whole, rest = divmod(params.steps, params.parts)
+        seed = derive_seed(run_seed, "collect", "envs", *which)
+        return _Collector(env, params, adapter, behaviour, seed, whole + (part < rest))
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
         """Write shards into a directory; return what is in them."""
@@ -114,14 +121,14 @@ class _Collector:
         from laurel.pool import usable_cpus
 
         path.mkdir(exist_ok=True)
-        collect, adapter = self.params.collect, self.adapter
+        n_envs, adapter = self.params.n_envs, self.adapter
         action_shape = self.behaviour.uniform.action_shape
         schema = trajectory_schema(adapter.observation_dtype, adapter.observation_size, *action_shape)
-        threads = min(usable_cpus(), max(1, collect.n_envs // ENVS_PER_THREAD))
-        with closing(make_vector(self.params.env, adapter, collect.n_envs, self.seed, threads=threads)) as envs:
-            metadata = _metadata(self.params, adapter, envs.backend, self.seed, self.behaviour)
+        threads = min(usable_cpus(), max(1, n_envs // ENVS_PER_THREAD))
+        with closing(make_vector(self.env, adapter, n_envs, self.seed, threads=threads)) as envs:
+            metadata = self._metadata(envs.backend)
             with (
-                TrajectoryWriter(path, schema, metadata, collect.shard_steps) as writer,
+                TrajectoryWriter(path, schema, metadata, self.params.shard_steps) as writer,
                 InBackground(writer.write) as write,
             ):
                 unfinished = collect_steps(envs, self.behaviour, self.steps, write, advance)
@@ -132,25 +139,25 @@ class _Collector:
             "shards": writer.shards,
         }
 
+    def _metadata(self, backend: str) -> dict[str, Any]:
+        """Say in every shard what is needed to understand it without this run's files."""
+        from laurel import __version__
 
-def _metadata(params: Params, adapter: EnvAdapter, backend: str, seed: int, behaviour: Behaviour) -> dict[str, Any]:
-    """Say in every shard what is needed to understand it without this run's files."""
-    from laurel import __version__
-
-    policies = [
-        {**policy.model_dump(mode="json"), "digest": digest, "n_envs": int((behaviour.assignment == index).sum())}
-        for index, (policy, digest) in enumerate(zip(params.collect.policies, behaviour.digests, strict=True))
-    ]
-    return {
-        "laurel_version": __version__,
-        "env": params.env.model_dump(mode="json"),
-        "backend": backend,
-        "seed": seed,
-        "policies": policies,
-        "observation": {
-            "adapter": type(adapter).__name__,
-            "dtype": str(adapter.observation_dtype),
-            "size": adapter.observation_size,
-            "space": str(adapter.packed.space),
-        },
-    }
+        adapter, behaviour = self.adapter, self.behaviour
+        policies = [
+            {**policy.model_dump(mode="json"), "digest": digest, "n_envs": int((behaviour.assignment == index).sum())}
+            for index, (policy, digest) in enumerate(zip(self.params.policies, behaviour.digests, strict=True))
+        ]
+        return {
+            "laurel_version": __version__,
+            "env": self.env.model_dump(mode="json"),
+            "backend": backend,
+            "seed": self.seed,
+            "policies": policies,
+            "observation": {
+                "adapter": type(adapter).__name__,
+                "dtype": str(adapter.observation_dtype),
+                "size": adapter.observation_size,
+                "space": str(adapter.packed.space),
+            },
+        }

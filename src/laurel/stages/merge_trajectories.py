@@ -10,15 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from laurel.errors import DataError
-from laurel.params import Params
+from laurel.params import CollectParams, EnvParams, TrackingParams
+from laurel.params.fields import dumped
 from laurel.stages.collect import PART, STAGE, track
 
 
-def run(params: Params, parts: Sequence[Path], output: Path) -> None:
+def run(
+    seed: int, env: EnvParams, collect: CollectParams, tracking: TrackingParams, parts: Sequence[Path], output: Path
+) -> None:
     """Join parts of a collection.
 
     Args:
-        params: sections seed, env and collect are used.
+        seed: as the parts had it; so are env and collect.
+        env: what was stepped.
+        collect: by which policies, and how often.
+        tracking: whether and where the run is logged.
         parts: outputs of `collect.run` for each part of `collect.parts`, in any order.
         output: directory to write shards of `laurel.data.trajectories` into.
 
@@ -29,7 +35,8 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
     from laurel.data.trajectories import join_trajectories
     from laurel.tracking.runs import Tracker
 
-    used = params.dump("seed", "env", "collect")
+    sections = {"seed": seed, "env": env, "collect": collect}
+    used = dumped(sections)
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in parts:
         manifest = checked_manifest(path, PART)
@@ -39,13 +46,13 @@ def run(params: Params, parts: Sequence[Path], output: Path) -> None:
         if number in found:
             raise DataError(f"{path}: holds part {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
-    if missing := [str(number) for number in range(params.collect.parts) if number not in found]:
-        raise DataError(f"Part {', '.join(missing)} of {params.collect.parts} is missing. Collect it first.")
-    ordered = [found[number] for number in range(params.collect.parts)]
+    if missing := [str(number) for number in range(collect.parts) if number not in found]:
+        raise DataError(f"Part {', '.join(missing)} of {collect.parts} is missing. Collect it first.")
+    ordered = [found[number] for number in range(collect.parts)]
     with output_directory(output, stage=STAGE, params=used) as out:
         out.counts = dict(join_trajectories([(path, manifest["counts"]) for path, manifest in ordered], out.path))
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
         sources = {f"part.{number}": path for number, (path, _) in enumerate(ordered)}
-        with Tracker(params, STAGE, sources, out).stage_run() as tracked:
+        with Tracker({**sections, "tracking": tracking}, STAGE, sources, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts)

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
+from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.params.annotation import AnnotateParams
-
-ORDER = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
-"""The stages; a run that begins at one needs what it and later ones use."""
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
@@ -40,7 +38,8 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     from laurel.stages.label_quality import gold_of
 
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    ahead = ORDER[ORDER.index(start) :]
+    names = list(STAGE)
+    ahead = names[names.index(start) :]
     if "train-agents" in ahead:
         _check_agents(params, adapter)
     if "annotate" in ahead:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params import Params
+from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
@@ -40,7 +41,9 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
         sources = {source: inputs[source] for source in manifest["inputs"] if source in inputs}
         ended = (path / MANIFEST).stat().st_mtime
         late = Output(path, counts=manifest["counts"], started=time.monotonic() - (manifest["seconds"] or 0.0))
-        tracker = Tracker(params, PRODUCERS[name], sources, late, known=made)
+        stage = STAGE[PRODUCERS[name]]
+        sections = {section: getattr(params, section) for section in stage.sections} or params
+        tracker = Tracker(sections, stage.name, sources, late, known=made)
         with tracker.stage_run(ended=ended) as run:
             if run:
                 _TRACK[name](params, tracker, run, late)

@@ -18,7 +18,7 @@ from laurel.tracking.runs import connect, explained, failures, without_secrets
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from laurel.params import Params
+    from laurel.params import EnvParams, TrackingParams
 
 NAME = "pipeline_run"
 """Tag with the pipeline's name of the run."""
@@ -32,31 +32,31 @@ ERROR_LENGTH = 1000
 logger = logging.getLogger(__name__)
 
 
-def open_pipeline_run(params: Params, name: str, code_version: str) -> None:
+def open_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, code_version: str) -> None:
     """Open the run, or open it again for another attempt."""
 
     def log(client: MlflowClient, experiment: str) -> None:
-        run = _find(client, experiment, name) or _create(client, experiment, params, name)
+        run = _find(client, experiment, name) or _create(client, experiment, env, name)
         client.set_tag(run, "code_version", code_version)
         client.update_run(run, status="RUNNING")
 
-    _logged(params, log)
+    _logged(tracking, log)
 
 
-def close_pipeline_run(params: Params, name: str, state: str, error: str) -> None:
+def close_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, state: str, error: str) -> None:
     """Mark the run with the pipeline's state and what is said of its failure."""
 
     def log(client: MlflowClient, experiment: str) -> None:
-        run = _find(client, experiment, name) or _create(client, experiment, params, name)
+        run = _find(client, experiment, name) or _create(client, experiment, env, name)
         client.set_tag(run, "state", state)
         if error:
             client.set_tag(run, "error", without_secrets(error)[:ERROR_LENGTH])
         client.set_terminated(run, status=STATUS.get(state, "FAILED"))
 
-    _logged(params, log)
+    _logged(tracking, log)
 
 
-def adopt(params: Params, name: str, outputs: Iterable[Path]) -> None:
+def adopt(env: EnvParams, tracking: TrackingParams, name: str, outputs: Iterable[Path]) -> None:
     """Put the runs of stages below the pipeline's, by the run ids in their outputs, and those that they were made from.
 
     So the runs of steps that divide a stage's work are found by way of the run of their merger.
@@ -65,7 +65,7 @@ def adopt(params: Params, name: str, outputs: Iterable[Path]) -> None:
     """
 
     def log(client: MlflowClient, experiment: str) -> None:
-        parent = _find(client, experiment, name) or _create(client, experiment, params, name)
+        parent = _find(client, experiment, name) or _create(client, experiment, env, name)
         waiting = [read_manifest(output)["mlflow_run_id"] for output in outputs]
         seen: set[str | None] = {None, ""}
         while waiting:
@@ -77,7 +77,7 @@ def adopt(params: Params, name: str, outputs: Iterable[Path]) -> None:
                 client.set_tag(run, PARENT, parent)
                 waiting += [of for name, of in tags.items() if name.startswith(UPSTREAM)]
 
-    _logged(params, log)
+    _logged(tracking, log)
 
 
 def _tags_of(client: MlflowClient, run: str) -> dict[str, str] | None:
@@ -93,12 +93,12 @@ def _tags_of(client: MlflowClient, run: str) -> dict[str, str] | None:
         raise
 
 
-def _logged(params: Params, log: Callable[[MlflowClient, str], None]) -> None:
-    if not params.tracking.enabled:
+def _logged(tracking: TrackingParams, log: Callable[[MlflowClient, str], None]) -> None:
+    if not tracking.enabled:
         return
     answers_with = failures()
     try:
-        log(*connect(params.tracking.experiment))
+        log(*connect(tracking.experiment))
     except answers_with as error:
         logger.warning("The pipeline's run was not logged to MLflow %s.", explained(error))
 
@@ -109,6 +109,6 @@ def _find(client: MlflowClient, experiment: str, name: str) -> str | None:
     return found[0].info.run_id if found else None
 
 
-def _create(client: MlflowClient, experiment: str, params: Params, name: str) -> str:
-    tags = {NAME: name.replace("'", ""), "stage": "pipeline", "env": params.env.id, "laurel_version": __version__}
-    return client.create_run(experiment, tags=tags, run_name=f"pipeline {params.env.id}").info.run_id
+def _create(client: MlflowClient, experiment: str, env: EnvParams, name: str) -> str:
+    tags = {NAME: name.replace("'", ""), "stage": "pipeline", "env": env.id, "laurel_version": __version__}
+    return client.create_run(experiment, tags=tags, run_name=f"pipeline {env.id}").info.run_id

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
 from laurel.data.directory import Output, read_manifest
+from laurel.params.fields import dumped
 from laurel.workspace import lasting
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from laurel.params import Params
+    from laurel.params import Params, TrackingParams
 
 URI = "MLFLOW_TRACKING_URI"
 DATABASE = "mlflow.db"
@@ -155,14 +156,23 @@ class Tracker:
 
     def __init__(
         self,
-        params: Params,
+        params: Params | Mapping[str, Any],
         stage: str,
         inputs: Mapping[str, Path],
         output: Output,
         known: Mapping[str, str] | None = None,
     ) -> None:
-        """Args are as a stage has them; `known` are runs of inputs whose manifests name none: name -> run id."""
-        self._params = params
+        """Args are as a stage has them.
+
+        Args:
+            params: of the whole run, or the sections that the stage takes by their names, env and tracking among them.
+            stage: its name.
+            inputs: name -> directory.
+            output: what is being written.
+            known: runs of inputs whose manifests name none: name -> run id.
+        """
+        self._sections = dict(params)
+        self._tracking: TrackingParams = self._sections["tracking"]
         self._stage = stage
         self._inputs = inputs
         self.output = output
@@ -178,13 +188,13 @@ class Tracker:
             resumed: the run of the same work that was stopped, to go on with; None opens a new one.
             ended: when the work ended, in seconds since 1970; None means when the block does.
         """
-        if not self._params.tracking.enabled:
+        if not self._tracking.enabled:
             yield None
             return
         fails_with = failures()
         run: Run | None = None
         try:
-            run = self._open(*connect(self._params.tracking.experiment), resumed, ended)
+            run = self._open(*connect(self._tracking.experiment), resumed, ended)
         except fails_with as error:
             self._note(error)
         if run is None:
@@ -240,21 +250,18 @@ class Tracker:
             experiment,
             start_time=_milliseconds(began),
             tags={**self._tags(), **upstream},
-            run_name=f"{self._stage} {self._params.env.id}",
+            run_name=f"{self._stage} {self._sections['env'].id}",
         )
         run = Run(client, created.info.run_id)
-        run.log_params(flatten(self._params.dump()))
+        run.log_params(flatten(dumped(self._sections)))
         for name, manifest in manifests.items():
             run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
         return run
 
     def _tags(self) -> dict[str, str]:
-        tags = {
-            "stage": self._stage,
-            "env": self._params.env.id,
-            "annotator": self._params.annotate.annotator,
-            "laurel_version": __version__,
-        }
+        tags = {"stage": self._stage, "env": self._sections["env"].id, "laurel_version": __version__}
+        if "annotate" in self._sections:
+            tags["annotator"] = self._sections["annotate"].annotator
         sha = git_sha()
         return {**tags, "git_sha": sha} if sha else tags
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from laurel.errors import ParamsError
-from laurel.pool import POLL_SECONDS, Advance, Heard, Job, Workers
+from laurel.pool import POLL_SECONDS, Advance, Job, JobReport, Workers
 from laurel.training.loop import CURVE
 from laurel.tuning.candidates import Candidate
 from laurel.tuning.objective import diverged, read_curve, reports, result_of
@@ -42,7 +42,7 @@ class _Running:
     seen: dict[Path, int | None] = field(default_factory=dict)
     """When the curves that were looked at were written."""
 
-    def hear(self, heard: Sequence[Heard]) -> None:
+    def hear(self, heard: Sequence[JobReport]) -> None:
         for one in heard:
             if one.ended:
                 self.unfinished = [job for job in self.unfinished if job is not one.job]
@@ -114,7 +114,7 @@ def _go_on(
         if not running:
             return
         time.sleep(POLL_SECONDS)
-        heard = processes.hear()
+        heard = processes.poll()
         for trial in list(running):
             trial.hear(heard)
             if (result := _look(study, trial, prune=prune)) is None:

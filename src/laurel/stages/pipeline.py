@@ -1,0 +1,96 @@
+"""The stages of the pipeline: the sections of params each takes, what it reads and where it writes.
+
+The command line, DVC's graph and the tests go by this table. Imports no stage before it is to run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from laurel.params import Params
+
+PLACES = {
+    "trajectories": "data/trajectories",
+    "captions": "data/captions",
+    "preferences": "data/preferences",
+    "reward": "data/reward",
+    "agents": "data/agents",
+}
+"""What is handed from stage to stage -> where it lies unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: what it takes, where it writes, and how its command is explained."""
+
+    name: str
+    summary: str
+    inputs: tuple[str, ...]
+    """Names of PLACES."""
+    output: str
+    example: str
+    sections: tuple[str, ...] = ()
+    """Sections of params that its `run` takes by name; none where it takes all as `params`."""
+
+    @property
+    def module(self) -> str:
+        return f"laurel.stages.{self.name.replace('-', '_')}"
+
+    def run(self, params: Params, *, output: Path, **rest: Any) -> None:
+        """Run the stage on the sections that it takes; `rest` are its inputs, and options of its own."""
+        given = {name: getattr(params, name) for name in self.sections} or {"params": params}
+        importlib.import_module(self.module).run(**given, **rest, output=output)
+
+
+STAGES = (
+    Stage(
+        "collect",
+        "Step many environments with a policy and keep every transition.",
+        (),
+        PLACES["trajectories"],
+        "laurel collect --output data/trajectories",
+        ("seed", "env", "collect", "tracking"),
+    ),
+    Stage(
+        "caption",
+        "Say every transition in words and count the distinct captions.",
+        ("trajectories",),
+        PLACES["captions"],
+        "laurel caption --trajectories data/trajectories",
+        ("env", "caption", "tracking"),
+    ),
+    Stage(
+        "annotate",
+        "Ask an annotator which of two captions is better.",
+        ("captions",),
+        PLACES["preferences"],
+        "laurel annotate --captions data/captions",
+    ),
+    Stage(
+        "train-reward",
+        "Fit a reward model to the preferences.",
+        ("trajectories", "captions", "preferences"),
+        PLACES["reward"],
+        "laurel train-reward --preferences data/preferences",
+    ),
+    Stage(
+        "train-agents",
+        "Train agents of every arm with every seed.",
+        ("captions", "preferences", "reward"),
+        PLACES["agents"],
+        "laurel train-agents --reward data/reward --output data/agents",
+    ),
+    Stage(
+        "evaluate",
+        "Play fresh episodes, compare the arms, write the report.",
+        ("trajectories", "captions", "preferences", "reward", "agents"),
+        "reports",
+        "laurel evaluate --agents data/agents --output reports",
+    ),
+)
+STAGE = {stage.name: stage for stage in STAGES}
+"""Name -> stage."""
