@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FIGURE = "success_curve.png"
 SIX_SEEDS = {"  seeds": "[0, 1, 2, 3, 4, 5]"}
 OTHERS = {"Blackjack-v1": {**SIX_SEEDS, "  steps": "100000"}, "MountainCar-v0": SIX_SEEDS}
-"""Of the other environments, what differs in the section agent: they take longer than they have to tell."""
+"""Of the other environments, what differs in the section agent: longer runs show no more."""
 STAGES = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
 
 

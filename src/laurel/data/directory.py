@@ -54,7 +54,7 @@ class Output:
     path: Path
     """Where to write; not the final place."""
     counts: dict[str, Any] = field(default_factory=dict)
-    """What there is: rows, episodes, skips."""
+    """Counts of rows, episodes, skips."""
     notes: list[str] = field(default_factory=list)
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
     run_notes: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ def output_directory(
 
     Args:
         output: the directory to make or replace.
-        stage: who writes, for the manifest.
+        stage: name of the stage that writes, for the manifest.
         params: the parameters that the content depends on.
         inputs: name -> directory, or file of the user's own, that the content was made from.
         resumable: keep what was written if the block fails, for the next call with the same params and inputs.
@@ -169,7 +169,7 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     empty.
 
     Raises:
-        DataError: there is none, it is damaged, or it is another stage's.
+        DataError: it is missing, damaged or another stage's.
     """
     command = f"laurel {stage}" if stage else "the stage that makes it"
     recover_killed(path)
@@ -190,7 +190,7 @@ def _run_facts(path: Path, digest: str) -> dict[str, Any]:
 
 
 def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output whose files are those that the stage wrote.
+    """Read the manifest of a stage's output, and check that its files are those that the stage wrote.
 
     Raises:
         DataError: as `read_manifest`, or a file was changed, added or removed since.
@@ -316,7 +316,7 @@ def _lock(place: Path) -> Path:
 
 
 def _remove(previous: Path) -> None:
-    """Remove what was moved aside, be it a symbolic link."""
+    """Remove what was moved aside, which may be a symbolic link."""
     if previous.is_symlink():
         previous.unlink()
     else:
@@ -351,7 +351,7 @@ def _check_replaceable(output: Path) -> None:
             return
         raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
     if output.exists():
-        raise DataError(f"{output}: is a file, but a directory is to be written. Choose another --output.")
+        raise DataError(f"{output}: is a file, but a directory is needed. Choose another --output.")
 
 
 def _remove_partial(output: Path, keep: Path | None) -> None:

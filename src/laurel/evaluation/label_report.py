@@ -1,6 +1,6 @@
 """How far labels can be trusted, laid out for the report: figures, annotators side by side, a plot, a sample of pairs.
 
-Takes what quality.json and the sample hold; knows nothing about pages, nor about how the figures came about.
+Takes what quality.json and the sample hold.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return who knows better -> how often labels are right by how sure they are, where labels say.
+    """Return reference -> calibration bins: how often labels are right by how sure they are, where labels say.
 
     What is known of pairs that were picked in doubt is left out: they are not like the others.
     """
@@ -189,7 +189,7 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
     """Draw how often labels are right against how sure they are, with 95% intervals.
 
     Args:
-        references: who knows better -> bins, each with `p`, how sure labels are on average, the share `observed` that
+        references: reference -> bins, each with `p`, how sure labels are on average, the share `observed` that
             is right, its `ci95`, and `pairs`.
     """
     looks = {"gold": (POSITIVE, "o"), "oracle": ("#C0609A", "D")}
@@ -199,7 +199,7 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
         most = max(entry["pairs"] for bins in references.values() for entry in bins)
         for place, (name, bins) in enumerate(references.items()):
             color, marker = looks[name]
-            aside = 0.007 * (place - (len(references) - 1) / 2)  # lest one hide the other
+            aside = 0.007 * (place - (len(references) - 1) / 2)  # so that neither hides the other
             p = [entry["p"] + aside for entry in bins]
             observed = [entry["observed"] for entry in bins]
             low, high = zip(*(entry["ci95"] for entry in bins), strict=True)

@@ -1,7 +1,7 @@
 """The report: one HTML file that opens from disk and says what a run found, plainly in every case.
 
-Lays out what others computed; knows nothing about environments, training or MLflow. Everything is inline:
-styles, figures (SVG) and the animation; captions and keys are data and are escaped.
+Lays out what others computed. Everything is inline: styles, figures (SVG) and the animation. Captions and keys are
+data and are escaped.
 """
 
 from __future__ import annotations
@@ -158,12 +158,12 @@ def render(content: ReportContent) -> str:
     )
 
 
-def _in_words(said: Headline, arms: Iterable[str]) -> Headline:
+def _in_words(found: Headline, arms: Iterable[str]) -> Headline:
     """Return the headline with arms named in words."""
-    sentences = said.sentences
+    sentences = found.sentences
     for arm in sorted(arms, key=len, reverse=True):  # a name may hold another
         sentences = tuple(sentence.replace(arm, _words(arm)) for sentence in sentences)
-    return replace(said, sentences=sentences)
+    return replace(found, sentences=sentences)
 
 
 def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
@@ -185,7 +185,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _own_notes(content: ReportContent) -> list[str]:
-    """What the numbers themselves call for."""
+    """Return notes that the numbers themselves call for."""
     notes = []
     single = [arm for arm, entry in content.metrics["arms"].items() if len(entry["seeds"]) == 1]
     if single:
@@ -198,7 +198,7 @@ def _own_notes(content: ReportContent) -> list[str]:
 
 
 def _is_simulated(content: ReportContent) -> bool:
-    """Tell whether a simulated teacher judged, alone or among others, whom only a note names."""
+    """Whether a simulated teacher judged, alone or in an ensemble, which only a note says."""
     scripted = content.annotation is not None and str(content.annotation.get("annotator", "")).startswith("scripted")
     return scripted or any(note.startswith("The labels are simulated") for note in content.notes)
 

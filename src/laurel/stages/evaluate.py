@@ -35,7 +35,7 @@ EPISODES = "episodes"
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
-"""Those too, where they trained."""
+"""Their versions are given, too, where they trained."""
 
 Agents = list[tuple[str, int, Path | None]]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
@@ -318,7 +318,7 @@ def _with_references(
 
 
 def _made() -> list[str]:
-    """Say when, from which commit and on what machine this is made."""
+    """Return when, from which commit and on what machine this is made."""
     import os
     from datetime import UTC, datetime
 

@@ -2,7 +2,7 @@
 
 Read from the agents' checkpoints alone, by a thread, so that a slow server keeps no process from training; what could
 not be logged on the way is logged in the end. A stage that was stopped finds its runs again by a note beside the
-agents. Knows nothing about how agents are trained.
+agents.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class AgentRuns:
     def _open(self, agent: _Followed) -> Run:
         """Open an agent's run, or go on with the one that it had before the stage was stopped."""
         name = name_of(agent.arm, agent.seed)
-        run = self.parent.of(self._known[name]) if name in self._known else None
+        run = self.parent.find(self._known[name]) if name in self._known else None
         if run is not None:
             agent.ended = run.resume() == "FINISHED"
             agent.step, agent.time = run.last_point("episodes") or (0, agent.time)
@@ -223,7 +223,7 @@ def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Map
         scores: agent -> its return and its success, None where that has no meaning.
     """
     for name, values in scores.items():
-        if name in agents and (found := run.of(agents[name])) is not None:
+        if name in agents and (found := run.find(agents[name])) is not None:
             found.log_metrics({f"eval.{measure}": value for measure, value in values.items()})
 
 

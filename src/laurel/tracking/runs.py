@@ -126,8 +126,8 @@ class Run:
         """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
         self.client.set_terminated(self.id, status=status, end_time=None if at is None else _milliseconds(at))
 
-    def of(self, run_id: str) -> Run | None:
-        """Return another run of this server; None where it is not there any more."""
+    def find(self, run_id: str) -> Run | None:
+        """Return another run of this server; None if it was deleted."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -212,7 +212,7 @@ class Tracker:
 
     @staticmethod
     def _abandon(run: Run, status: str) -> None:
-        """End a run of a stage that dies, and those below it, which would be shown as running for ever."""
+        """End the run of a stage that fails, and its child runs: MLflow would show them as running for ever."""
         with suppress(*failures()):
             experiment = run.client.get_run(run.id).info.experiment_id
             below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
@@ -239,7 +239,7 @@ class Tracker:
         return Run(parent.client, created.info.run_id)
 
     def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:
-        if resumed is not None and (stopped := Run(client, "").of(resumed)) is not None:
+        if resumed is not None and (stopped := Run(client, "").find(resumed)) is not None:
             stopped.resume()
             return stopped
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
@@ -296,7 +296,7 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
 
 
 def quiet() -> None:
-    """Keep MLflow from saying what nobody asked, and have it give up soon on a server that does not answer."""
+    """Silence MLflow's own messages, and make it give up soon on a server that does not answer."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
