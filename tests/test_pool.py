@@ -195,6 +195,7 @@ def test_a_sentence_of_any_length() -> None:
     with pytest.raises(LaurelError) as caught:
         run_jobs([Job("bad", fail, (DataError(sentence),))], 1, ignore)
     assert str(caught.value) == sentence
+    assert "in fail" in str(caught.value.__cause__), "the job's own traceback, for --debug"
 
 
 @pytest.mark.parametrize(

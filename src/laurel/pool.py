@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -142,6 +143,10 @@ def run_jobs(
             advance(sum(report.done for report in reports))
 
 
+class _InWorkerError(Exception):
+    """The traceback of a job's own process, as text: what `--debug` shows."""
+
+
 def usable_cpus() -> int:
     """Count the CPUs that this process may use: what its affinity and its container's quota leave of the machine's."""
     import joblib
@@ -168,8 +173,9 @@ def _poll(worker: _Worker) -> int:
     try:
         while worker.receiver.poll():
             message = worker.receiver.recv()
-            if isinstance(message, str):
-                raise LaurelError(message)
+            if isinstance(message, tuple):
+                said, trace = message
+                raise LaurelError(said) from _InWorkerError(trace)
             done += message
     except (EOFError, OSError):  # the process has ended, perhaps in the middle of a message
         ended = True
@@ -194,7 +200,7 @@ def _main(job: Job, sender: Connection) -> None:
     """Do a job in a child process, which ignores Ctrl-C (its parent stops it) and ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def report(message: int | str) -> None:
+    def report(message: int | tuple[str, str]) -> None:
         try:
             sender.send(message)
         except BrokenPipeError:  # the parent is gone
@@ -204,5 +210,5 @@ def _main(job: Job, sender: Connection) -> None:
     try:
         job.work(*job.args, report)
     except LaurelError as error:
-        report(str(error))
+        report((str(error), f"\n{traceback.format_exc()}"))
         sys.exit(2)

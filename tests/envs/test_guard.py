@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import yaml
 
-from laurel.envs import adapter_for
-from laurel.envs.vector import make_vector
+from laurel.envs import EnvAdapter, adapter_for, make_reference
+from laurel.envs.captioner import Captioner
+from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import EnvError
+from laurel.evaluation.episode import moments
+from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams
+from minimal_params import MINIMAL
 
 
 class Faulty(gym.Env[Any, Any]):
@@ -34,7 +42,17 @@ class Faulty(gym.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         if self.fault == "step":
             raise KeyError("left")
-        return np.zeros(2, np.float32), float(self.fault) if self.fault in ("nan", "inf") else 0.0, False, False, {}
+        reward = {"nan": float("nan"), "inf": float("inf"), "no reward": None}.get(self.fault, 0.0)
+        return OBSERVED.get(self.fault, np.zeros(2, np.float32)), reward, False, False, {}
+
+
+OBSERVED: dict[str, Any] = {
+    "NaN": np.array([0, np.nan], np.float32),
+    "shape": np.zeros(3, np.float32),
+    "words": np.array(["left", "right"]),
+    "ragged": [[0.0], [1.0, 2.0]],
+}
+"""What is observed in place of two numbers."""
 
 
 SAID = {
@@ -44,15 +62,49 @@ SAID = {
     "step": r"Faulty/step-v0: the environment's step raised KeyError: 'left'\. --debug",
     "nan": r"Faulty/nan-v0: the reward in step 1 of environment 0 is nan",
     "inf": r"Faulty/inf-v0: the reward in step 1 of environment 0 is inf",
+    "no reward": r"Faulty/no-reward-v0: the environment's step raised TypeError",
+    "NaN": r"the environment's step does not keep to its observation_space: the observation is NaN or infinite",
+    "shape": r"the observation has the shape \(3,\), where \(2,\) is declared",
+    "words": r"the observation holds <U5, where numbers are declared",
+    "ragged": r"the observation is missing, or has no regular shape",
 }
 
 
 @pytest.fixture(params=SAID)
 def fault(request: pytest.FixtureRequest) -> Iterator[str]:
-    env_id = f"Faulty/{request.param}-v0"
+    env_id = f"Faulty/{request.param.replace(' ', '-')}-v0"
     gym.register(env_id, lambda **_: Faulty(request.param), disable_env_checker=True)
     yield request.param
     del gym.registry[env_id]
+
+
+def watch(params: EnvParams) -> None:
+    """As `laurel play` and films do."""
+    adapter = adapter_for(params)
+    shown = moments(
+        make_reference(params, render_mode=None),
+        adapter,
+        lambda _: np.zeros(1, np.int64),
+        Captioner(adapter),
+        2,
+        0,
+        None,
+    )
+    next(shown)
+    next(shown)
+
+
+def roll_with_sb3(params: EnvParams) -> None:
+    from laurel.agents.sb3.env import PackedEnvs
+
+    envs = PackedEnvs(params, adapter_for(params), 2, 0)
+    envs.reset()
+    envs.step(np.zeros(2, np.int64))
+
+
+def evaluate(params: EnvParams) -> None:
+    adapter = adapter_for(params)
+    roll_out(params, adapter, lambda x: np.zeros(len(x), np.int64), n_envs=2, episodes=2, seed=0, learned=None)
 
 
 def roll(params: EnvParams) -> None:
@@ -61,10 +113,58 @@ def roll(params: EnvParams) -> None:
     envs.step(np.zeros(2, np.int64))
 
 
-def test_a_faulty_environment_is_named(fault: str) -> None:
-    params = EnvParams(id=f"Faulty/{fault}-v0")
-    with pytest.raises(EnvError, match=SAID[fault]):
-        roll(params)
+@pytest.mark.parametrize("use", [roll, roll_with_sb3, evaluate, watch])
+def test_a_faulty_environment_is_named(
+    use: Callable[[EnvParams], None], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: "nothing to see")
+    said = SAID[fault].replace(" of environment 0", "( of environment 0)?")
+    with pytest.raises(EnvError, match=said):
+        use(EnvParams(id=f"Faulty/{fault.replace(' ', '-')}-v0"))
+
+
+class Batch:
+    """A vector form of an environment's own, which no wrapper looks at."""
+
+    def step(self, actions: Any) -> Any:
+        no = np.zeros(2, np.bool_)
+        return np.array([[0, 0], [0, np.nan]], np.float32), np.zeros(2), no, no, {}
+
+
+def test_nan_of_a_vector_form_is_named() -> None:
+    adapter = EnvAdapter("Batch-v0", Faulty.observation_space, Faulty.action_space)
+    envs = VectorEnv("gymnasium", cast("Any", Batch()), adapter, 2, reset=lambda: None, pack=adapter.pack)
+    with pytest.raises(EnvError, match="Batch-v0: the observation in step 1 of environment 1 is NaN"):
+        envs.step(np.zeros(2, np.int64))
+
+
+def test_debug_shows_the_environments_own_traceback(tmp_path: Path) -> None:
+    """`laurel collect` in a process of its own."""
+    source = (
+        "import gymnasium as gym, numpy as np\n"
+        "class Cart(gym.Env):\n"
+        "    observation_space, action_space = gym.spaces.Discrete(2), gym.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None): return 0, {}\n"
+        "    def step(self, action): return self.turn_the_wheel(), 0.0, False, False, {}\n"
+        "    def turn_the_wheel(self): raise KeyError('left')\n"
+        "gym.register('Cart-v0', Cart)\n"
+    )
+    (tmp_path / "cart.py").write_text(source)
+    params = {
+        **MINIMAL,
+        "env": {"id": "cart:Cart-v0"},
+        "annotate": {"embedding": {"goal": "Go.", "anti_goal": "Stop."}},
+    }
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    command = [sys.executable, "-m", "laurel", "collect"]
+    plain, debug = (
+        subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for more in ([], ["--debug"])
+    )
+    assert plain.returncode == 2
+    assert "laurel: Cart-v0: the environment's step raised KeyError: 'left'." in plain.stderr
+    assert "Traceback" not in plain.stderr
+    assert "in turn_the_wheel" in debug.stderr
 
 
 def test_ale_names_its_package() -> None:

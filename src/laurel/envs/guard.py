@@ -1,7 +1,10 @@
-"""What an environment's own code gets wrong, said in a sentence: exceptions, and rewards that are NaN or infinite."""
+"""What an environment's own code gets wrong, said in a sentence: exceptions, and observations and rewards that no agent
+can learn from.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +15,24 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from gymnasium.envs.registration import EnvSpec
 
-    from laurel.envs.base import FloatArray
+    from laurel.envs.base import Array, FloatArray
+    from laurel.envs.spaces import Leaf
 
 
 def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
-    """Wrap an environment so that what `reset` and `step` raise becomes an `EnvError` that names it."""
+    """Wrap an environment so that what `reset` and `step` raise becomes an `EnvError` that names it.
+
+    So does an observation that does not fit the observation space, or holds NaN or infinity, and a reward that is not
+    a number.
+    """
     import gymnasium as gym
+
+    from laurel.envs.spaces import leaves_of
+
+    try:
+        leaves = leaves_of(env.observation_space)
+    except EnvError:  # an adapter that packs such observations itself knows what they should be
+        leaves = []
 
     class Guarded(gym.Wrapper[Any, Any, Any, Any]):
         @property
@@ -27,21 +42,68 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
             try:
-                return self.env.reset(seed=seed, options=options)
+                answer = self.env.reset(seed=seed, options=options)
+                _check_observation(answer[0], leaves)
+                return answer
             except EnvError:
                 raise
+            except _MisfitError as error:
+                raise _unfit(env_id, "reset", error) from None
             except Exception as error:  # the code is not ours
                 raise _failed(env_id, "reset", error) from error
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
             try:
-                return self.env.step(action)
+                answer = self.env.step(action)
+                _check_observation(answer[0], leaves)
+                float(answer[1])
+                return answer
             except EnvError:
                 raise
+            except _MisfitError as error:
+                raise _unfit(env_id, "step", error) from None
             except Exception as error:  # the code is not ours
                 raise _failed(env_id, "step", error) from error
 
     return Guarded(env)
+
+
+class _MisfitError(Exception):
+    """An observation does not fit its space; says how."""
+
+
+def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
+    """Refuse an observation of a wrong structure, shape or type, or with NaN or infinity in it."""
+    for leaf in leaves:
+        part = f'"{leaf.name}" of the observation' if leaf.name else "the observation"
+        try:
+            values = np.asarray(leaf.get(observation))
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise _MisfitError(f"{part} is missing, or has no regular shape") from None
+        declared, kind = leaf.space.shape or (), values.dtype.kind
+        if values.shape != declared and np.squeeze(values).shape != tuple(n for n in declared if n != 1):
+            raise _MisfitError(f"{part} has the shape {values.shape}, where {declared} is declared")
+        if kind not in "biuf":
+            raise _MisfitError(f"{part} holds {values.dtype}, where numbers are declared")
+        if kind != "f":
+            continue
+        if not np.isfinite(values).all():
+            raise _MisfitError(f"{part} is NaN or infinite somewhere")
+        if leaf.space.dtype is not None and leaf.space.dtype.kind != "f" and (values != np.rint(values)).any():
+            raise _MisfitError(f"{part} holds fractions, where {leaf.space.dtype} is declared")
+
+
+def check_finite(observation: Array, env_id: str, step: int) -> None:
+    """Refuse packed observations (N, D) in which there is NaN or infinity; single environments are checked before.
+
+    Raises:
+        EnvError: there is, in the step of that number.
+    """
+    if observation.dtype.kind == "f" and not (finite := np.isfinite(observation).all(axis=1)).all():
+        raise EnvError(
+            f"{env_id}: the observation in step {step:,} of environment {int(finite.argmin())} is NaN or infinite "
+            "somewhere. Observations must be finite: mend the environment."
+        )
 
 
 def check_rewards(reward: FloatArray, env_id: str, step: int) -> None:
@@ -63,6 +125,10 @@ def in_a_line(error: BaseException) -> str:
     """Return the kind of an exception, and the first line of what it says."""
     said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _unfit(env_id: str, what: str, error: _MisfitError) -> EnvError:
+    return EnvError(f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Mend it.")
 
 
 def _failed(env_id: str, what: str, error: Exception) -> EnvError:

@@ -44,7 +44,7 @@ class PackedSpace:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.space = space
-        self.leaves = _leaves(space, "", lambda observation: observation)
+        self.leaves = leaves_of(space)
         self.size = sum(leaf.size for leaf in self.leaves)
         if self.size == 0:
             raise EnvError(f"Observation space {space} holds no number for a policy to see.")
@@ -82,6 +82,15 @@ class PackedSpace:
             parts.append(to_features(rows[:, start : start + leaf.size]))
             start += leaf.size
         return np.concatenate(parts, axis=1)
+
+
+def leaves_of(space: gym.Space[Any]) -> list[Leaf]:
+    """Return the parts of a space that hold numbers.
+
+    Raises:
+        EnvError: a part has no flat form.
+    """
+    return _leaves(space, "", lambda observation: observation)
 
 
 def _leaves(space: gym.Space[Any], name: str, get: Callable[[Any], Any]) -> list[Leaf]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from laurel.envs import make_reference, reference_id, step_limit
 from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
-from laurel.envs.guard import check_rewards
+from laurel.envs.guard import check_finite, check_rewards
 from laurel.errors import EnvError
 from laurel.interrupt import ctrl_c_held_back
 
@@ -129,7 +129,9 @@ class VectorEnv:
         self.ended = terminated | truncated
         self.steps += 1
         check_rewards(reward, self.adapter.env_id, self.steps)
-        return Step(self._pack(raw), reward, terminated, truncated, valid)
+        observation = self._pack(raw)
+        check_finite(observation, self.adapter.env_id, self.steps)
+        return Step(observation, reward, terminated, truncated, valid)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
         """Let environments (N,) rest for good: nothing more is wanted of them. The others go on as they would have.

@@ -12,6 +12,7 @@ import numpy as np
 from laurel.agents.player import Player
 from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.guard import check_rewards
 from laurel.evaluation.rendering import Picture, view
 from laurel.evaluation.rollout import LearnedReward
 from laurel.rewards.paying import Paymaster
@@ -113,6 +114,7 @@ def moments(
         after = adapter.pack_one(observation)[None]
         terminated, truncated = bool(ended), bool(cut) and not ended
         step, total, over = step + 1, total + float(gained), terminated or truncated
+        check_rewards(np.array([gained], np.float32), adapter.env_id, step)
         transition = Transitions(
             before, action, np.array([gained], np.float32), after, np.array([terminated]), np.array([truncated])
         )
