@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -185,8 +184,6 @@ def lasting_content(output: Path) -> dict[str, Any]:
         match file.name:
             case "manifest.json":
                 content[name] = {key: value for key, value in read_json(file).items() if key != "machine"}
-            case "report.html":
-                content[name] = re.sub(r"tracking:\n  enabled: (true|false)", "", file.read_text())
             case _:
                 content[name] = file.read_bytes()
     return content

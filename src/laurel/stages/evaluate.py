@@ -37,6 +37,9 @@ PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 """Their versions are given, too, where they trained."""
 
+NO_RESULT = ("tracking", "pipeline")
+"""Sections that no result depends on; the report leaves them out, so that equal results give equal reports."""
+
 Agents = list[tuple[str, int, Path | None]]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
 
@@ -389,7 +392,7 @@ def _write_report(
         annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
         sample=sample,
         reward=metrics["reward"],
-        params=params.dump(),
+        params={name: section for name, section in params.dump().items() if name not in NO_RESULT},
         versions=_versions(params.agent.engine),
     )
     (out.path / REPORT).write_text(render(content), encoding="utf-8")
