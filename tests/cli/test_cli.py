@@ -25,6 +25,7 @@ from tiny_project import STAGE, UNTRACKED, Project
 COMMANDS = [
     [],
     *([stage.name] for stage in STAGES),
+    ["check"],
     ["show"],
     ["table"],
     ["ui"],

@@ -53,7 +53,7 @@ def test_parts_of_a_collection(project: Project, tmp_path: Path) -> None:
     counts = read_manifest(tmp_path / "whole", "collect")["counts"]
     assert counts["transitions"] == 1000
     assert counts["shards"] >= 2 * PARTS
-    assert not list((tmp_path / "whole").glob(".*"))
+    assert [path.name for path in (tmp_path / "whole").glob(".*")] == [RUN]
     episodes = [number for _, position in read_trajectories(tmp_path / "whole") for number in position.episode_id]
     assert sorted(set(episodes)) == list(range(counts["episodes"]))
     STAGE["caption"].run(params, trajectories=tmp_path / "merged", output=tmp_path / "captions")

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
+from laurel.cli.command import add_command, add_params
+from laurel.console import say
 from laurel.errors import ParamsError
 
-Command = Callable[..., argparse.ArgumentParser]
-Say = Callable[[str], int]
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
 STATUSES = ("readable", "abstain", "unreadable", "damaged")
 
 
-def add_forget(actions: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
-    """Add the action; arguments as of `annotate_cli.add_actions`."""
-    forgetting = command(
+def add(actions: Commands) -> None:
+    """Add the action to `laurel annotate`."""
+    forgetting = add_command(
         actions,
         "forget",
         "Say which stored answers of a status, model or prompt there are and what they cost; with --yes, drop them, so "
@@ -32,7 +34,7 @@ def add_forget(actions: argparse._SubParsersAction[argparse.ArgumentParser], com
         metavar="PATH",
         help="the store, or a folder that steps of a pipeline leave theirs in; default: as the params say",
     )
-    forgetting.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
+    add_params(forgetting, of_parent=True)
     forgetting.add_argument("--yes", action="store_true", help="drop them; without it nothing is changed")
     forgetting.set_defaults(run=lambda options: say(_forget(options)))
 

@@ -11,34 +11,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import whole
+from laurel.cli.command import add_command, add_input, add_params
+from laurel.console import say
 from laurel.errors import AnnotationError
 
 if TYPE_CHECKING:
+    from laurel.cli.command import Commands
     from laurel.data.gold import GoldFile
     from laurel.data.preferences import Pairs, Preferences
     from laurel.feedback.review import Offer
     from laurel.params import Params
 
-Actions = "argparse._SubParsersAction[argparse.ArgumentParser]"
-Command = Callable[..., argparse.ArgumentParser]
-Say = Callable[[str], int]
 WIDTH = 96
 END_OF_INPUT = "\x04"
 """What Ctrl-D is where a terminal hands on single keys."""
 
 
-def add_review(actions: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
-    """Add the command; arguments as `laurel.cli.annotate.add_actions` has them."""
-    reviewing = command(
+def add(actions: Commands) -> None:
+    """Add the action to `laurel annotate`."""
+    reviewing = add_command(
         actions,
         "review",
         "Label pairs yourself, to compare the annotator's labels with.",
         "laurel annotate review --gold gold.jsonl --sample uniform",
     )
-    reviewing.add_argument("--params", type=Path, default=argparse.SUPPRESS, metavar="FILE", help="the parameters")
-    reviewing.add_argument(
-        "--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help="default: data/captions"
-    )
+    add_params(reviewing, of_parent=True)
+    add_input(reviewing, "captions", of_parent=True)
     reviewing.add_argument(
         "--preferences",
         type=Path,
@@ -60,10 +58,10 @@ def add_review(actions: argparse._SubParsersAction[argparse.ArgumentParser], com
         default="after",
         help="when to show what the annotator said; before may sway you; default: after",
     )
-    reviewing.set_defaults(run=lambda options: say(_review(options, say)), again="Every answer so far is kept.")
+    reviewing.set_defaults(run=lambda options: say(_review(options)), again="Every answer so far is kept.")
 
 
-def _review(options: argparse.Namespace, say: Say) -> str:
+def _review(options: argparse.Namespace) -> str:
     from laurel.console import printable
     from laurel.data.captions import read_segments
     from laurel.data.gold import GoldFile

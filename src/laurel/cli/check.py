@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from laurel.cli.command import add_command, add_input, add_params
 from laurel.console import say
 
-Command = Callable[..., argparse.ArgumentParser]
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
 
 
-def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command) -> None:
-    """Add the command.
-
-    Args:
-        commands: of the program.
-        command: makes a command of parent, name, summary and example.
-    """
-    check = command(
+def add(commands: Commands) -> None:
+    """Add the command."""
+    check = add_command(
         commands, "check", "Check that a run fits together, and say what it will do and cost.", "laurel check"
     )
-    check.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
-    check.add_argument(
-        "--captions",
-        type=Path,
-        default=Path("data/captions"),
-        metavar="DIR",
-        help="what to estimate the annotator's cost from, where it is there; default: data/captions",
-    )
-    check.set_defaults(run=_check)
+    add_params(check)
+    add_input(check, "captions")  # the annotator's cost is estimated from them, where they are there
+    check.set_defaults(run=_run)
 
 
-def _check(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> int:
     from laurel.params import load_params
     from laurel.stages.preflight import check_run, described
 

@@ -3,51 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from laurel.cli.command import add_command, add_group, add_input
 from laurel.console import say
 
-Command = Callable[..., argparse.ArgumentParser]
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
 
 RESPONSES = "responses/responses.db"
 """Where language models' answers are kept unless params.yaml says otherwise."""
 
 
-def add_export(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    command: Command,
-    places: Mapping[str, str],
-) -> None:
-    """Add the commands.
-
-    Args:
-        commands: of the program.
-        command: makes a command of parent, name, summary and example.
-        places: where stages write unless told otherwise.
-    """
+def add(commands: Commands) -> None:
+    """Add the commands."""
     example = "laurel export minari doorkey/random-v0 --output minari"
-    summary = "Write data in other libraries' formats."
-    export = commands.add_parser(
-        "export",
-        help=summary,
-        description=summary,
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    formats = export.add_subparsers(dest="format", metavar="FORMAT", required=True)
-    minari = command(formats, "minari", "Write trajectories as a Minari data set.", example)
+    formats = add_group(commands, "export", "Write data in other libraries' formats.", "format", example)
+    minari = add_command(formats, "minari", "Write trajectories as a Minari data set.", example)
     minari.add_argument("dataset", metavar="NAME", help="name of the data set, e.g. doorkey/random-v0")
-    minari.add_argument(
-        "--trajectories",
-        type=Path,
-        default=Path(places["trajectories"]),
-        metavar="DIR",
-        help=f"default: {places['trajectories']}",
-    )
+    add_input(minari, "trajectories")
     minari.add_argument("--output", type=Path, default=Path("minari"), metavar="DIR", help="folder of Minari data sets")
     minari.set_defaults(run=_export_minari)
-    responses = command(
+    responses = add_command(
         formats,
         "responses",
         "Write every answer of a language model as one Parquet file.",

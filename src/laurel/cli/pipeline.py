@@ -6,34 +6,27 @@ The commands that submit it are `laurel.cli.pipeline_runs`'s.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from laurel.cli import pipeline_runs
 from laurel.cli.arguments import whole
 from laurel.cli.cloud import pipelines_module
-from laurel.cli.pipeline_runs import add_commands
-from laurel.cli.tune import add_sweep, sweep_plan
+from laurel.cli.command import add_command, add_group, add_output, add_params
+from laurel.cli.search import add_sweep, sweep_plan
 from laurel.console import say
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
+    from laurel.cli.command import Commands
     from laurel.pipelines.sweep import SweepPlan
 
-Command = Callable[..., argparse.ArgumentParser]
 
-
-def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command) -> None:
-    """Add the commands of the pipeline on KFP.
-
-    Args:
-        commands: of the program.
-        command: makes a command of parent, name, summary and example.
-    """
+def add(commands: Commands) -> None:
+    """Add the commands of the pipeline on KFP."""
     summary = "The whole pipeline on Kubeflow Pipelines: compile it, run it here, submit it."
-    pipeline = commands.add_parser("pipeline", help=summary, description=summary)
-    actions = pipeline.add_subparsers(dest="action", metavar="ACTION", required=True)
-    compiling = command(
+    actions = add_group(commands, "pipeline", summary)
+    compiling = add_command(
         actions,
         "compile",
         "Write the pipeline as YAML for Kubeflow Pipelines or Vertex AI.",
@@ -45,7 +38,7 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     compiling.add_argument("--cluster", action="store_true", help="for Kubernetes, where any GPU is nvidia.com/gpu")
     add_sweep(compiling)
     compiling.set_defaults(run=_compile_pipeline)
-    running = command(
+    running = add_command(
         actions, "run", "Run the pipeline here, with KFP's own runner.", "laurel pipeline run --runner process"
     )
     running.add_argument(
@@ -53,9 +46,7 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     )
     add_permissions(running)
     running.add_argument("--image", metavar="IMAGE", help="what containers are made from; default: of `make image`")
-    running.add_argument(
-        "--output", type=Path, default=Path("data/pipeline"), metavar="DIR", help="default: data/pipeline"
-    )
+    add_output(running, "data/pipeline")
     running.add_argument("--resume", action="store_true", help="do not repeat what an earlier run has done alike")
     running.add_argument(
         "--retries", type=whole(0), default=0, metavar="N", help="further attempts at a step; default: 0"
@@ -63,8 +54,8 @@ def add_pipeline(commands: argparse._SubParsersAction[argparse.ArgumentParser], 
     add_sweep(running)
     running.set_defaults(run=_run_pipeline, again="With --resume, what is done is not done again.")
     for either in (compiling, running):
-        either.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
-    add_commands(lambda name, summary, example: command(actions, name, summary, example))
+        add_params(either)
+    pipeline_runs.add(actions)
 
 
 def _compile_pipeline(options: argparse.Namespace) -> int:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from laurel.cli.arguments import number
 from laurel.cli.cloud import pipelines_module
-from laurel.cli.tune import add_sweep, sweep_search
+from laurel.cli.command import add_command, add_params
+from laurel.cli.search import add_sweep, sweep_search
 from laurel.console import say, tell
 from laurel.errors import LaurelError
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
+    from laurel.cli.command import Commands
     from laurel.pipelines.follow import Progress
     from laurel.pipelines.request import Place
     from laurel.pipelines.submission import Options, Submission
@@ -31,19 +33,17 @@ PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
 OF_VERTEX = ("project", "region", "bucket", "network", "label", "api_endpoint")
 OF_CLUSTER = ("namespace",)
 
-Add = Callable[[str, str, str], argparse.ArgumentParser]
-"""Makes a command: name, summary, example."""
 
-
-def add_commands(add: Add) -> None:
-    """Add submit, status and cancel."""
-    submit = add(
+def add(actions: Commands) -> None:
+    """Add submit, status and cancel to `laurel pipeline`."""
+    submit = add_command(
+        actions,
         "submit",
         "Start the pipeline on Vertex AI, or on a cluster with Kubeflow Pipelines.",
         "laurel pipeline submit --project my-project --region europe-west4 --bucket gs://my-bucket/laurel \\\n"
         "    --image europe-west4-docker.pkg.dev/my-project/laurel/laurel-python:1 --dry-run",
     )
-    submit.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_params(submit)
     add_permissions(submit)
     submit.add_argument("--image", metavar="IMAGE", help="what the steps run in: a digest, or a tag other than latest")
     submit.add_argument(
@@ -94,10 +94,10 @@ def add_commands(add: Add) -> None:
     add_sweep(submit)
     submit.set_defaults(run=_submit)
 
-    status = add("status", "Say how far a submitted run is.", "laurel pipeline status JOB --wait")
+    status = add_command(actions, "status", "Say how far a submitted run is.", "laurel pipeline status JOB --wait")
     status.add_argument("--wait", action="store_true", help="follow the run; exit code 1 if it does not succeed")
     status.set_defaults(run=_status)
-    cancel = add("cancel", "Stop a submitted run.", "laurel pipeline cancel JOB")
+    cancel = add_command(actions, "cancel", "Stop a submitted run.", "laurel pipeline cancel JOB")
     cancel.set_defaults(run=_cancel)
     for command in (status, cancel):
         command.add_argument("job", metavar="JOB", help="what submit printed")

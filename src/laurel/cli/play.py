@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import number, whole
-from laurel.console import tell
+from laurel.cli.command import add_command, add_params
+from laurel.console import say, tell
 from laurel.errors import DataError, ParamsError, closest
+from laurel.stages.pipeline import PLACES
 
 if TYPE_CHECKING:
+    from laurel.cli.command import Commands
     from laurel.envs.base import EnvAdapter
     from laurel.evaluation.rollout import LearnedReward
     from laurel.params import Params
 
-Command = Callable[..., argparse.ArgumentParser]
-Say = Callable[[str], int]
-
-AGENTS, REWARD = Path("data/agents"), Path("data/reward")
+AGENTS, REWARD = Path(PLACES["agents"]), Path(PLACES["reward"])
 FILM = Path("play.gif")
 
 
@@ -32,11 +31,13 @@ class Chosen:
     place: Path | None
     """Directory of a trained agent; None for uniform actions."""
     name: str
+    kind: str | None = None
+    """Of another package's actor."""
 
 
-def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command, say: Say) -> None:
-    """Add the command; arguments as `laurel.cli.classics.add_classics` has them."""
-    play = command(
+def add(commands: Commands) -> None:
+    """Add the command."""
+    play = add_command(
         commands,
         "play",
         "Watch a trained agent: in the terminal, in a window, or as a GIF.",
@@ -46,12 +47,12 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
         "agent",
         nargs="?",
         metavar="AGENT",
-        help="an arm, or an agent's directory; default: the first method that was trained",
+        help="an arm, an agent's directory, or another package's actor; default: the first method that was trained",
     )
     play.add_argument(
         "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
     )
-    play.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_params(play)
     play.add_argument("--agents", type=Path, default=AGENTS, metavar="DIR", help=f"where arms are; default: {AGENTS}")
     play.add_argument(
         "--reward", type=Path, metavar="DIR", help=f"the learned reward; default: {REWARD}, if it is there"
@@ -71,17 +72,18 @@ def add_play(commands: argparse._SubParsersAction[argparse.ArgumentParser], comm
     play.add_argument(
         "--fps", type=number(0.01, 100), metavar="N", help="steps a second; default: the environment's, 10 at most"
     )
-    play.set_defaults(run=lambda options: _run(options, say), again="Nothing was kept.")
+    play.set_defaults(run=_run, again="Nothing was kept.")
 
 
-def _run(options: argparse.Namespace, say: Say) -> int:
+def _run(options: argparse.Namespace) -> int:
     import logging
 
     import torch
 
+    from laurel.agents.actors import make_actor
     from laurel.envs import adapter_for
     from laurel.evaluation.performance import Performance, film, show_in_terminal, show_in_window
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.params import load_params
     from laurel.seeding import derive_seed
 
@@ -97,7 +99,7 @@ def _run(options: argparse.Namespace, say: Say) -> int:
         params.env,
         adapter,
         player.name,
-        lambda seed: agent_act(adapter, player.place, seed, greedy=greedy),
+        make_actor(player.kind, adapter, "AGENT") if player.kind else load_actor(adapter, player.place, greedy=greedy),
         _learned_reward(params, options.reward, adapter),
         options.episodes,
         options.steps,
@@ -135,6 +137,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         DataError: the arm has no such agent.
     """
     from laurel.params.arms import KNOWN, arm_infos
+    from laurel.params.kinds import ACTORS
 
     if agent is None:
         trained = [info for info in (*arm_infos(params), *KNOWN.values()) if (agents / info.name).is_dir()]
@@ -146,6 +149,8 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
             )
         agent = next((info for info in trained if info.role == "method"), trained[0]).name
     if agent not in KNOWN:
+        if not Path(agent).is_dir() and agent in ACTORS.external():
+            return Chosen(None, agent, agent)
         if not Path(agent).is_dir():
             raise ParamsError(
                 f'"{agent}" is neither a directory nor an arm ({", ".join(KNOWN)}).{closest(agent, KNOWN)}'

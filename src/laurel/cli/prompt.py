@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
+from laurel.cli.command import add_command, add_group, add_input, add_params
+from laurel.console import say
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-    Command = Callable[[Commands, str, str, str], argparse.ArgumentParser]
-    Say = Callable[[str], int]
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+    from laurel.envs.base import EnvAdapter
 
 DEFAULT = "motif"
 MADE_UP = ("Something that was wanted comes about.", "Nothing happens.")
@@ -21,22 +20,14 @@ MADE_UP = ("Something that was wanted comes about.", "Nothing happens.")
 WIDTH = 100
 
 
-def add_prompt(commands: Commands, command: Command, say: Say) -> None:
-    """Add the commands.
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    actions = add_group(commands, "prompt", "The prompts that language models are asked with.")
 
-    Args:
-        commands: where to.
-        command: makes a command of parent, name, summary and example.
-        say: writes a result and returns the exit code.
-    """
-    summary = "The prompts that language models are asked with."
-    prompt = commands.add_parser("prompt", help=summary, description=summary)
-    actions = prompt.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    listing = command(actions, "list", "Print the packaged prompts.", "laurel prompt list")
+    listing = add_command(actions, "list", "Print the packaged prompts.", "laurel prompt list")
     listing.set_defaults(run=lambda options: say(_list()))
 
-    showing = command(
+    showing = add_command(
         actions,
         "show",
         "Print a prompt as a model gets it, with two captions.",
@@ -45,16 +36,14 @@ def add_prompt(commands: Commands, command: Command, say: Say) -> None:
     showing.add_argument(
         "prompt", nargs="?", default=DEFAULT, metavar="NAME", help=f"a prompt, or a .jinja file; default: {DEFAULT}"
     )
-    showing.add_argument(
-        "--captions", type=Path, default=Path("data/captions"), metavar="DIR", help="default: data/captions"
-    )
-    showing.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters")
+    add_input(showing, "captions")
+    add_params(showing)
     showing.add_argument("--goal", metavar="GOAL", help="what to aim at: one of the environment's goals, or words")
     showing.set_defaults(run=lambda options: say(_show(options)))
 
 
 def _list() -> str:
-    from laurel.feedback.prompt import load_prompt, names
+    from laurel.feedback.questions.pair import load_prompt, names
 
     prompts = [load_prompt(name) for name in names()]
     width = max(len(prompt.name) for prompt in prompts)
@@ -67,14 +56,15 @@ def _list() -> str:
 
 def _show(options: argparse.Namespace) -> str:
     from laurel.envs import adapter_for
-    from laurel.feedback.prompt import load_prompt
+    from laurel.feedback.annotator import Pair
+    from laurel.feedback.questions.pair import PairQuestion, load_prompt
     from laurel.params import load_params
 
     prompt = load_prompt(options.prompt)
     params = load_params(options.params)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     first, second, source = _captions(options.captions, adapter)
-    messages = prompt.messages(first, second, adapter, options.goal)
+    messages = PairQuestion(prompt, adapter, options.goal).messages(Pair(first, second))
     answer = "1 or 2" if prompt.choices else f"JSON by the schema {prompt.schema}"
     lines = [
         f"prompt:   {prompt.name} ({prompt.digest[:12]})",

@@ -8,15 +8,17 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from laurel.cli.arguments import whole
+from laurel.cli.command import add_command
 from laurel.console import say
 from laurel.errors import LaurelError
 
-Command = Callable[..., argparse.ArgumentParser]
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
 
 HOST = "127.0.0.1"
 VIEW = "laurel-arms"
@@ -27,16 +29,9 @@ AGENTS = "tags.arm LIKE '%' AND tags.seed LIKE '%'"
 """MLflow's search for runs of agents: those of stages and of a search's trials have no such pair."""
 
 
-def add_ui(commands: argparse._SubParsersAction[argparse.ArgumentParser], command: Command) -> None:
-    """Add the command.
-
-    Args:
-        commands: of the program.
-        command: makes a command of parent, name, summary and example.
-    """
-    from laurel.cli.arguments import whole
-
-    ui = command(commands, "ui", "Open MLflow's pages on the comparison of arms.", "laurel ui --port 5001")
+def add(commands: Commands) -> None:
+    """Add the command."""
+    ui = add_command(commands, "ui", "Open MLflow's pages on the comparison of arms.", "laurel ui --port 5001")
     ui.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="whose project's runs")
     ui.add_argument("--port", type=whole(1, 65535), default=5000, metavar="N", help="default: 5000")
     ui.set_defaults(run=_ui)

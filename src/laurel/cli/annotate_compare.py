@@ -1,0 +1,48 @@
+"""`laurel annotate compare`: which model, prompt and temperature judges best. Imports nothing heavy before it runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command, add_dry_run, add_input, add_output, add_params, log_warnings
+from laurel.console import say
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(actions: Commands) -> None:
+    """Add the action to `laurel annotate`."""
+    comparing = add_command(
+        actions,
+        "compare",
+        "Have a grid of models, prompts and temperatures judge the same pairs, and see who is right.",
+        "laurel annotate compare --grid grid.yaml",
+    )
+    comparing.add_argument(
+        "--grid", type=Path, required=True, metavar="FILE", help="YAML: pairs, models, prompts, temperatures"
+    )
+    comparing.add_argument(
+        "--gold", type=Path, metavar="FILE", help="labels of a person; default: the environment's hand-written progress"
+    )
+    add_params(comparing, of_parent=True)
+    add_input(comparing, "captions", of_parent=True)
+    add_dry_run(comparing)
+    add_output(comparing, "data/leaderboard")
+    comparing.set_defaults(run=lambda options: say(_compare(options)))
+
+
+def _compare(options: argparse.Namespace) -> str:
+    from laurel.params import load_params
+    from laurel.stages import compare, estimate_compare
+    from laurel.tracking.runs import configure
+
+    if options.dry_run:
+        return estimate_compare.run(load_params(options.params), options.captions, options.grid, gold=options.gold)
+    log_warnings()
+    params = load_params(options.params)
+    configure(options.params.parent)
+    told = compare.run(params, options.captions, options.grid, options.output, gold=options.gold)
+    return f"{told}\nleaderboard: {options.output / 'leaderboard.md'}\n"

@@ -1,0 +1,26 @@
+"""`laurel show`: what a stage's output holds. Imports nothing heavy before it is to run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command
+from laurel.console import say
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    show = add_command(commands, "show", "Print what a stage's output holds.", "laurel show data/captions")
+    show.add_argument("directory", type=Path, metavar="DIR", help="a stage's output")
+    show.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.data.show import describe_directory
+
+    return say(f"{describe_directory(options.directory)}\n")

@@ -1,0 +1,40 @@
+"""The stages' commands, which `dvc repro` calls. Imports nothing heavy before one is to run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from laurel.cli import annotate
+from laurel.cli.command import add_command, add_input, add_output, add_params, log_warnings
+from laurel.stages.pipeline import STAGES, Stage
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add a command for each stage."""
+    for stage in STAGES:
+        command = add_command(commands, stage.name, stage.summary, stage.example)
+        add_params(command)
+        for name in stage.inputs:
+            add_input(command, name)
+        add_output(command, stage.output)
+        command.set_defaults(run=_run, stage=stage)
+        if stage.name == "annotate":
+            annotate.add_actions(command)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.params import load_params
+    from laurel.stages.preflight import check_run
+    from laurel.tracking.runs import configure
+
+    log_warnings()
+    stage: Stage = options.stage
+    params = load_params(options.params)
+    configure(options.params.parent)
+    check_run(params, stage.name, gold=stage.name == "annotate")  # they are given to captions that are made before it
+    stage.run(params, **{name: getattr(options, name) for name in stage.inputs}, output=options.output)
+    return 0

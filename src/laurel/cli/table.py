@@ -1,0 +1,32 @@
+"""`laurel table`: the arms of a report as a table. Imports nothing heavy before it is to run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command
+from laurel.console import say
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    table = add_command(commands, "table", "Print the table of arms of a report.", "laurel table reports --markdown")
+    table.add_argument(
+        "directory", type=Path, nargs="?", default=Path("reports"), metavar="DIR", help="default: reports"
+    )
+    table.add_argument("--markdown", action="store_true", help="as Markdown, for a README")
+    table.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.data.directory import read_json
+    from laurel.evaluation.summary import checked, markdown_table, table
+
+    file = options.directory / "metrics.json"
+    metrics = checked(read_json(file), file)
+    return say(f"{markdown_table(metrics) if options.markdown else table(metrics)}\n")
