@@ -86,6 +86,7 @@ def _fill(folder: Path, distinct: bool) -> None:
     from laurel.data.captions import Segments, Vocabulary, write_segments, write_vocabulary
     from laurel.data.directory import output_directory
     from laurel.envs import adapter_for
+    from laurel.feedback.annotator import Pair
     from laurel.feedback.annotators import make_annotator
     from laurel.feedback.language_model import LanguageModelAnnotator
     from laurel.feedback.pairs import sample_pairs
@@ -106,15 +107,15 @@ def _fill(folder: Path, distinct: bool) -> None:
     first, second = sample_pairs(segments.counts, params.annotate.n_pairs, "uniform", np.random.default_rng(seed))
     annotator = make_annotator(params.annotate, adapter_for(params.env), seed)
     assert isinstance(annotator, LanguageModelAnnotator)
-    keys = annotator._keys
+    keys = annotator._asker._keys
 
     def rows() -> Iterator[tuple[str, str]]:
         for number, (a, b) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
-            for swapped in (False, True):
+            for swapped in (0, 1):
                 best = 1 + (number + swapped) % 2
-                said = f"In text {number * 2 + swapped if distinct else 1} the goal is nearer, which helps the agent."
-                shown = (texts[b], texts[a]) if swapped else (texts[a], texts[b])
-                yield keys.of(*shown, 0), json.dumps({"analysis": said, "best_description": best})
+                why = f"In text {number * 2 + swapped if distinct else 1} the goal is nearer, which helps the agent."
+                answer = json.dumps({"analysis": why, "best_description": best})
+                yield keys.of(Pair(texts[a], texts[b]), swapped), answer
 
     with ResponseStore(params.annotate.language_model.responses) as store:
         key, text = next(rows())
@@ -129,7 +130,7 @@ def _fill(folder: Path, distinct: bool) -> None:
             f"SELECT ?, ?, {columns} FROM responses WHERE key = ?"
         )
         connection.execute("PRAGMA synchronous = OFF")
-        connection.executemany(insert, ((other, said, key) for other, said in rows()))
+        connection.executemany(insert, ((other, answer, key) for other, answer in rows()))
 
 
 def _annotate(folder: Path) -> None:

@@ -27,7 +27,7 @@ import hashlib, json
 import numpy as np
 import torch
 from laurel.agents.policy import ActorCritic
-from laurel.feedback.annotator import Question
+from laurel.feedback.annotator import Pair
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import PACKAGED, load_encoder
 from laurel.params.judges import EmbeddingParams
@@ -41,7 +41,7 @@ encoder = load_encoder(PACKAGED)
 vectors = encoder.encode(texts)
 judge = EmbeddingAnnotator(encoder, EmbeddingParams(tie_band=0.0), "Get the blue key.", "Bump into a wall.")
 first, second = np.triu_indices(len(texts), 1)
-p = np.array([j.p_first for j in judge.annotate(Question(texts[a], texts[b]) for a, b in zip(first, second))])
+p = np.array([j.p_first for j in judge.annotate(Pair(texts[a], texts[b]) for a, b in zip(first, second))])
 segments = np.arange(len(texts))
 comparisons = Comparisons(segments[:, None], segments, first, second, p)
 ensemble = fit(vectors.astype(np.float64), comparisons, RewardParams(hidden=[32]), 30, seed=0)

@@ -10,7 +10,7 @@ import yaml
 
 from laurel.data.gold import GoldFile, Task
 from laurel.errors import LaurelError, ParamsError
-from laurel.feedback.prompt import load_prompt
+from laurel.feedback.questions.pair import load_prompt
 from laurel.llm.prices import read_prices
 from laurel.params import load_params, parse_params
 from laurel.pipelines.template import read_template

@@ -8,7 +8,7 @@ import pytest
 
 from laurel.cli.app import main
 from laurel.data.captions import read_segments
-from laurel.feedback.prompt import load_prompt, names
+from laurel.feedback.questions.pair import load_prompt, names
 from tiny_project import UNTRACKED, Project
 
 SMALL = (

@@ -14,7 +14,7 @@ from laurel.data.directory import output_directory
 from laurel.data.labels import LabelWriter, join_labels
 from laurel.data.preferences import read_answers, read_pairs, read_preferences
 from laurel.errors import DataError
-from laurel.feedback.annotator import Judgement, Said
+from laurel.feedback.annotator import Answer, Judgement
 
 ROWS = 100
 
@@ -25,7 +25,7 @@ def judgements(n: int) -> list[Judgement]:
     for i in range(n):
         p = rng.choice([None, 0.5, 0.0, 1.0])
         status = "api_failed" if p is None else "tie" if p == 0.5 else "ok"
-        said = tuple(Said(bool(k), 0, status, p, f"key {i} {k}") for k in range(rng.randrange(3)))
+        said = tuple(Answer(k % 2, 0, status, p, f"key {i} {k}") for k in range(rng.randrange(3)))
         made.append(Judgement(status, p, len(said), None, said))  # type: ignore[arg-type]
     return made
 

@@ -13,7 +13,7 @@ from laurel.data.directory import output_directory
 from laurel.data.labels import LabelWriter, join_labels
 from laurel.data.members import read_members, tally_members
 from laurel.data.preferences import read_answers
-from laurel.feedback.annotator import TIE, Judgement, Said
+from laurel.feedback.annotator import TIE, Answer, Judgement
 
 NAMES = ("members[0]: x", "members[1]: y", "members[2]: z")
 LABELS = {"ok": (0.0, 0.7, 1.0), "tie": (0.5,), "abstain": (None,), "api_failed": (None,)}
@@ -29,7 +29,7 @@ def judgements(n: int) -> list[Judgement]:
         votes = []
         for name in NAMES:
             status = rng.choice(list(LABELS))
-            said = (Said(False, 0, status, None, f"{i} {name}", name),)
+            said = (Answer(0, 0, status, None, f"{i} {name}", name),)
             votes.append((name, Judgement(status, rng.choice(LABELS[status]), 1, None, said)))  # type: ignore[arg-type]
         answers = tuple(one for _, vote in votes for one in vote.answers)
         made.append(Judgement("ok", 1.0, 3, None, answers, tuple(votes)))
@@ -78,7 +78,7 @@ def test_shares_are_joined(tmp_path: Path) -> None:
 
 
 def test_a_single_annotator_has_no_members_and_its_answers_say_whose_they_are(tmp_path: Path) -> None:
-    path = write(tmp_path / "p", [Judgement("ok", 1.0, 1, None, (Said(False, 0, "first", 1.0, "k"),))])
+    path = write(tmp_path / "p", [Judgement("ok", 1.0, 1, None, (Answer(0, 0, "first", 1.0, "k"),))])
     assert tally_members(path) is None
     assert read_members(path) is None
     answers = read_answers(path)

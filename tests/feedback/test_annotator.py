@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import TIE, Judgement, Question, judge
+from laurel.feedback.annotator import TIE, Judgement, Pair, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.feedback.scripted import ScriptedAnnotator
@@ -18,9 +18,9 @@ class Recorder:
     simulated = True
 
     def __init__(self) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[Pair] = []
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         for question in questions:
             self.asked.append(question)
             yield Judgement("ok", 1.0)
@@ -28,20 +28,20 @@ class Recorder:
 
 def test_identical_texts_are_a_tie_that_nobody_is_asked_about() -> None:
     annotator = Recorder()
-    questions = [Question(*pair) for pair in ("aa", "ab", "bb", "ba", "aa")]
+    questions = [Pair(*pair) for pair in ("aa", "ab", "bb", "ba", "aa")]
     assert [j.p_first for j in judge(annotator, questions)] == [0.5, 1.0, 0.5, 1.0, 0.5]
-    assert annotator.asked == [Question("a", "b"), Question("b", "a")]
+    assert annotator.asked == [Pair("a", "b"), Pair("b", "a")]
     assert (TIE.status, TIE.votes) == ("tie", 0)
 
 
 def test_nothing_but_identical_texts() -> None:
-    assert list(judge(Recorder(), [Question("a", "a")])) == [TIE]
+    assert list(judge(Recorder(), [Pair("a", "a")])) == [TIE]
     assert list(judge(Recorder(), [])) == []
 
 
 def test_judgements_come_one_by_one() -> None:
     annotator = Recorder()
-    judged = judge(annotator, [Question("a", "b")] * 5)
+    judged = judge(annotator, [Pair("a", "b")] * 5)
     next(judged)
     assert len(annotator.asked) == 1
 
@@ -52,6 +52,6 @@ def test_the_params_choose_the_annotator(door_key: EnvAdapter) -> None:
         AnnotateParams.model_validate({"annotator": "scripted", "scripted": {"error_rate": 0.5}}), door_key, 7
     )
     assert isinstance(scripted, ScriptedAnnotator)
-    asked = [Question("You turn.", f"You reach the goal. {i}") for i in range(50)]
+    asked = [Pair("You turn.", f"You reach the goal. {i}") for i in range(50)]
     direct = ScriptedAnnotator(scripted.params, door_key, derive_seed(7, "scripted"))
     assert list(scripted.annotate(asked)) == list(direct.annotate(asked))

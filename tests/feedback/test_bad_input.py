@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, LaurelError, PromptError
-from laurel.feedback.annotator import Annotator, Judgement, Question, judge
+from laurel.feedback.annotator import Annotator, Judgement, Pair, judge
 from laurel.feedback.annotators import make_annotator
 from laurel.params.annotation import AnnotateParams
 
@@ -79,7 +79,7 @@ def asking(url: str, folder: Path, adapter: EnvAdapter, **more: Any) -> Annotato
 
 
 def label(annotator: Annotator, first: str, second: str) -> Judgement:
-    (judged,) = judge(annotator, [Question(first, second)])
+    (judged,) = judge(annotator, [Pair(first, second)])
     return judged
 
 

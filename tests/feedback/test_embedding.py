@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from laurel.envs.base import EnvAdapter
 from laurel.feedback import embedding
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import SentenceEncoder
 from laurel.params.judges import EmbeddingParams
@@ -43,7 +43,7 @@ def make(fake: Any, **params: float) -> EmbeddingAnnotator:
 
 
 def ask(annotator: EmbeddingAnnotator, first: str, second: str) -> Judgement:
-    (judgement,) = annotator.annotate([Question(first, second)])
+    (judgement,) = annotator.annotate([Pair(first, second)])
     return judgement
 
 
@@ -91,7 +91,7 @@ ANGLES = st.floats(-3, 3)
 @given(ANGLES, ANGLES, st.floats(1e-6, 10), st.floats(0, 0.5))
 def test_judgements_are_the_formula_and_symmetric(a: float, b: float, temperature: float, band: float) -> None:
     annotator = make(FakeEncoder({**AIMS, "a": a, "b": b}), temperature=temperature, tie_band=band)
-    forth, back = annotator.annotate([Question("a", "b"), Question("b", "a")])
+    forth, back = annotator.annotate([Pair("a", "b"), Pair("b", "a")])
     difference = (math.cos(a) - math.sin(a)) - (math.cos(b) - math.sin(b))
     if abs(abs(difference) - band) > 1e-5:  # closer than that, rounding decides
         assert forth.status == back.status == ("tie" if abs(difference) <= band else "ok")
@@ -119,7 +119,7 @@ def test_the_tie_band_is_closed() -> None:
 
 def test_a_tiny_temperature_makes_hard_labels() -> None:
     annotator = make(FakeEncoder({**AIMS, "a": 0.0, "b": 1.0}), temperature=1e-9)
-    assert [j.p_first for j in annotator.annotate([Question("a", "b"), Question("b", "a")])] == [1.0, 0.0]
+    assert [j.p_first for j in annotator.annotate([Pair("a", "b"), Pair("b", "a")])] == [1.0, 0.0]
 
 
 def test_utility_lies_between_minus_and_plus_two() -> None:
@@ -136,7 +136,7 @@ def test_each_distinct_text_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> 
     texts = [f"text {i}" for i in range(12)]
     fake = FakeEncoder({**AIMS, **{text: i / 10 for i, text in enumerate(texts)}})
     annotator = make(fake)
-    questions = [Question(a, b) for a in texts for b in texts]
+    questions = [Pair(a, b) for a in texts for b in texts]
     assert len(list(annotator.annotate(questions))) == 144
     assert len(list(annotator.annotate(questions))) == 144, "it remembers"
     asked = Counter(text for call in fake.asked for text in call)
@@ -148,11 +148,11 @@ def test_questions_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "STREAM", 10)
     taken = 0
 
-    def endless() -> Iterator[Question]:
+    def endless() -> Iterator[Pair]:
         nonlocal taken
         while True:
             taken += 1
-            yield Question("a", "b") if taken % 2 else Question("b", "a")
+            yield Pair("a", "b") if taken % 2 else Pair("b", "a")
 
     answers = make(FakeEncoder({**AIMS, "a": 0.1, "b": 0.9})).annotate(endless())
     assert taken == 0

@@ -11,7 +11,7 @@ import pytest
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.feedback import ensemble as module
-from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.annotator import Answer, Judgement, Pair
 from laurel.feedback.annotators import make_annotator
 from laurel.feedback.ensemble import EnsembleAnnotator, Member
 from laurel.params.annotation import AnnotateParams
@@ -25,21 +25,21 @@ class Voter:
     """Gives one judgement, or what a rule says."""
 
     def __init__(
-        self, says: Judgement | Callable[[Question], Judgement], name: str = "voter", log: list[str] | None = None
+        self, says: Judgement | Callable[[Pair], Judgement], name: str = "voter", log: list[str] | None = None
     ):
         self.name, self.simulated = name, False
         self.says, self.log = says, log if log is not None else []
-        self.prepared: list[Question] = []
+        self.prepared: list[Pair] = []
         self.asked = 0
 
     @property
     def usage(self) -> dict[str, int]:
         return {"calls": self.asked}
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         self.prepared += questions
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         for question in questions:
             self.log.append(self.name)
             self.asked += 1
@@ -53,7 +53,7 @@ def ensemble(*says: Judgement, weights: tuple[float, ...] = (), tie_band: float 
 
 
 def vote(*says: Judgement, **more: object) -> Judgement:
-    (judged,) = ensemble(*says, **more).annotate([Question("a", "b")])  # type: ignore[arg-type]
+    (judged,) = ensemble(*says, **more).annotate([Pair("a", "b")])  # type: ignore[arg-type]
     return judged
 
 
@@ -101,7 +101,7 @@ def test_weights_and_the_tie_band() -> None:
 
 
 def test_answers_say_whose_they_are_and_orders_count_together() -> None:
-    said = (Said(False, 0, "first", 1.0, "k1"), Said(True, 0, "second", 0.0, "k2"))
+    said = (Answer(0, 0, "first", 1.0, "k1"), Answer(1, 0, "second", 0.0, "k2"))
     judged = vote(Judgement("tie", 0.5, 2, False, said), Judgement("ok", 1.0, 4, True), OK)
     assert [(one.key, one.annotator) for one in judged.answers] == [
         ("k1", "members[0]: voter"),
@@ -125,10 +125,10 @@ def test_members_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> No
     annotator = EnsembleAnnotator([Member(lambda v=v: v) for v in voters])  # type: ignore[misc]
     drawn: list[int] = []
 
-    def questions() -> Iterator[Question]:
+    def questions() -> Iterator[Pair]:
         for i in range(7):
             drawn.append(i)
-            yield Question(f"{i / 10}", "b")
+            yield Pair(f"{i / 10}", "b")
 
     judged = annotator.annotate(questions())
     next(judged)
@@ -136,7 +136,7 @@ def test_members_are_asked_block_by_block(monkeypatch: pytest.MonkeyPatch) -> No
     assert log == list("xxxyyy"), "none waits for an answer that another is to give"
     assert [j.p_first for j in judged] == pytest.approx([i / 10 for i in range(1, 7)])
     assert annotator.usage == {"calls": 14, "members.0.calls": 7, "members.1.calls": 7}
-    annotator.prepare(iter([Question("a", "b")] * 5))
+    annotator.prepare(iter([Pair("a", "b")] * 5))
     assert all(len(voter.prepared) == 5 for voter in voters)
 
 
@@ -157,9 +157,7 @@ def test_models_in_this_process_are_loaded_one_after_another() -> None:
         def __init__(self, p: float, name: str) -> None:
             nonlocal most
             super().__init__(
-                lambda q: Judgement(
-                    "ok", p if q.first < q.second else 1 - p, 1, None, (Said(False, 0, "tie", p, name),)
-                ),
+                lambda q: Judgement("ok", p if q.first < q.second else 1 - p, 1, None, (Answer(0, 0, "tie", p, name),)),
                 name,
                 log,
             )
@@ -174,7 +172,7 @@ def test_models_in_this_process_are_loaded_one_after_another() -> None:
     ]
     annotator = EnsembleAnnotator(members)
     assert len(alive) == 0
-    asked = [Question("a", "b"), Question("b", "a"), Question("\ud800 🔑\n", '"')]
+    asked = [Pair("a", "b"), Pair("b", "a"), Pair("\ud800 🔑\n", '"')]
     judged = list(annotator.annotate(iter(asked)))
     assert most == 1
     assert len(alive) == 0
@@ -194,7 +192,7 @@ def test_one_model_in_this_process_stays() -> None:
         return Voter(OK)
 
     annotator = EnsembleAnnotator([Member(make, local=True), Member(lambda: Voter(NO))])
-    assert [j.status for j in annotator.annotate([Question("a", "b")] * 3)] == ["tie"] * 3
+    assert [j.status for j in annotator.annotate([Pair("a", "b")] * 3)] == ["tie"] * 3
     assert len(made) == 1
 
 
@@ -257,7 +255,7 @@ def test_simulated_members_are_said_and_err_apart(door_key: EnvAdapter) -> None:
     annotator = make_annotator(made, door_key, 0)
     assert annotator.simulated
     assert annotator.name.startswith("ensemble of 3 (members[0]: scripted (simulated: oracle teacher, errors 0.3")
-    asked = [Question("You reach the goal.", f"You turn. {i}") for i in range(300)]
+    asked = [Pair("You reach the goal.", f"You turn. {i}") for i in range(300)]
     judged = list(annotator.annotate(asked))
     alone = [sum(j.members[k][1].p_first == 1.0 for j in judged) / 300 for k in range(3)]
     together = sum(j.p_first is not None and j.p_first > 0.5 for j in judged) / 300
@@ -278,7 +276,7 @@ class Silent(Voter):
 def test_why_members_gave_no_answer_is_told_by_member(local: bool) -> None:
     silent = Member(lambda: Silent(FAILED, "s"), local=local)
     annotator = EnsembleAnnotator([silent, Member(lambda: Voter(OK, "v")), silent])
-    questions = [Question("a", "b"), Question("c", "d")]
+    questions = [Pair("a", "b"), Pair("c", "d")]
     for _ in range(2):  # two rounds
         assert [judged.status for judged in annotator.annotate(questions)] == ["incomplete", "incomplete"]
     assert annotator.failures == {

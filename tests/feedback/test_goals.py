@@ -10,8 +10,9 @@ import pytest
 from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Pair
 from laurel.feedback.goals import UNKNOWN, embedding_goals
-from laurel.feedback.prompt import load_prompt
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.references import task_of
 from laurel.params import EnvParams, Params
 from laurel.params.judges import EmbeddingParams
@@ -76,7 +77,7 @@ def test_goals_of_the_params_go_before_those_of_the_adapter(project: Project) ->
 
 def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
     adapter = adapter_for(project.params.env)
-    assert UNKNOWN in load_prompt("motif").messages("a", "b", adapter)[-1].content
+    assert UNKNOWN in PairQuestion(load_prompt("motif"), adapter).messages(Pair("a", "b"))[-1].content
     assert task_of(project.params, adapter).goal == UNKNOWN
     assert "Number" not in UNKNOWN
     assert "high" not in UNKNOWN, "captions name levels, and would be judged by the word"

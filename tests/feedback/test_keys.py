@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from laurel.envs import adapter_for
+from laurel.feedback.annotator import Pair
 from laurel.feedback.keys import QuestionKeys
-from laurel.feedback.prompt import LONGEST, Prompt, load_prompt, names
+from laurel.feedback.prompt import LONGEST, Prompt
+from laurel.feedback.questions.pair import PairQuestion, load_prompt, names
 from laurel.llm.chat import Identity, Sampling
 from laurel.params import EnvParams
 
@@ -45,19 +47,23 @@ class Run:
     goal: str | None = None
     identity: Identity = IDENTITY
     sampling: Sampling = SAMPLING
-    choices: tuple[str, ...] = ()
+    scored: bool = False
 
     @property
-    def keys(self) -> QuestionKeys:
-        return QuestionKeys(self.identity, self.prompt, self.adapter, self.goal, self.sampling, self.choices)
+    def question(self) -> PairQuestion:
+        return PairQuestion(self.prompt, self.adapter, self.goal, scored=self.scored)
+
+    @property
+    def keys(self) -> QuestionKeys[Pair]:
+        return QuestionKeys(self.identity, self.question, self.sampling)
 
     def sent(self, first: str, second: str, vote: int, unread: str | None = None) -> str:
         """Put a question in words, and return all that the server gets to see and who it is."""
-        messages = self.prompt.messages(first, second, self.adapter, self.goal)
+        messages = self.question.messages(Pair(first, second))
         if unread is not None:
             messages = self.prompt.follow_up(messages, unread)
         sampling = replace(self.sampling, seed=vote or None)
-        content = [asdict(message) for message in messages], asdict(sampling), self.choices, self.prompt.schema
+        content = [asdict(message) for message in messages], asdict(sampling), self.question.choices, self.prompt.schema
         return json.dumps([*content, asdict(self.identity)])
 
 
@@ -96,7 +102,7 @@ def runs(tmp_path: Path) -> list[Run]:
         replace(one, sampling=Sampling(temperature=0.5)),
         replace(one, sampling=Sampling(top_p=0.5)),
         replace(one, sampling=Sampling(max_tokens=9)),
-        replace(one, choices=("1", "2")),
+        replace(one, prompt=prompt(tmp_path, answer="choice"), scored=True),
     ]
 
 
@@ -108,7 +114,7 @@ def asked(runs: list[Run]) -> Iterator[tuple[str, str]]:
     for run in runs:
         keys = run.keys
         for first, second, vote in product(CAPTIONS, CAPTIONS, (0, 1)):
-            key = keys.of(first, second, vote)
+            key = keys.of(Pair(first, second), 0, vote)
             yield run.sent(first, second, vote), key
             for unread in ("Hm.", "", "Hm"):
                 yield run.sent(first, second, vote, unread), keys.follow_up(key, unread)
@@ -128,14 +134,14 @@ def test_keys_last(runs: list[Run]) -> None:
 
 def test_answers_that_were_paid_for_keep_their_keys(tmp_path: Path) -> None:
     """The schema that servers are sent has been worded anew since; what it allows has not changed."""
-    assert Run(prompt(tmp_path), adapter()).keys.of("a", "b", 0) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
+    assert Run(prompt(tmp_path), adapter()).keys.of(Pair("a", "b")) == "7134fe8e3a2fcb64fdddbd366b6e5dc7"
 
 
 def test_words_that_a_prompt_does_not_tell_do_not_matter(tmp_path: Path) -> None:
     one = Run(prompt(tmp_path), adapter())
     other = replace(one, adapter=adapter(anti_goal="You drown."))
     assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
-    assert one.keys.of("a", "b", 0) == other.keys.of("a", "b", 0)
+    assert one.keys.of(Pair("a", "b")) == other.keys.of(Pair("a", "b"))
 
 
 def test_what_a_template_makes_of_some_captions_alone_matters(tmp_path: Path) -> None:
@@ -144,27 +150,27 @@ def test_what_a_template_makes_of_some_captions_alone_matters(tmp_path: Path) ->
     other = replace(one, adapter=adapter(goal="You leave."))
     assert one.sent("a", "b", 0) == other.sent("a", "b", 0)
     assert one.sent("the door", "b", 0) != other.sent("the door", "b", 0)
-    assert one.keys.of("the door", "b", 0) != other.keys.of("the door", "b", 0)
+    assert one.keys.of(Pair("the door", "b")) != other.keys.of(Pair("the door", "b"))
 
 
 def test_how_captions_are_put_in_matters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(prompt(tmp_path), adapter())
-    before = run.keys.of("a", "b", 0)
+    before = run.keys.of(Pair("a", "b"))
     for name, value in (("LONGEST", LONGEST - 1), ("quote", json.dumps), ("SILENCE", "…")):
         with monkeypatch.context() as changed:
-            changed.setattr(f"laurel.feedback.prompt.{name}", value)
-            assert run.keys.of("a", "b", 0) != before, name
+            changed.setattr(f"laurel.feedback.{'questions.pair' if name == 'quote' else 'prompt'}.{name}", value)
+            assert run.keys.of(Pair("a", "b")) != before, name
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec=None)), st.text(st.characters(codec=None))), unique=True))
 def test_pairs_are_told_apart(pairs: list[tuple[str, str]]) -> None:
-    keys = QuestionKeys(Identity("m"), load_prompt("motif"), adapter(), None, Sampling(), ())
-    made = {keys.of(first, second, vote) for first, second in pairs for vote in (0, 1)}
+    keys = QuestionKeys(Identity("m"), PairQuestion(load_prompt("motif"), adapter()), Sampling())
+    made = {keys.of(Pair(first, second), 0, vote) for first, second in pairs for vote in (0, 1)}
     assert len(made) == 2 * len(pairs)
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_packaged_prompt_has_keys(name: str) -> None:
     real = adapter_for(EnvParams(id="MiniGrid-DoorKey-5x5-v0"), with_action=True)
-    keys = QuestionKeys(Identity("m"), load_prompt(name), real, None, Sampling(), ())
-    assert keys.of("a", "b", 0) != keys.of("b", "a", 0)
+    keys = QuestionKeys(Identity("m"), PairQuestion(load_prompt(name), real, scored=False), Sampling())
+    assert keys.of(Pair("a", "b")) != keys.of(Pair("b", "a")) == keys.of(Pair("a", "b"), 1)

@@ -13,22 +13,22 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import Judgement, Question, judge
+from laurel.feedback.annotator import Judgement, Pair, judge
+from laurel.feedback.asker import Asker
 from laurel.feedback.language_model import LanguageModelAnnotator
-from laurel.feedback.prompt import load_prompt
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.feedback.unreadable import UnreadableError
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Sampling, Withheld
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
-from laurel.params.judges import LanguageModelParams
 
-Answer = Callable[[str, str, ChatRequest], Reply | Failure]
+Rule = Callable[[str, str, ChatRequest], Reply | Failure]
 
 
 class PlayedModel:
     """A chat model that answers by a rule on the two texts shown, some requests at a time and out of order."""
 
-    def __init__(self, answer: Answer, *, in_flight: int = 5, name: str = "played") -> None:
+    def __init__(self, answer: Rule, *, in_flight: int = 5, name: str = "played") -> None:
         self.identity = Identity(name)
         self.requests: list[ChatRequest] = []
         self.most_drawn = 0
@@ -72,33 +72,43 @@ def store(tmp_path: Path) -> ResponseStore:
 
 
 def annotator(
-    model: PlayedModel, adapter: EnvAdapter, store: ResponseStore, prompt: str = "motif", **params: object
+    model: PlayedModel,
+    adapter: EnvAdapter,
+    store: ResponseStore,
+    prompt: str = "motif",
+    *,
+    goal: str | None = None,
+    both_orders: bool = True,
+    votes: int = 1,
+    tie_band: float = 0.0,
+    gives_up: bool = True,
 ) -> LanguageModelAnnotator:
-    wanted = LanguageModelParams(prompt=prompt, **params)  # type: ignore[arg-type]
-    asked = load_prompt(prompt)
-    return LanguageModelAnnotator(model, Sampling(), asked, adapter, store, wanted, asked.choices)
+    question = PairQuestion(load_prompt(prompt), adapter, goal, both_orders=both_orders)
+    return LanguageModelAnnotator(
+        Asker(model, Sampling(), question, store, votes=votes, gives_up=gives_up), tie_band=tie_band
+    )
 
 
-def questions(n: int) -> list[Question]:
-    return [Question(f"You do {'x' * (i % 7)} {i}.", f"You see {'y' * (i % 5)} {i}.") for i in range(n)]
+def questions(n: int) -> list[Pair]:
+    return [Pair(f"You do {'x' * (i % 7)} {i}.", f"You see {'y' * (i % 5)} {i}.") for i in range(n)]
 
 
 def test_the_answer_stands_for_the_text_in_whichever_order(adapter: EnvAdapter, store: ResponseStore) -> None:
     model = PlayedModel(longer)
-    judgements = list(annotator(model, adapter, store).annotate([Question("long text", "short"), Question("a", "bcd")]))
+    judgements = list(annotator(model, adapter, store).annotate([Pair("long text", "short"), Pair("a", "bcd")]))
     assert [judgement.p_first for judgement in judgements] == [1.0, 0.0]
     assert all(
         judgement.status == "ok" and judgement.swap_consistent and judgement.votes == 2 for judgement in judgements
     )
-    assert [(one.swapped, one.verdict) for one in judgements[0].answers] == [(False, "first"), (True, "first")]
+    assert [(one.variant, one.verdict) for one in judgements[0].answers] == [(0, "first"), (1, "first")]
     assert len(model.requests) == 4
 
 
 def test_a_model_that_minds_the_order_says_nothing(adapter: EnvAdapter, store: ResponseStore) -> None:
     model = PlayedModel(lambda *_: Reply('{"best_description": 1}'))
-    (judgement,) = annotator(model, adapter, store).annotate([Question("a", "b")])
+    (judgement,) = annotator(model, adapter, store).annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.swap_consistent) == ("tie", 0.5, False)
-    (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Question("a", "b")])
+    (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Pair("a", "b")])
     assert (alone.status, alone.p_first, alone.swap_consistent) == ("ok", 1.0, None)
     assert len(model.requests) == 2, "the first order had been asked"
 
@@ -120,12 +130,10 @@ def test_log_probabilities_are_soft_labels(adapter: EnvAdapter, store: ResponseS
         p = 0.8 if first == "good" else 0.3
         return Reply("", {"1": log(p), "2": log(1 - p)})
 
-    (judgement,) = annotator(PlayedModel(sure), adapter, store, "answer_only").annotate([Question("good", "bad")])
+    (judgement,) = annotator(PlayedModel(sure), adapter, store, "answer_only").annotate([Pair("good", "bad")])
     assert judgement.p_first == pytest.approx((0.8 + 0.7) / 2)
     assert judgement.swap_consistent
-    (tied,) = annotator(PlayedModel(sure), adapter, store, "answer_only", tie_band=0.3).annotate(
-        [Question("good", "bad")]
-    )
+    (tied,) = annotator(PlayedModel(sure), adapter, store, "answer_only", tie_band=0.3).annotate([Pair("good", "bad")])
     assert (tied.status, tied.p_first) == ("tie", 0.5)
 
 
@@ -134,7 +142,7 @@ def test_votes_are_drawn_apart(adapter: EnvAdapter, store: ResponseStore) -> Non
         return Reply(f'{{"best_description": {2 if request.sampling.seed == 2 else 1}}}')
 
     (judgement,) = annotator(PlayedModel(by_seed), adapter, store, votes=3, both_orders=False).annotate(
-        [Question("a", "b")]
+        [Pair("a", "b")]
     )
     assert judgement.p_first == pytest.approx(2 / 3)
     assert [one.vote for one in judgement.answers] == [0, 1, 2]
@@ -163,7 +171,7 @@ def test_an_answer_that_was_cut_off_is_asked_about_again_also_when_it_is_stored(
         )
 
     model = PlayedModel(cut)
-    asked = [Question("a", "bcd")]
+    asked = [Pair("a", "bcd")]
     for calls in (4, 4):
         (judgement,) = annotator(model, adapter, store).annotate(asked)
         assert judgement.p_first == 0.0
@@ -177,7 +185,7 @@ def test_statuses_are_not_merged(adapter: EnvAdapter, store: ResponseStore) -> N
         "shy": Reply('I cannot say. {"best_description": "abstain"}'),
     }
     model = PlayedModel(lambda first, second, _: answers[first if first in answers else second])
-    asked = [Question("mute", "x"), Question("down", "x"), Question("shy", "x")]
+    asked = [Pair("mute", "x"), Pair("down", "x"), Pair("shy", "x")]
     judgements = list(annotator(model, adapter, store).annotate(asked))
     assert [judgement.status for judgement in judgements[:2]] == ["parse_failed", "api_failed"]
     assert judgements[2].status in ("abstain", "parse_failed")
@@ -191,11 +199,11 @@ SHY = Reply('I cannot say. {"best_description": "abstain"}')
 def test_one_order_is_not_both(adapter: EnvAdapter, store: ResponseStore, lost: Reply | Failure) -> None:
     """A model that names whatever is shown first must not become certain where its other answer is missing."""
     model = PlayedModel(lambda first, second, _: lost if first == "b" else Reply('{"best_description": 1}'))
-    (judgement,) = annotator(model, adapter, store).annotate([Question("a", "b")])
+    (judgement,) = annotator(model, adapter, store).annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.votes) == ("incomplete", None, 1)
     assert judgement.swap_consistent is None
     assert judgement.answers[0].verdict == "first", "what was said is kept"
-    (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Question("a", "b")])
+    (alone,) = annotator(model, adapter, store, both_orders=False).annotate([Pair("a", "b")])
     assert (alone.status, alone.p_first) == ("ok", 1.0), "one order is all that was to be asked"
 
 
@@ -203,7 +211,7 @@ def test_log_probabilities_in_one_order_are_no_label_either(adapter: EnvAdapter,
     def sure(first: str, _: str, request: ChatRequest) -> Reply | Failure:
         return Failure("busy") if first == "b" else Reply("", {"1": log(0.99), "2": log(0.01)})
 
-    (judgement,) = annotator(PlayedModel(sure), adapter, store, "answer_only").annotate([Question("a", "b")])
+    (judgement,) = annotator(PlayedModel(sure), adapter, store, "answer_only").annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first) == ("incomplete", None)
 
 
@@ -219,7 +227,7 @@ def test_most_votes_of_an_order_must_be_read(
         return longer(first, second, request) if (request.sampling.seed or 0) in read else Reply("?!")
 
     judge = annotator(PlayedModel(some), adapter, store, votes=3, both_orders=both_orders)
-    (judgement,) = judge.annotate([Question("longer", "short")])
+    (judgement,) = judge.annotate([Pair("longer", "short")])
     assert (judgement.status, judgement.p_first) == (status, p)
 
 
@@ -229,7 +237,7 @@ def test_orders_count_alike_however_many_of_their_votes_were_read(adapter: EnvAd
     def first_shown(first: str, second: str, request: ChatRequest) -> Reply:
         return Reply("?!") if first == "b" and request.sampling.seed == 2 else Reply('{"best_description": 1}')
 
-    (judgement,) = annotator(PlayedModel(first_shown), adapter, store, votes=3).annotate([Question("a", "b")])
+    (judgement,) = annotator(PlayedModel(first_shown), adapter, store, votes=3).annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first, judgement.votes) == ("tie", 0.5, 5)
 
 
@@ -290,8 +298,8 @@ def test_another_process_is_waited_for(
     def sleeps(_: float) -> None:
         slow.extend(theirs)  # the other process gets its answers meanwhile
 
-    monkeypatch.setattr("laurel.feedback.language_model.sleep", sleeps)
-    key = mine._keys.of(asked[0].first, asked[0].second, 0)
+    monkeypatch.setattr("laurel.feedback.asker.sleep", sleeps)
+    key = mine._asker._keys.of(asked[0])
     assert other.claim([key]) == {key}
     assert list(mine.annotate(asked)) == slow
     assert mine.usage["calls"] == 3
@@ -301,10 +309,10 @@ def test_another_process_is_waited_for(
 def test_memory_does_not_grow_with_the_questions(
     adapter: EnvAdapter, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laurel.feedback.language_model.BLOCK", 10)
+    monkeypatch.setattr("laurel.feedback.asker.BLOCK", 10)
     drawn = 0
 
-    def stream() -> Iterator[Question]:
+    def stream() -> Iterator[Pair]:
         nonlocal drawn
         for question in questions(200):
             drawn += 1
@@ -319,7 +327,7 @@ def test_memory_does_not_grow_with_the_questions(
 def test_a_model_may_be_offered_many_questions_at_once(
     adapter: EnvAdapter, store: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("laurel.feedback.language_model.BLOCK", 10)
+    monkeypatch.setattr("laurel.feedback.asker.BLOCK", 10)
     rounds = []
 
     class Patient(PlayedModel):
@@ -344,13 +352,13 @@ def test_what_there_is_no_budget_for_is_neither_asked_nor_failed(adapter: EnvAda
             return Withheld("spent")
         return answers[first if first in answers else second]
 
-    asked = [Question("no", "x"), Question("shy", "x"), Question("yes", "x")]
+    asked = [Pair("no", "x"), Pair("shy", "x"), Pair("yes", "x")]
     judge = annotator(PlayedModel(answer), adapter, store)
     judgements = list(judge.annotate(asked))
     assert [judgement.status for judgement in judgements] == ["unasked", "unasked", "tie"]
     assert (judge.usage["calls"], judge.usage["failures"]) == (4, 0)
     half = PlayedModel(lambda first, second, _: Withheld("spent") if first == "b" else Reply('{"best_description": 1}'))
-    (judgement,) = annotator(half, adapter, store).annotate([Question("a", "b")])
+    (judgement,) = annotator(half, adapter, store).annotate([Pair("a", "b")])
     assert (judgement.status, judgement.p_first) == ("unasked", None), "half of it is kept for the next run"
     assert len(list(annotator(PlayedModel(longer), adapter, store).annotate(asked))) == 3, "it may be asked later"
 
@@ -407,9 +415,7 @@ def test_answers_that_need_a_follow_up_are_not_given_up(adapter: EnvAdapter, sto
 
 
 def test_a_run_that_is_to_go_on_whatever_comes_does(adapter: EnvAdapter, store: ResponseStore) -> None:
-    prompt = load_prompt("motif")
-    model = PlayedModel(lambda *_: Reply("Hm."))
-    patient = LanguageModelAnnotator(model, Sampling(), prompt, adapter, store, LanguageModelParams(), gives_up=False)
+    patient = annotator(PlayedModel(lambda *_: Reply("Hm.")), adapter, store, gives_up=False)
     assert {judgement.status for judgement in patient.annotate(questions(50))} == {"parse_failed"}
 
 
@@ -424,7 +430,7 @@ def test_what_is_answered_counts_although_the_first_question_is_not(adapter: Env
 
     for _ in range(2):
         judged.clear()
-        judged.extend(judge(annotator(model, adapter, store), [Question("x", "x"), *questions(20)], note))
+        judged.extend(judge(annotator(model, adapter, store), [Pair("x", "x"), *questions(20)], note))
     asked = [number for number, stored, done in settled if not stored and done == 0]
     assert sum(asked) == 20, "all but the identical texts, and all before the first was yielded"
     assert sum(number for number, stored, _ in settled if stored) == 22

@@ -15,14 +15,15 @@ from aiohttp import web
 from chat_server import ChatServer, chat_server, completion, top_logprobs
 
 from laurel.envs import adapter_for
-from laurel.feedback.annotator import Question, judge
+from laurel.feedback.annotator import Pair, judge
+from laurel.feedback.asker import Asker
 from laurel.feedback.language_model import LanguageModelAnnotator
-from laurel.feedback.prompt import load_prompt
+from laurel.feedback.questions.pair import PairQuestion, load_prompt
 from laurel.llm.chat import Sampling
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.llm.responses import ResponseStore
 from laurel.params import EnvParams
-from laurel.params.judges import LanguageModelParams, OpenAIParams
+from laurel.params.judges import OpenAIParams
 
 PAIRS = 1000
 PASSING = ["429", "429-after", "500", "502", "503", "409", "408", "reset", "half", "cut", "schema", "other", "error200"]
@@ -79,7 +80,7 @@ class Teacher:
 
 def test_a_thousand_pairs_through_every_fault(tmp_path: Path) -> None:
     teacher = Teacher(0)
-    questions = [Question(f"You pass door {i}a.", f"You pass door {i}b.") for i in range(PAIRS)]
+    questions = [Pair(f"You pass door {i}a.", f"You pass door {i}b.") for i in range(PAIRS)]
     with chat_server() as server:
         server.plan = teacher.plan
         annotator = asking(server, tmp_path)
@@ -88,7 +89,7 @@ def test_a_thousand_pairs_through_every_fault(tmp_path: Path) -> None:
         for number, judgement in enumerate(judgements):
             said = (judgement.status, judgement.p_first, judgement.votes)
             assert said == teacher.expected(number), (teacher.faults[number], teacher.says[number])
-            assert [(one.swapped, one.vote) for one in judgement.answers] == [(False, 0), (True, 0)]
+            assert [(one.variant, one.vote) for one in judgement.answers] == [(0, 0), (1, 0)]
         assert set(Counter(judgement.status for judgement in judgements)) == {
             "ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed",
         }  # fmt: skip
@@ -106,12 +107,10 @@ def test_a_thousand_pairs_through_every_fault(tmp_path: Path) -> None:
 
 def asking(server: ChatServer, place: Path, name: str = "motif") -> LanguageModelAnnotator:
     params = OpenAIParams(model="m", base_url=server.url, timeout_seconds=3.0, retries=3, max_in_flight=64)
-    prompt = load_prompt(name)
     adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
     store = ResponseStore(place / "r.db")
-    return LanguageModelAnnotator(
-        OpenAIChat(params, backoff=0.02), Sampling(), prompt, adapter, store, LanguageModelParams(), prompt.choices
-    )
+    question = PairQuestion(load_prompt(name), adapter)
+    return LanguageModelAnnotator(Asker(OpenAIChat(params, backoff=0.02), Sampling(), question, store))
 
 
 def test_odd_answers_are_read_by_their_words_or_not_at_all_and_no_rerun_trips_over_them(tmp_path: Path) -> None:
@@ -124,7 +123,7 @@ def test_odd_answers_are_read_by_their_words_or_not_at_all_and_no_rerun_trips_ov
     odd.append(completion("1. " * 2_000_000))
     with chat_server() as server:
         server.behave = lambda request, body: web.json_response(odd[_number(body)])
-        questions = [Question(f"You pass door {i}a.", f"You pass door {i}b.") for i in range(len(odd))]
+        questions = [Pair(f"You pass door {i}a.", f"You pass door {i}b.") for i in range(len(odd))]
         judged = [
             [(one.status, one.p_first) for one in judge(asking(server, tmp_path, "answer_only"), questions)]
             for _ in range(2)
@@ -146,7 +145,7 @@ def _number(body: dict[str, Any]) -> int:
 def test_a_store_that_an_earlier_version_poisoned_is_asked_anew_where_nothing_can_be_read(
     tmp_path: Path, logprobs: str
 ) -> None:
-    questions = [Question("You pass door 0a.", "You pass door 0b.")]
+    questions = [Pair("You pass door 0a.", "You pass door 0b.")]
     with chat_server() as server:
         server.behave = lambda request, body: web.json_response(completion("1", top_logprobs(**{"1": 0.0, "2": -9.0})))
         list(judge(asking(server, tmp_path, "answer_only"), questions))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from laurel.feedback.annotator import Judgement, Said
+from laurel.feedback.annotator import Answer, Judgement
 from laurel.feedback.leaderboard import Entry, leaderboard, markdown
 
 BETTER = [bool(i % 2) for i in range(400)]
@@ -64,7 +64,7 @@ def test_ties_and_missing_answers_are_not_right() -> None:
 
 def said(*verdicts: str) -> Judgement:
     """Answers in turn as shown first and second."""
-    answers = tuple(Said(bool(i % 2), 0, verdict, None, "") for i, verdict in enumerate(verdicts))
+    answers = tuple(Answer(i % 2, 0, verdict, None, "") for i, verdict in enumerate(verdicts))
     return Judgement("ok", 1.0, 1, len(set(verdicts)) == 1, answers)
 
 
@@ -81,7 +81,7 @@ def test_what_was_planted_in_single_answers_is_found() -> None:
 
 
 def test_one_order_says_nothing_of_position() -> None:
-    once = Judgement("ok", 1.0, 1, None, (Said(False, 0, "first", 1.0, ""),))
+    once = Judgement("ok", 1.0, 1, None, (Answer(0, 0, "first", 1.0, ""),))
     (row,) = leaderboard([Entry("m", None, None, judgements=[once])], [True], 0)
     assert row["first_named"] is row["swap_consistency"] is None
 

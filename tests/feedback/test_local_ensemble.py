@@ -11,12 +11,12 @@ import torch
 from tiny_llama import make_tiny_llama
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import Annotator, Question
+from laurel.feedback.annotator import Annotator, Pair
 from laurel.feedback.annotators import make_annotator
 from laurel.llm import local_chat
 from laurel.params.annotation import AnnotateParams
 
-QUESTIONS = [Question(f"You turn. {i}", "You reach the goal.") for i in range(6)]
+QUESTIONS = [Pair(f"You turn. {i}", "You reach the goal.") for i in range(6)]
 CUDA = pytest.param(
     "cuda",
     marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")],

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from laurel.feedback.parsing import parse_answer
+from laurel.feedback.questions.pair import VERDICTS
 
 CORPUS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "answers.yaml").read_text(encoding="utf-8"))
 ANSWERS = {"first", "second", "tie", "abstain", None}
@@ -22,7 +22,7 @@ COMPLETE = [e["text"] for e in CORPUS if e["means"] in ("first", "second") and n
 
 @pytest.mark.parametrize("entry", [pytest.param(entry, id=str(number)) for number, entry in enumerate(CORPUS)])
 def test_the_corpus_is_read_as_it_is_meant(entry: dict[str, Any]) -> None:
-    assert parse_answer(entry["text"], cut=entry.get("cut", False)) == entry["means"], entry["text"]
+    assert VERDICTS.read(entry["text"], cut=entry.get("cut", False)) == entry["means"], entry["text"]
 
 
 def test_the_corpus_is_large_and_has_every_answer() -> None:
@@ -44,8 +44,8 @@ def test_the_corpus_is_large_and_has_every_answer() -> None:
     ],
 )
 def test_what_follows_a_verdict_never_leaves_it_standing(text: str, after: str) -> None:
-    means = parse_answer(text)
-    assert parse_answer(text + after.format(other=2 if means == "first" else 1)) != means
+    means = VERDICTS.read(text)
+    assert VERDICTS.read(text + after.format(other=2 if means == "first" else 1)) != means
 
 
 PIECES = st.sampled_from(
@@ -73,7 +73,7 @@ PIECES = st.sampled_from(
 @example('{"best_description": NaN}')
 def test_no_text_is_too_much_for_it(text: str) -> None:
     for cut in (False, True):
-        assert parse_answer(text, cut=cut) in ANSWERS
+        assert VERDICTS.read(text, cut=cut) in ANSWERS
 
 
 @pytest.mark.parametrize("means", VALUES)
@@ -81,19 +81,19 @@ def test_no_text_is_too_much_for_it(text: str) -> None:
 def test_an_answer_in_json_counts_whatever_its_analysis_says(means: str, analysis: str) -> None:
     said = {"analysis": analysis, "best_description": VALUES[means]}
     for text in (json.dumps(said), json.dumps(said, ensure_ascii=False), f"```json\n{json.dumps(said, indent=2)}\n```"):
-        assert parse_answer(text) == means
+        assert VERDICTS.read(text) == means
 
 
 @given(st.sampled_from([entry["text"] for entry in CORPUS]), st.sampled_from(["first", "second"]))
 def test_json_at_the_end_is_read_as_it_says_or_not_at_all(before: str, means: str) -> None:
-    assert parse_answer(f'{before}\n\n{{"best_description": {VALUES[means]}}}') in (means, None)
+    assert VERDICTS.read(f'{before}\n\n{{"best_description": {VALUES[means]}}}') in (means, None)
 
 
 @given(st.text(alphabet='abc{}"\\:, 12\n'), st.integers(0, 40))
 def test_cutting_an_answer_never_turns_it_over(analysis: str, kept: int) -> None:
     whole = json.dumps({"analysis": analysis, "best_description": 1})
     for cut in (False, True):
-        assert parse_answer(whole[:kept], cut=cut) in ("first", None)
+        assert VERDICTS.read(whole[:kept], cut=cut) in ("first", None)
 
 
 HARD = (
@@ -136,7 +136,7 @@ def test_time_grows_with_length_alone(piece: str) -> None:
     def seconds(size: int) -> float:
         text = piece * (size // len(piece))
         start = time.process_time()
-        parse_answer(text)
+        VERDICTS.read(text)
         return time.process_time() - start
 
     small, large = (min(seconds(size) for _ in range(2)) for size in (20_000, 160_000))
@@ -146,12 +146,12 @@ def test_time_grows_with_length_alone(piece: str) -> None:
 
 def test_who_writes_much_has_not_refused() -> None:
     refusal = "I cannot decide."
-    assert parse_answer(refusal) == "abstain"
-    assert parse_answer(f"{refusal} {'The agent turns. ' * 100}") is None
+    assert VERDICTS.read(refusal) == "abstain"
+    assert VERDICTS.read(f"{refusal} {'The agent turns. ' * 100}") is None
 
 
 def test_a_megabyte_is_read() -> None:
     prose = "The agent turns, and nothing happens. " * 27_000
-    assert parse_answer(f'{prose}\n{{"best_description": 2}}') == "second"
-    assert parse_answer(f"{prose}\nAnswer: 2") == "second"
-    assert parse_answer(prose) is None
+    assert VERDICTS.read(f'{prose}\n{{"best_description": 2}}') == "second"
+    assert VERDICTS.read(f"{prose}\nAnswer: 2") == "second"
+    assert VERDICTS.read(prose) is None

@@ -15,7 +15,7 @@ import laurel.envs
 from laurel.envs import EnvAdapter, adapter_for
 from laurel.envs.minigrid_tasks import _TASKS
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.probe import ask, has_probe, load_probe, probed_ids
 from laurel.params import EnvParams
 
@@ -129,14 +129,14 @@ class Judge:
     name, simulated = "judge", True
     usage: ClassVar[dict[str, int]] = {}
 
-    def __init__(self, rule: Callable[[Question], Judgement]) -> None:
+    def __init__(self, rule: Callable[[Pair], Judgement]) -> None:
         self.rule = rule
-        self.asked: list[Question] = []
+        self.asked: list[Pair] = []
 
-    def prepare(self, questions: Sequence[Question]) -> None:
+    def prepare(self, questions: Sequence[Pair]) -> None:
         """Nothing to get ready."""
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         for question in questions:
             self.asked.append(question)
             yield self.rule(question)
@@ -146,23 +146,23 @@ ENV = "MiniGrid-DoorKey-5x5-v0"
 N = 10
 
 
-def knowing(question: Question) -> Judgement:
+def knowing(question: Pair) -> Judgement:
     probe = load_probe(ENV)
     known = dict(zip(probe.questions, probe.expected, strict=True))
     if question in known:
         return Judgement("ok", float(known[question] == "first"))
-    return Judgement("ok", float(known[Question(question.second, question.first)] == "second"))
+    return Judgement("ok", float(known[Pair(question.second, question.first)] == "second"))
 
 
-def inverse(question: Question) -> Judgement:
+def inverse(question: Pair) -> Judgement:
     return Judgement("ok", 1.0 - (knowing(question).p_first or 0.0))
 
 
-def always(status: str, p_first: float | None) -> Callable[[Question], Judgement]:
+def always(status: str, p_first: float | None) -> Callable[[Pair], Judgement]:
     return lambda _: Judgement(status, p_first)  # type: ignore[arg-type]
 
 
-def hesitant(question: Question) -> Judgement:
+def hesitant(question: Pair) -> Judgement:
     """Lean to the right side, but name the first more often than not."""
     p = knowing(question).p_first
     return Judgement("ok", 0.9 if p else 0.4)
@@ -183,7 +183,7 @@ def hesitant(question: Question) -> Judgement:
     ids=["knowing", "inverse", "first", "second", "tie", "abstain", "failed", "hesitant"],
 )
 def test_judges_get_the_score_that_they_deserve(
-    rule: Callable[[Question], Judgement], right: int, given: tuple[str, str] | None
+    rule: Callable[[Pair], Judgement], right: int, given: tuple[str, str] | None
 ) -> None:
     judge = Judge(rule)
     findings = ask(judge, load_probe(ENV))

@@ -12,7 +12,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.scripted import TEACHERS, Faults, OracleUtility, ScriptedAnnotator
 from laurel.params import EnvParams
 from laurel.params.judges import ScriptedParams
@@ -39,15 +39,15 @@ class Ladder(EnvAdapter):
         return float(caption.rpartition(" ")[2] or 0)
 
 
-def questions(n: int = MANY) -> list[Question]:
+def questions(n: int = MANY) -> list[Pair]:
     """Different questions, the better text first in half of them."""
     rng = np.random.default_rng(0)
     better_first = rng.random(n) < 0.5
-    return [Question(f"{i} good 1", f"{i} bad 0") if b else Question(f"{i} bad 0", f"{i} good 1")
+    return [Pair(f"{i} good 1", f"{i} bad 0") if b else Pair(f"{i} bad 0", f"{i} good 1")
             for i, b in enumerate(better_first)]  # fmt: skip
 
 
-def right(question: Question) -> float:
+def right(question: Pair) -> float:
     return float(question.first.endswith("1"))
 
 
@@ -56,7 +56,7 @@ def check_rate(hits: int, trials: int, rate: float) -> None:
 
 
 def test_without_faults_it_is_the_oracle(door_key: EnvAdapter) -> None:
-    forth, back, tie = make(door_key).annotate([Question(GOOD, BAD), Question(BAD, GOOD), Question(BAD, BAD)])
+    forth, back, tie = make(door_key).annotate([Pair(GOOD, BAD), Pair(BAD, GOOD), Pair(BAD, BAD)])
     assert (forth, back) == (Judgement("ok", 1.0), Judgement("ok", 0.0))
     assert tie == Judgement("tie", 0.5)
     asked = questions(200)
@@ -111,7 +111,7 @@ def test_errors_are_as_frequent_among_those_that_were_not_just_named_first() -> 
 def test_faults_are_of_a_question_not_of_a_text(side: str) -> None:
     """One text against a thousand others is misjudged as often as any."""
     others = [f"{i} bad 0" for i in range(1000)]
-    asked = [Question("good 1", other) if side == "first" else Question(other, "good 1") for other in others]
+    asked = [Pair("good 1", other) if side == "first" else Pair(other, "good 1") for other in others]
     judged = list(make(Ladder(), error_rate=0.3).annotate(asked))
     check_rate(sum(j.p_first != right(q) for j, q in zip(judged, asked, strict=True)), 1000, 0.3)
 
@@ -185,7 +185,7 @@ def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
     first: tuple[float, ...], second: tuple[float, ...], skipped: bool
 ) -> None:
     for texts in ((first, second), (second, first)):
-        (judged,) = make(Ladder(), teacher="skip").annotate([Question(segment(*texts[0]), segment(*texts[1]))])
+        (judged,) = make(Ladder(), teacher="skip").annotate([Pair(segment(*texts[0]), segment(*texts[1]))])
         assert (judged.status == "abstain") == skipped
 
 
@@ -196,12 +196,12 @@ def test_the_skip_teacher_says_nothing_where_neither_shows_progress(
 def test_the_equal_teacher_calls_alike_what_differs_little(
     second: tuple[float, ...], band: float | None, tie: bool
 ) -> None:
-    (judged,) = make(Ladder(), teacher="equal", tie_band=band).annotate([Question(segment(0.3), segment(*second))])
+    (judged,) = make(Ladder(), teacher="equal", tie_band=band).annotate([Pair(segment(0.3), segment(*second))])
     assert (judged == Judgement("tie", 0.5)) == tie
 
 
 def test_the_equal_teacher_looks_at_the_sum_and_not_at_the_last_steps() -> None:
-    question = Question(segment(1, 0, 0, 0), segment(0, 0, 0, 1))
+    question = Pair(segment(1, 0, 0, 0), segment(0, 0, 0, 1))
     assert next(make(Ladder(), teacher="equal", gamma=0.5).annotate([question])).status == "tie"
     assert next(make(Ladder(), teacher="myopic", gamma=0.5).annotate([question])) == Judgement("ok", 0.0)
 
@@ -216,15 +216,15 @@ def test_the_myopic_utility_is_the_discounted_sum_over_the_steps(values: tuple[f
 
 def test_the_myopic_teacher_minds_what_came_last() -> None:
     early, late = segment(2, *[0] * 9), segment(*[0] * 9, 1)
-    assert next(make(Ladder()).annotate([Question(early, late)])).p_first == 1.0
-    assert next(make(Ladder(), teacher="myopic").annotate([Question(early, late)])).p_first == 0.0  # 2 * .9^9 = .77
-    assert next(make(Ladder(), teacher="myopic", gamma=0.95).annotate([Question(early, late)])).p_first == 1.0
+    assert next(make(Ladder()).annotate([Pair(early, late)])).p_first == 1.0
+    assert next(make(Ladder(), teacher="myopic").annotate([Pair(early, late)])).p_first == 0.0  # 2 * .9^9 = .77
+    assert next(make(Ladder(), teacher="myopic", gamma=0.95).annotate([Pair(early, late)])).p_first == 1.0
 
 
 def test_the_same_steps_in_another_order_are_worth_the_same() -> None:
     """To the last bit: 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1, but neither is better."""
     for gamma in (None, 1.0):
-        question = Question(segment(0.1, 0.2, 0.3, 0.1), segment(0.3, 0.1, 0.1, 0.2))
+        question = Pair(segment(0.1, 0.2, 0.3, 0.1), segment(0.3, 0.1, 0.1, 0.2))
         assert next(make(Ladder(), gamma=gamma).annotate([question])).status == "tie"
 
 
@@ -235,14 +235,14 @@ def test_the_stochastic_teacher_draws_by_bradley_and_terry(
     expected = 1 / (1 + math.exp(-beta * (sum(better) - sum(worse))))
     for turned in (False, True):
         texts = [segment(*worse), segment(*better)] if turned else [segment(*better), segment(*worse)]
-        asked = Question(*texts)
+        asked = Pair(*texts)
         judged = [next(make(Ladder(), seed=s, teacher="stochastic", beta=beta).annotate([asked])) for s in range(1500)]
         assert {j.status for j in judged} == {"ok"}
         check_rate(sum(j.p_first == float(not turned) for j in judged), len(judged), expected)
 
 
 def test_the_stochastic_teacher_is_undecided_between_equals() -> None:
-    asked = [Question(f"{i} a 1", f"{i} b 1") for i in range(MANY)]
+    asked = [Pair(f"{i} a 1", f"{i} b 1") for i in range(MANY)]
     judged = list(make(Ladder(), teacher="stochastic").annotate(asked))
     check_rate(sum(j.p_first == 1.0 for j in judged), MANY, 0.5)
 
@@ -256,7 +256,7 @@ def test_draws_mistakes_and_sides_are_independent() -> None:
 
 
 def test_a_huge_difference_does_not_overflow() -> None:
-    asked = Question("good 1e308", "bad -1e308")
+    asked = Pair("good 1e308", "bad -1e308")
     assert next(make(Ladder(), teacher="stochastic", beta=1e300).annotate([asked])) == Judgement("ok", 1.0)
 
 

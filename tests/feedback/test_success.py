@@ -10,7 +10,7 @@ import pytest
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.advice import advice_for
-from laurel.feedback.annotator import Judgement, Question, Said
+from laurel.feedback.annotator import Answer, Judgement, Pair
 from laurel.feedback.gates import Checked, check_success
 from laurel.feedback.success import SuccessQuestion, aims_elsewhere, ask_success, success_questions
 from laurel.params import EnvParams
@@ -25,17 +25,17 @@ class Judge:
 
     name, simulated = "judge", False
 
-    def __init__(self, p_first: Callable[[Question], float | None]) -> None:
+    def __init__(self, p_first: Callable[[Pair], float | None]) -> None:
         self.p_first = p_first
 
     @property
     def usage(self) -> dict[str, float | None]:
         return {}
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         """Nothing to get ready."""
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         for question in questions:
             p = self.p_first(question)
             yield Judgement("abstain" if p is None else "tie" if p == 0.5 else "ok", p)
@@ -95,7 +95,7 @@ def test_who_prefers_success_passes(door_key: EnvAdapter) -> None:
 def test_who_prefers_all_else_is_stopped_and_what_is_named(door_key: EnvAdapter) -> None:
     sure = {PROGRESS[1]: 0.99, PROGRESS[0]: 0.95}
 
-    def other(question: Question) -> float:
+    def other(question: Pair) -> float:
         p = max(sure.get(text, 0.6) for text in question if "goal" not in text)
         return 1 - p if "goal" in question.first else p
 
@@ -135,10 +135,10 @@ def test_a_tie_is_not_above_success(door_key: EnvAdapter) -> None:
     assert "In none of 16 questions" in warning
 
     class InOrder(Judge):
-        def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+        def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
             for _ in questions:
                 yield Judgement(
-                    "tie", 0.5, 2, False, (Said(False, 0, "first", 1.0, "a"), Said(True, 0, "second", 0.0, "b"))
+                    "tie", 0.5, 2, False, (Answer(0, 0, "first", 1.0, "a"), Answer(1, 0, "second", 0.0, "b"))
                 )
 
     found = ask_success(InOrder(lambda q: 0.5), asked(door_key))

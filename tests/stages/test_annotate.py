@@ -7,7 +7,7 @@ import pytest
 from laurel.data.captions import read_segments
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.errors import AnnotationError, DataError
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Pair
 from tiny_project import UNTRACKED, Changes, Project, read_json
 
 
@@ -57,10 +57,10 @@ class Faulty:
     def __init__(self, *statuses: str) -> None:
         self.statuses = statuses
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         """Nothing to get ready."""
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         for i, _ in enumerate(questions):
             status: Any = self.statuses[i % len(self.statuses)]
             yield Judgement(status, {"ok": 1.0, "tie": 0.5}.get(status))

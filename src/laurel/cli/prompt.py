@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
 
 
 def _list() -> str:
-    from laurel.feedback.prompt import load_prompt, names
+    from laurel.feedback.questions.pair import load_prompt, names
 
     prompts = [load_prompt(name) for name in names()]
     width = max(len(prompt.name) for prompt in prompts)
@@ -56,14 +56,15 @@ def _list() -> str:
 
 def _show(options: argparse.Namespace) -> str:
     from laurel.envs import adapter_for
-    from laurel.feedback.prompt import load_prompt
+    from laurel.feedback.annotator import Pair
+    from laurel.feedback.questions.pair import PairQuestion, load_prompt
     from laurel.params import load_params
 
     prompt = load_prompt(options.prompt)
     params = load_params(options.params)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     first, second, source = _captions(options.captions, adapter)
-    messages = prompt.messages(first, second, adapter, options.goal)
+    messages = PairQuestion(prompt, adapter, options.goal).messages(Pair(first, second))
     answer = "1 or 2" if prompt.choices else f"JSON by the schema {prompt.schema}"
     lines = [
         f"prompt:   {prompt.name} ({prompt.digest[:12]})",

@@ -44,16 +44,16 @@ _SWAP = {None: -1, False: 0, True: 1}
 
 
 class Answer(Protocol):
-    """What was said when a pair was asked about once."""
+    """A single answer about a pair."""
 
     @property
-    def swapped(self) -> bool: ...
+    def variant(self) -> int: ...  # 1 where the second text was shown first
     @property
     def vote(self) -> int: ...
     @property
     def verdict(self) -> str: ...
     @property
-    def p_first(self) -> float | None: ...
+    def value(self) -> float | None: ...  # p(first)
     @property
     def key(self) -> str: ...
     @property
@@ -118,15 +118,15 @@ class LabelWriter:
         numbers = [number for number, one in enumerate(judgements) for _ in one.answers]
         if not numbers:
             return None
-        answers = [said for one in judgements for said in one.answers]
+        answers = [answer for one in judgements for answer in one.answers]
         columns = {
             "pair": numbers,
-            "swapped": [said.swapped for said in answers],
-            "vote": [said.vote for said in answers],
-            "verdict": [said.verdict for said in answers],
-            "p_first": [said.p_first for said in answers],
-            "response": [said.key for said in answers],
-            "annotator": [said.annotator or self._annotator for said in answers],
+            "swapped": [bool(one.variant) for one in answers],
+            "vote": [one.vote for one in answers],
+            "verdict": [one.verdict for one in answers],
+            "p_first": [one.value for one in answers],
+            "response": [one.key for one in answers],
+            "annotator": [one.annotator or self._annotator for one in answers],
         }
         return pa.table(columns, schema=ANSWERS_SCHEMA)
 

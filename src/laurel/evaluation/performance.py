@@ -1,7 +1,4 @@
-"""A performance: some episodes of an agent for somebody to watch, with titles, at a pace.
-
-Shows itself in a terminal, in a window or as a film; knows nothing about the command line.
-"""
+"""Episodes of an agent to watch, with titles, at a pace: in a terminal, in a window or as a film."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.agents.actor import Actor
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.errors import EnvError
 from laurel.evaluation.episode import Moment, moments
@@ -23,7 +21,7 @@ from laurel.evaluation.rollout import LearnedReward
 from laurel.evaluation.terminal import HIDE_CURSOR, LEAST_COLUMNS, LEAST_LINES, SHOW_CURSOR, Screen, plain_line
 from laurel.evaluation.window import window
 from laurel.params import EnvParams
-from laurel.seeding import derive_seed
+from laurel.seeding import derive_seed, generator
 
 FASTEST = 10.0
 """Steps a second at most, unless one asks for more: captions want to be read."""
@@ -38,9 +36,8 @@ class Performance:
     env: EnvParams
     adapter: EnvAdapter
     player: str
-    """Name of who acts."""
-    act: Callable[[int], Callable[[FloatArray], Array]]
-    """Seed -> policy: features (1, F) -> actions (1,) or (1, A)."""
+    """Name of the actor."""
+    actor: Actor
     learned: LearnedReward | None
     episodes: int
     steps: int
@@ -64,14 +61,15 @@ class Performance:
         Raises:
             EnvError: the environment does not render so.
         """
-        captioner, act = Captioner(self.adapter), self.act(self.seed)
+        captioner, rng = Captioner(self.adapter), generator(self.seed, "actions")
         try:
             with rendering(self.env, mode, headless=headless) as reference:
                 for episode in range(self.episodes):
                     title = [self.player, self.env.id]
                     title += [f"episode {episode + 1} of {self.episodes}"] if self.episodes > 1 else []
                     begins = derive_seed(self.seed, "episode", episode)
-                    for moment in moments(reference, self.adapter, act, captioner, self.steps, begins, self.learned):
+                    played = (self.adapter, self.actor, rng, captioner, self.steps, begins, self.learned)
+                    for moment in moments(reference, *played):
                         yield moment, title
         except NotRenderedError as error:
             raise EnvError(f"{error} Watch it in words: laurel play | cat") from None

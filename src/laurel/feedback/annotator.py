@@ -7,43 +7,42 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    pass
-
+Value = TypeVar("Value")
 Status = Literal["ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed", "unasked"]
 """As `laurel.data.preferences.STATUSES` says; unasked: there was no budget for it, or not for all of it; such a
 question is left out of what is written."""
 
 
-class Question(NamedTuple):
+class Pair(NamedTuple):
     """Two texts to choose between."""
 
     first: str
     second: str
 
 
-class Said(NamedTuple):
-    """What came of asking once."""
+class Answer(NamedTuple, Generic[Value]):
+    """A single answer to a question, of any kind."""
 
-    swapped: bool
-    """True where the second text was shown first."""
+    variant: int
+    """Which way the question was put; about a pair: 1 where the second text was shown first, else 0."""
     vote: int
-    """Number of the answer in this order."""
+    """Number of the answer in this variant."""
     verdict: str
-    """first, second, tie or abstain, of the texts as they are and not as they were shown; unread where the answer
-    could not be read, failed where there was none, unasked where there was no budget."""
-    p_first: float | None
-    """None where there is no label."""
+    """What it says in a word of the question's kind; about a pair: first, second, tie or abstain, of the texts as they
+    are and not as they were shown. unread where it could not be read, failed where it never came, unasked where the
+    budget did not allow for it."""
+    value: Value | None
+    """What it says as a figure; about a pair: p(first). None where there is none."""
     key: str
     """Of the raw answer in the store of responses; empty where there is none."""
     annotator: str = ""
-    """Who said it, where several were asked."""
+    """Who answered, where several were asked."""
 
 
 class Judgement(NamedTuple):
-    """What an annotator said about a question."""
+    """What an annotator makes of a pair."""
 
     status: Status
     p_first: float | None
@@ -52,25 +51,25 @@ class Judgement(NamedTuple):
     """Answers that it rests on."""
     swap_consistent: bool | None = None
     """Whether asking in the other order gave the same; None where that was not asked."""
-    answers: tuple[Said, ...] = ()
-    """The single answers that it rests on, for annotators that keep them."""
+    answers: tuple[Answer[float], ...] = ()
+    """The single answers that it rests on, from annotators that keep them."""
     members: tuple[tuple[str, Judgement], ...] = ()
     """Who voted and how, where several annotators did."""
 
 
 TIE = Judgement("tie", 0.5, votes=0)
-"""The judgement on two identical texts; nobody is asked."""
+"""The judgement on two identical texts, about which no annotator is asked."""
 
 
 class OnSettled(Protocol):
-    """Is told of questions whose judgements are known, in whatever order they are."""
+    """Called as judgements become known, in any order."""
 
     def __call__(self, number: int, *, stored: bool) -> None:
-        """Note so many more; `stored` says that their answers were there before, at once."""
+        """Count so many more; `stored`: their answers were in the store."""
 
 
 Usage = dict[str, float | None]
-"""What was used of what; None where that is unknown."""
+"""Resource -> amount used; None where that is unknown."""
 
 
 def failures_of(annotator: Annotator) -> dict[str, dict[str, int]]:
@@ -105,40 +104,40 @@ class Annotator(Protocol):
         """What it has cost so far, None where that is unknown; empty where that is nothing."""
         ...
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         """Get ready for all questions of a round, of which others may be asked to judge a share.
 
         What is answered to a question must not depend on who judges which share.
         """
         ...
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         """Yield a judgement for each question, in order."""
         ...
 
 
-def questions_about(texts: Sequence[str], first: Iterable[int], second: Iterable[int]) -> Iterator[Question]:
-    """Yield a question for each pair of texts, which are given by number."""
+def pairs_of(texts: Sequence[str], first: Iterable[int], second: Iterable[int]) -> Iterator[Pair]:
+    """Yield pairs of texts, which are given by number."""
     for a, b in zip(first, second, strict=True):
-        yield Question(texts[a], texts[b])
+        yield Pair(texts[a], texts[b])
 
 
 def ignore(number: int, *, stored: bool) -> None:
-    """Note nothing."""
+    """Do nothing."""
 
 
-def judge(annotator: Annotator, questions: Iterable[Question], on_settled: OnSettled = ignore) -> Iterator[Judgement]:
-    """Yield a judgement for each question, in order; nobody is asked about identical texts.
+def judge(annotator: Annotator, questions: Iterable[Pair], on_settled: OnSettled = ignore) -> Iterator[Judgement]:
+    """Yield a judgement for each question, in order; identical texts are a tie, about which the annotator is not asked.
 
     Args:
         annotator: who judges.
         questions: what about.
-        on_settled: is told of questions as their judgements are known, which may be long before they are yielded.
+        on_settled: called as judgements are known, which may be long before they are yielded.
     """
     identical: deque[bool] = deque()
     """Of each question that was drawn but not yet answered."""
 
-    def asked() -> Iterator[Question]:
+    def asked() -> Iterator[Pair]:
         for question in questions:
             identical.append(question.first == question.second)
             if not identical[-1]:
@@ -153,12 +152,12 @@ def judge(annotator: Annotator, questions: Iterable[Question], on_settled: OnSet
     yield from (TIE for same in identical if same)
 
 
-def annotated(annotator: Annotator, questions: Iterable[Question], on_settled: OnSettled) -> Iterator[Judgement]:
-    """Yield what an annotator does, and tell of each judgement as soon as it is known."""
-    tells = hasattr(annotator, "on_settled")
-    if tells:
+def annotated(annotator: Annotator, questions: Iterable[Pair], on_settled: OnSettled) -> Iterator[Judgement]:
+    """Yield an annotator's judgements, and call `on_settled` as soon as each is known."""
+    reports = hasattr(annotator, "on_settled")
+    if reports:
         annotator.on_settled = on_settled  # type: ignore[attr-defined]
     for judgement in annotator.annotate(questions):
-        if not tells and judgement.status != "unasked":
+        if not reports and judgement.status != "unasked":
             on_settled(1, stored=False)
         yield judgement

@@ -16,6 +16,8 @@ from laurel.feedback.annotator import Annotator
 from laurel.seeding import derive_seed
 
 if TYPE_CHECKING:
+    from laurel.feedback.annotator import Pair
+    from laurel.feedback.asker import Asker
     from laurel.feedback.prompt import Prompt
     from laurel.llm.budget import Budget
     from laurel.llm.chat import ChatModel, Identity, Sampling
@@ -61,25 +63,32 @@ def make_annotator(
             return ScriptedAnnotator(params.scripted, adapter, derive_seed(seed, "scripted"), captions)
         case "openai" | "huggingface":
             from laurel.feedback.language_model import LanguageModelAnnotator
-            from laurel.feedback.prompt import load_prompt
-            from laurel.llm.budget import Budget, BudgetedChat
-            from laurel.llm.responses import ResponseStore
-            from laurel.llm.told_failures import TellingChat
 
-            prompt = load_prompt(params.language_model.prompt)
-            prompt.messages("", "", adapter, params.language_model.goal)  # what does not go together is said now
-            choices = choices_of(params, prompt)
-            store = ResponseStore(params.language_model.store)
-            budget = budget or Budget(params.budget)
-            sampling = sampling_of(params)
-            model: ChatModel = TellingChat(_chat_model(params, store, budget, prompt, sampling))
-            price = price_for(params, model.identity)
-            if budget.params.limited:
-                model = BudgetedChat(model, budget, price)
-            gives_up = params.max_failure_rate < 1
-            return LanguageModelAnnotator(
-                model, sampling, prompt, adapter, store, params.language_model, choices, price, gives_up
-            )
+            return LanguageModelAnnotator(make_asker(params, adapter, budget), params.language_model.tie_band)
+
+
+def make_asker(params: AnnotateParams, adapter: EnvAdapter, budget: Budget | None) -> Asker[Pair, float]:
+    """Make what asks the chat model that the params name about pairs; errors as of `make_annotator`."""
+    from laurel.feedback.asker import Asker
+    from laurel.feedback.questions.pair import PairQuestion
+    from laurel.llm.budget import Budget, BudgetedChat
+    from laurel.llm.responses import ResponseStore
+    from laurel.llm.told_failures import TellingChat
+
+    asking = params.language_model
+    prompt = PairQuestion.load_prompt(asking.prompt)
+    scored = bool(choices_of(params, prompt))
+    question = PairQuestion(prompt, adapter, asking.goal, scored=scored, both_orders=asking.both_orders)
+    question.messages(question.sample)  # what does not go together is said now
+    store = ResponseStore(asking.store)
+    budget = budget or Budget(params.budget)
+    sampling = sampling_of(params)
+    model: ChatModel = TellingChat(_chat_model(params, store, budget, prompt, sampling))
+    price = price_for(params, model.identity)
+    if budget.params.limited:
+        model = BudgetedChat(model, budget, price)
+    gives_up = params.max_failure_rate < 1
+    return Asker(model, sampling, question, store, votes=asking.votes, price=price, gives_up=gives_up)
 
 
 def _ensemble(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.goals import embedding_goals
 from laurel.llm.encoder import SentenceEncoder, load_encoder
 
@@ -67,14 +67,14 @@ class EmbeddingAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         """Encode the texts of all questions, those of STREAM at once."""
         stream = iter(questions)
         while chunk := list(islice(stream, STREAM)):
             new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
             self._utilities.update(zip(new, self.utility(new).tolist(), strict=True))
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         """Yield a soft judgement for each question; differences within the tie band are ties."""
         stream = iter(questions)
         while chunk := list(islice(stream, STREAM)):

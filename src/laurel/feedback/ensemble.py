@@ -20,10 +20,10 @@ from laurel.data.missing import Reasons
 from laurel.data.preferences import FAILURES
 from laurel.feedback.annotator import (
     Annotator,
+    Answer,
     Judgement,
     OnSettled,
-    Question,
-    Said,
+    Pair,
     Usage,
     added,
     annotated,
@@ -101,13 +101,13 @@ class EnsembleAnnotator:
                 failed[number] = reasons
         return {self.names[number]: failed[number] for number in sorted(failed)}
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         """Let all members get ready that are not models in this process."""
         for block in _blocks(questions):
             for annotator in self._held.values():
                 annotator.prepare(block)
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         """Yield a judgement for each question, in order.
 
         Raises:
@@ -125,7 +125,7 @@ class EnsembleAnnotator:
             for said in zip(*votes, strict=True):
                 yield self._together(said)
 
-    def _one_after_another(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def _one_after_another(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         with TemporaryFile("w+", encoding="utf-8") as asked:
             total = 0
             for total, question in enumerate(questions, 1):  # noqa: B007 - how many there are
@@ -141,7 +141,7 @@ class EnsembleAnnotator:
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
-        questions = (Question(*json.loads(line)) for line in asked)
+        questions = (Pair(*json.loads(line)) for line in asked)
         for judgement in self._votes_of(number, annotator, questions, total):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
@@ -155,7 +155,7 @@ class EnsembleAnnotator:
         return file
 
     def _votes_of(
-        self, number: int, annotator: Annotator, questions: Iterable[Question], total: int
+        self, number: int, annotator: Annotator, questions: Iterable[Pair], total: int
     ) -> Iterator[Judgement]:
         """Yield what a member says; one whose answers cannot be read at all is asked no further, and has no vote."""
         done = 0
@@ -210,7 +210,7 @@ class EnsembleAnnotator:
         )
 
 
-def _blocks(questions: Iterable[Question], most: int = BLOCK) -> Iterator[list[Question]]:
+def _blocks(questions: Iterable[Pair], most: int = BLOCK) -> Iterator[list[Pair]]:
     stream = iter(questions)
     while block := list(islice(stream, most)):
         yield block
@@ -218,7 +218,7 @@ def _blocks(questions: Iterable[Question], most: int = BLOCK) -> Iterator[list[Q
 
 def _judgement(line: str) -> Judgement:
     status, p_first, votes, swap_consistent, answers, _ = json.loads(line)
-    return Judgement(status, p_first, votes, swap_consistent, tuple(Said(*one) for one in answers))
+    return Judgement(status, p_first, votes, swap_consistent, tuple(Answer(*one) for one in answers))
 
 
 def _free_memory() -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import Question
+from laurel.feedback.annotator import Pair
 from laurel.feedback.annotators import choices_of, sampling_of
 from laurel.feedback.keys import QuestionKeys
-from laurel.feedback.prompt import Prompt, load_prompt
+from laurel.feedback.prompt import Prompt
+from laurel.feedback.questions.pair import PairQuestion
 from laurel.feedback.token_counts import count_tokens
 from laurel.llm.batch_ledger import BatchLedger
 from laurel.llm.chat import ChatRequest, Identity
@@ -78,7 +79,7 @@ class Estimate:
 
 
 def estimate(
-    params: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question], asked: Set[str] = frozenset()
+    params: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair], asked: Set[str] = frozenset()
 ) -> Estimate:
     """Estimate what asking questions takes.
 
@@ -95,10 +96,12 @@ def estimate(
         ParamsError: the table of prices cannot be read.
     """
     different = [question for question in questions if question.first != question.second]
-    prompt = load_prompt(params.language_model.prompt)
+    asking = params.language_model
+    prompt = PairQuestion.load_prompt(asking.prompt)
     choices = choices_of(params, prompt)
+    question = PairQuestion(prompt, adapter, asking.goal, scored=bool(choices), both_orders=asking.both_orders)
     identity, here = _identity(params)
-    requests = {request.key: request for request in _requests(params, identity, prompt, choices, adapter, different)}
+    requests = {request.key: request for request in _requests(params, identity, question, different)}
     stored, usual = _stored(params.language_model.store, identity if here else None, prompt, list(requests))
     stored = stored | (requests.keys() & asked)
     sent = _sent(params, [key for key in requests if key not in stored])
@@ -166,23 +169,17 @@ def _sent(params: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
 
 
 def _requests(
-    params: AnnotateParams,
-    identity: Identity,
-    prompt: Prompt,
-    choices: tuple[str, ...],
-    adapter: EnvAdapter,
-    questions: Sequence[Question],
+    params: AnnotateParams, identity: Identity, question: PairQuestion, pairs: Sequence[Pair]
 ) -> Iterator[ChatRequest]:
     """Yield all requests of a run, follow-ups left out."""
-    asking, sampling = params.language_model, sampling_of(params)
-    keys = QuestionKeys(identity, prompt, adapter, asking.goal, sampling, choices)
-    for question in questions:
-        for swapped in (False, True) if asking.both_orders else (False,):
-            texts = (question.second, question.first) if swapped else (question.first, question.second)
-            messages = prompt.messages(*texts, adapter, asking.goal)
-            for vote in range(asking.votes):
-                drawn = replace(sampling, seed=vote or None)
-                yield ChatRequest(messages, drawn, choices, prompt.schema, keys.of(*texts, vote))
+    sampling = sampling_of(params)
+    keys = QuestionKeys(identity, question, sampling)
+    for pair in pairs:
+        for variant in range(question.variants):
+            messages = question.messages(pair, variant)
+            for vote in range(params.language_model.votes):
+                drawn, key = replace(sampling, seed=vote or None), keys.of(pair, variant, vote)
+                yield ChatRequest(messages, drawn, question.choices, question.prompt.schema, key)
 
 
 def _minutes(params: AnnotateParams, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:

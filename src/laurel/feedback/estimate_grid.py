@@ -12,7 +12,7 @@ from pathlib import Path
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import LaurelError
-from laurel.feedback.annotator import Question
+from laurel.feedback.annotator import Pair
 from laurel.feedback.estimate import BATCH_MINUTES, estimate, in_minutes, limits
 from laurel.feedback.leaderboard import aligned, plain
 from laurel.llm.prices import add_costs, in_words
@@ -58,9 +58,7 @@ class Forecast:
         return sum((needs for _, needs in self.rows if needs is not None), Needs())
 
 
-def forecast(
-    cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Question], budget: BudgetParams
-) -> Forecast:
+def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pair], budget: BudgetParams) -> Forecast:
     """Estimate what a grid takes.
 
     Args:
@@ -95,7 +93,7 @@ def forecast(
 
 
 def _needs(
-    voter: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question], asked: dict[Path, set[str]]
+    voter: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair], asked: dict[Path, set[str]]
 ) -> tuple[Needs, Iterator[str]]:
     """Return what one annotator takes, and what is to be said of it; add what it asks to what was asked."""
     if voter.annotator not in ("openai", "huggingface"):

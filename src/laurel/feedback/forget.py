@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 from laurel.errors import DataError
 from laurel.feedback.keys import QuestionKeys
-from laurel.feedback.parsing import parse_answer
+from laurel.feedback.parsing import ABSTAIN
+from laurel.feedback.question import kind_of
 from laurel.feedback.unreadable import why_unreadable
 from laurel.llm import replies
 from laurel.llm.mirror import PATTERN
@@ -134,5 +135,7 @@ def _status(row: Mapping[str, Any]) -> Status:
     text = _text(row)
     if row["logprobs"] is not None:
         return "readable"
-    answer = parse_answer(text, cut=row["finish_reason"] in CUT) if len(text) < replies.LONGEST_TEXT else None
-    return "unreadable" if answer is None else "abstain" if answer == "abstain" else "readable"
+    if len(text) >= replies.LONGEST_TEXT:  # its end is not stored
+        return "unreadable"
+    reading = kind_of(row["prompt"]).parse(text, cut=row["finish_reason"] in CUT)
+    return "unreadable" if reading is None else "abstain" if reading.verdict == ABSTAIN else "readable"

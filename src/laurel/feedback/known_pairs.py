@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Question
+from laurel.feedback.annotator import Pair
 from laurel.feedback.pairs import sample_pairs
 from laurel.feedback.scripted import OracleUtility
 
@@ -29,7 +29,7 @@ DRAWN = 50
 class KnownPairs:
     """Questions and their right answers."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[Pair, ...]
     first_is_better: tuple[bool, ...]
     source: str
     """Who knows, in words."""
@@ -57,7 +57,7 @@ def known_by_oracle(
     for a, b in zip(first.tolist(), second.tolist(), strict=True):
         difference = utility(segments.texts[a]) - utility(segments.texts[b])
         if difference:
-            questions.append(Question(segments.texts[a], segments.texts[b]))
+            questions.append(Pair(segments.texts[a], segments.texts[b]))
             better.append(difference > 0)
         if len(questions) == n:
             break
@@ -84,5 +84,5 @@ def known_by_gold(gold: GoldFile, n: int, seed: int) -> KnownPairs:
         )
     drawn = np.sort(np.random.default_rng(seed).permutation(len(labels))[:n])
     chosen = [labels[i] for i in drawn]
-    questions = tuple(Question(label.first, label.second) for label in chosen)
+    questions = tuple(Pair(label.first, label.second) for label in chosen)
     return KnownPairs(questions, tuple(label.answer == "first" for label in chosen), f"the gold labels in {gold.path}")

@@ -90,12 +90,12 @@ def _head(entry: Entry) -> Row:
 def _row(entry: Entry, first_is_better: Sequence[bool]) -> Row:
     judged = entry.judgements
     score = wilson(int(_right(judged, first_is_better).sum()), len(judged))
-    said = [one for judgement in judged for one in judgement.answers]
-    came = [one for one in said if one.verdict != "failed"]
-    sides = [one for one in said if one.verdict in ("first", "second")]
+    answers = [one for judgement in judged for one in judgement.answers]
+    came = [one for one in answers if one.verdict != "failed"]
+    sides = [one for one in answers if one.verdict in ("first", "second")]
     both = [judgement.swap_consistent for judgement in judged if judgement.swap_consistent is not None]
-    turned = len({one.swapped for one in said}) == 2  # else what position does and what worth does is one
-    named_first = sum((one.verdict == "first") != one.swapped for one in sides)
+    turned = len({one.variant for one in answers}) == 2  # in one order alone, position and worth cannot be told apart
+    named_first = sum((one.verdict == "first") != bool(one.variant) for one in sides)
     used = entry.usage
     return {
         **_head(entry),

@@ -1,6 +1,6 @@
-r"""Reading which of two captions a model's answer prefers. What cannot be read is None: never guessed, never a tie.
+r"""Reading a verdict from a model's answer. What cannot be read is None: never guessed, never a tie.
 
-One rule: a verdict counts only as the last thing that an answer says, in one of three forms.
+One rule: a verdict counts only as the last thing that an answer says, in one of three forms, here of a pair's:
 
     {"analysis": "…", "best_description": 2}   the object that was asked for, with the verdict as its last key
     2                                          an option and nothing else; "Text 2" and "**2**" alike
@@ -9,7 +9,8 @@ One rule: a verdict counts only as the last thing that an answer says, in one of
 Whatever follows a verdict may take it back, and two verdicts that differ contradict each other, so such answers are
 unreadable; so is one that was cut off, and one whose marked thoughts never end. The asker then asks once more. Prose
 such as "Caption 2 is better" is not searched for verdicts: words deny, suppose and quote in too many ways.
-Takes any string, in time that grows with its length alone.
+Any string is read in time that grows with its length alone. Which verdicts there are, and by which words they are
+known, is for each kind of question to say.
 """
 
 from __future__ import annotations
@@ -17,15 +18,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
-Answer = Literal["first", "second", "tie", "abstain"]
-
-KEY = "best_description"
-_VERDICTS: dict[str, Answer] = {"1": "first", "2": "second", "null": "tie", "none": "tie"}
-
-_MALFORMED = re.compile(rf"{KEY}[\"'”]? ?[:=] ?[\"'“]?(1|2|null|none)[\"'”]?,? ?\}}")
-"""The end of an object that is not quite JSON: Python's quotes, a comma too many, quotation marks inside a text."""
+ABSTAIN = "abstain"
+"""The verdict of an answer that declines to answer; of every kind of question."""
 
 _THOUGHT = re.compile(
     r"[<\[◁](/?)(think|thinking|thoughts?|reasoning|reflection|analysis|scratchpad)[>\]▷]", re.IGNORECASE
@@ -41,16 +38,6 @@ _WRAPPED = re.compile(r"<(answer|output|verdict|choice|final_answer|final|respon
 _LONGEST_OPTION = 100
 _UNMARKED = str.maketrans(dict.fromkeys("\"'*`$\\“”‘’"))
 _BOXED = re.compile(r"\\boxed\{(?:\\text\{)?([^{}]*)\}{1,2}")
-_NOUN = r"(?:text|caption|description|option|report|message|answer)"
-_OPTION = re.compile(
-    rf"(?P<label>(?:(?:so|thus|therefore|hence|in conclusion),? )?(?:(?:the|my|your) )?"
-    rf"(?:(?:(?:final|best|better|correct) )?(?:answer|verdict|choice|decision)|(?:best|better)[ _]{_NOUN})"
-    rf" ?(?:is\b|[:=])[:= ]*)?"
-    rf"[(\[]{{0,2}}(?:(?:{_NOUN}[ _]?(?:number )?#?)?(?P<number>[12])"
-    rf"|(?:the )?(?P<ordinal>first|second)(?: one| {_NOUN})?"
-    r"|(?P<tie>null|none|neither(?: (?:text|caption|description))?(?: is better)?|both|(?:it is )?(?:a )?tie)"
-    r"|(?P<abstain>abstain))[)\]]{0,2}"
-)
 _REFUSAL = re.compile(
     r"(?:i.?m sorry,? but |i am sorry,? but |sorry,? (?:but )?|i apologi[sz]e,? but )?"
     r"(?:i.?(?: a)?m )?(?:unfortunately,? )?(?:as an? (?:ai|artificial|(?:large )?language model)\b"
@@ -59,7 +46,6 @@ _REFUSAL = re.compile(
     r"|engage|continue|respond|say|tell|give|make|do)\b"
     r"|(?:there is |there.?s )?(?:not enough|insufficient) (?:information|context)\b|i abstain\b)"
 )
-_NAMES_AN_OPTION = re.compile(rf"\b(?:[12]|first|second|{KEY})\b")
 _LONGEST_REFUSAL = 1000
 """Characters; who writes more has not refused."""
 
@@ -71,42 +57,108 @@ class _Pairs(list[tuple[str, Any]]):
 _DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)
 
 
-def parse_answer(text: str, *, cut: bool = False) -> Answer | None:
-    r"""Return what an answer prefers; None where it cannot be read.
+class VerdictReader:
+    r"""Reads the verdicts of a kind of question.
 
     Args:
-        text: the whole answer.
-        cut: whether it ended because it had become too long.
+        key: of the JSON object, whose value is the verdict.
+        words: value of the key as JSON has it (1, true, null), or as models write it otherwise -> verdict.
+        options: verdict -> pattern of the words that stand for it outside of JSON, in lower case.
+        named: pattern of what a refusal does not hold, for it would be an answer.
+        nouns: pattern of what a label may name, as in "Best caption: 2".
 
-    >>> parse_answer('Text 1 opens the door.\n{"best_description": 2}')
-    'second'
-    >>> parse_answer('{"best_description": 1} Sorry, I meant the other.') is None
+    >>> reader = VerdictReader("won", {"true": "yes", "false": "no"}, {"yes": "yes", "no": "no"}, named="yes|no")
+    >>> reader.read('Well played.\n{"won": true}'), reader.read("**No.**")
+    ('yes', 'no')
+    >>> reader.read('{"won": true} Sorry, it did not.') is None
     True
     """
-    text = text.strip()
-    pairs = _json_object(text)  # its quotes hold whatever else looks like a mark, and its brace shows that it is whole
-    if pairs is not None:
-        return _verdict_of(pairs)
-    return None if cut else _read(text)
 
+    def __init__(
+        self, key: str, words: Mapping[str, str], options: Mapping[str, str], *, named: str, nouns: str = "answer"
+    ) -> None:
+        self._key = key
+        self._words = words
+        written = "|".join(map(re.escape, words))
+        self._malformed = re.compile(rf"{key}[\"'”]? ?[:=] ?[\"'“]?({written})[\"'”]?,? ?\}}")
+        """The end of an object that is not quite JSON: Python's quotes, a comma too many, quotation marks in a text."""
+        said = "|".join(f"(?P<{verdict}>{pattern})" for verdict, pattern in options.items())
+        self._option = re.compile(
+            rf"(?P<label>(?:(?:so|thus|therefore|hence|in conclusion),? )?(?:(?:the|my|your) )?"
+            rf"(?:(?:(?:final|best|better|correct) )?(?:answer|verdict|choice|decision)|(?:best|better)[ _]{nouns})"
+            rf" ?(?:is\b|[:=])[:= ]*)?[(\[]{{0,2}}(?:{said}|(?P<{ABSTAIN}>abstain))[)\]]{{0,2}}"
+        )
+        self._named = re.compile(rf"\b(?:{named}|{key})\b")
 
-def _read(text: str) -> Answer | None:
-    """Read an answer that is more, or less, than the object that was asked for."""
-    said = _without_thoughts(text)
-    if not said or "<|" in said:  # tokens of another conversation, or of a channel that is not known
+    def read(self, text: str, *, cut: bool = False) -> str | None:
+        """Return the verdict of an answer; None where it cannot be read.
+
+        Args:
+            text: the whole answer.
+            cut: whether it ended because it had become too long.
+        """
+        text = text.strip()
+        pairs = _json_object(text)  # its quotes hold whatever else looks like a mark; its brace shows that it is whole
+        if pairs is not None:
+            return self._verdict_of(pairs)
+        return None if cut else self._read(text)
+
+    def _read(self, text: str) -> str | None:
+        """Read an answer that is more, or less, than the object that was asked for."""
+        answer = _without_thoughts(text)
+        if not answer or "<|" in answer:  # tokens of another conversation, or of a channel that is not known
+            return None
+        before, last, marked = _last_part(answer)
+        if last.startswith("{"):
+            pairs = _json_object(last)
+            verdict = self._of_malformed(last) if pairs is None else self._verdict_of(pairs)
+        else:
+            verdict = self._option_in(last, labelled=bool(before) and not marked)
+        if verdict is None:
+            return ABSTAIN if self._refuses(answer) else None
+        if self._key in before.casefold():
+            return None
+        others = {option for line in before.splitlines() if (option := self._option_in(line)) is not None}
+        return verdict if others <= {verdict} else None
+
+    def _of_malformed(self, text: str) -> str | None:
+        """Read an object that is not quite JSON, by its end."""
+        plain = text.casefold()
+        if plain.count(self._key) != 1:
+            return None
+        found = self._malformed.fullmatch(" ".join(plain[plain.index(self._key) :].split()))
+        return self._words[found[1]] if found else None
+
+    def _verdict_of(self, pairs: _Pairs) -> str | None:
+        """Return the verdict of an object, whose last key it must be: what stands behind it could take it back."""
+        keys = [key for key, _ in pairs]
+        if not keys or keys[-1] != self._key or keys.count(self._key) > 1:
+            return None
+        match pairs[-1][1]:
+            case None | bool() | int() as value:
+                return self._words.get(json.dumps(value))
+            case float(value) if value.is_integer():
+                return self._words.get(f"{value:.0f}")
+            case str(words):
+                return self._option_in(words)
         return None
-    before, verdict, marked = _last_said(said)
-    if verdict.startswith("{"):
-        pairs = _json_object(verdict)
-        answer = _malformed(verdict) if pairs is None else _verdict_of(pairs)
-    else:
-        answer = _option(verdict, labelled=bool(before) and not marked)
-    if answer is None:
-        return "abstain" if _refuses(said) else None
-    if KEY in before.casefold():
-        return None
-    others = {option for line in before.splitlines() if (option := _option(line)) is not None}
-    return answer if others <= {answer} else None
+
+    def _option_in(self, text: str, *, labelled: bool = False) -> str | None:
+        """Read a text that names an option and says nothing else, after a label or, unless `labelled`, without."""
+        text = text.strip()
+        if len(text) > _LONGEST_OPTION:
+            return None
+        unboxed, boxes = _BOXED.subn(r"\1", text)
+        plain = " ".join(unicodedata.normalize("NFKC", unboxed.translate(_UNMARKED)).casefold().split())
+        found = self._option.fullmatch(plain.lstrip("#([ ").rstrip(".,;!)] "))
+        if found is None or (labelled and not found["label"] and not boxes):
+            return None
+        return next(name for name, words in found.groupdict().items() if name != "label" and words is not None)
+
+    def _refuses(self, text: str) -> bool:
+        """Say whether a text declines to answer, and names no option."""
+        plain = text.casefold()
+        return len(text) <= _LONGEST_REFUSAL and bool(_REFUSAL.match(plain)) and not self._named.search(plain)
 
 
 def _without_thoughts(text: str) -> str | None:
@@ -134,22 +186,22 @@ def _without_thoughts(text: str) -> str | None:
     return None if opened else text[end:].strip()
 
 
-def _last_said(said: str) -> tuple[str, str, bool]:
+def _last_part(answer: str) -> tuple[str, str, bool]:
     """Split off what may be the verdict: (what stands before it, it, whether its form sets it apart)."""
-    wrapped = _WRAPPED.search(said)
+    wrapped = _WRAPPED.search(answer)
     if wrapped:
-        before = said[: wrapped.start()]
+        before = answer[: wrapped.start()]
         return before, "" if f"<{wrapped[1].casefold()}>" in before.casefold() else wrapped[2].strip(), True
-    before, fence, fenced = said.removesuffix("```").rpartition("```")
+    before, fence, fenced = answer.removesuffix("```").rpartition("```")
     fenced = fenced.removeprefix("json").strip()
     if fence and fenced.startswith("{"):
         return before.strip(), fenced, True
-    start = said.find("{")
-    if start >= 0 and said.endswith("}"):
-        before = said[:start].rstrip(" \t")
+    start = answer.find("{")
+    if start >= 0 and answer.endswith("}"):
+        before = answer[:start].rstrip(" \t")
         if not before or before.endswith(("\n", ".", ":", "!")):
-            return before.strip(), said[start:], True
-    before, _, line = said.rpartition("\n")
+            return before.strip(), answer[start:], True
+    before, _, line = answer.rpartition("\n")
     return before.strip(), line, False
 
 
@@ -161,52 +213,3 @@ def _json_object(text: str) -> _Pairs | None:
         return _DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _malformed(text: str) -> Answer | None:
-    """Read an object that is not quite JSON, by its end."""
-    plain = text.casefold()
-    if plain.count(KEY) != 1:
-        return None
-    found = _MALFORMED.fullmatch(" ".join(plain[plain.index(KEY) :].split()))
-    return _VERDICTS[found[1]] if found else None
-
-
-def _verdict_of(pairs: _Pairs) -> Answer | None:
-    """Return the verdict of an object, whose last key it must be: what stands behind it could take it back."""
-    keys = [key for key, _ in pairs]
-    if not keys or keys[-1] != KEY or keys.count(KEY) > 1:
-        return None
-    match pairs[-1][1]:
-        case None:
-            return "tie"
-        case str(words):
-            return _option(words)
-        case bool():
-            return None
-        case 1:
-            return "first"
-        case 2:
-            return "second"
-    return None
-
-
-def _option(text: str, *, labelled: bool = False) -> Answer | None:
-    """Read a text that names an option and says nothing else, after a label or, unless that is asked for, without."""
-    text = text.strip()
-    if len(text) > _LONGEST_OPTION:
-        return None
-    unboxed, boxes = _BOXED.subn(r"\1", text)
-    plain = " ".join(unicodedata.normalize("NFKC", unboxed.translate(_UNMARKED)).casefold().split())
-    found = _OPTION.fullmatch(plain.lstrip("#([ ").rstrip(".,;!)] "))
-    if found is None or (labelled and not found["label"] and not boxes):
-        return None
-    if found["tie"] or found["abstain"]:
-        return "tie" if found["tie"] else "abstain"
-    return "first" if found["number"] == "1" or found["ordinal"] == "first" else "second"
-
-
-def _refuses(text: str) -> bool:
-    """Say whether a text declines to answer, and names no option."""
-    plain = text.casefold()
-    return len(text) <= _LONGEST_REFUSAL and bool(_REFUSAL.match(plain)) and not _NAMES_AN_OPTION.search(plain)

@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Annotator, Judgement, Question, judge
-from laurel.feedback.parsing import Answer
+from laurel.feedback.annotator import Annotator, Judgement, Pair, judge
 from laurel.feedback.rates import rate
 
 FOLDER = Path(__file__).with_name("probes")
 WIDTH = 100
+Side = Literal["first", "second", "tie"]
 TURNED: dict[str, str] = {"first": "second", "second": "first"}
 
 
@@ -43,16 +44,16 @@ class Score:
 class Probe:
     """The questions for an environment."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[Pair, ...]
     """The better caption stands first in every other one, so that naming a side always earns a half."""
-    expected: tuple[Answer, ...]
+    expected: tuple[Side, ...]
 
     @property
-    def asked(self) -> tuple[Question, ...]:
+    def asked(self) -> tuple[Pair, ...]:
         """All that a judge is asked: every question, and then every question with its texts exchanged."""
-        return self.questions + tuple(Question(question.second, question.first) for question in self.questions)
+        return self.questions + tuple(Pair(question.second, question.first) for question in self.questions)
 
-    def score(self, answers: Sequence[Answer | None]) -> Score:
+    def score(self, answers: Sequence[Side | None]) -> Score:
         """Score the answers to all questions, in their order; no answer, a tie and an abstention are wrong."""
         right = sum(given == known for given, known in zip(answers, self.expected, strict=True))
         return wilson(right, len(self.expected))
@@ -69,12 +70,12 @@ def wilson(right: int, of: int) -> Score:
 class Answered:
     """What a judge made of a question."""
 
-    question: Question
-    expected: Answer
+    question: Pair
+    expected: Side
     given: tuple[str, str]
     """In the question's order, and with its texts exchanged: first, second or tie, of the question as it is; or the
     status of what is no label."""
-    answer: Answer | None
+    answer: Side | None
     """Of both together, as a label has it; None where there is none."""
 
     @property
@@ -119,7 +120,7 @@ def _side(judgement: Judgement) -> str:
     return "first" if judgement.p_first > 0.5 else "second" if judgement.p_first < 0.5 else "tie"
 
 
-def _together(forth: Judgement, back: Judgement) -> Answer | None:
+def _together(forth: Judgement, back: Judgement) -> Side | None:
     """Return the side of the mean over both orders, as where a chat model is asked in both."""
     labels = [] if forth.p_first is None else [forth.p_first]
     labels += [] if back.p_first is None else [1 - back.p_first]
@@ -144,8 +145,8 @@ def load_probe(env_id: str) -> Probe:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         if any(fnmatch(env_id, pattern) for pattern in content["ids"]):
             pairs = [(pair["better"], pair["worse"]) for pair in content["questions"]]
-            questions = [Question(*(pair if i % 2 == 0 else pair[::-1])) for i, pair in enumerate(pairs)]
-            expected: list[Answer] = ["first" if i % 2 == 0 else "second" for i in range(len(pairs))]
+            questions = [Pair(*(pair if i % 2 == 0 else pair[::-1])) for i, pair in enumerate(pairs)]
+            expected: list[Side] = ["first" if i % 2 == 0 else "second" for i in range(len(pairs))]
             return Probe(tuple(questions), tuple(expected))
     known = ", ".join(probed_ids())
     raise AnnotationError(f"env.id: there are no questions with known answers for {env_id}. There are for {known}.")

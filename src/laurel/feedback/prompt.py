@@ -1,8 +1,9 @@
-"""Prompts: the words in which a chat model is asked which of two captions is better, a file each.
+"""Prompts: the words in which a chat model is asked a question, a file each.
 
 A prompt file holds a front matter in YAML (`description`, `answer`) and Jinja blocks: `system` if any, `user`, and
-`follow_up`, the one question asked when an answer could not be read. Captions are put in as JSON strings: whatever
-a caption says, it cannot end its quotes. Knows nothing about models or how an answer is read.
+`follow_up`, the one question asked when an answer could not be read. What is asked about stands in slots that the kind
+of question names (`Form`); the words of the environment stand in slots that all prompts share. Texts are put in as
+JSON strings: whatever a caption says, it cannot end its quotes.
 """
 
 from __future__ import annotations
@@ -10,19 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING
 
-import yaml
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template
 
 from laurel.errors import PromptError, closest
 from laurel.feedback.goals import UNKNOWN
+from laurel.feedback.template import AnswerFormat, read_template, render
 from laurel.llm.chat import Message
-from laurel.params.file import parse_yaml
 from laurel.textfile import UnfitFileError, read_text
 
 if TYPE_CHECKING:
@@ -30,46 +29,45 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).with_name("prompts")
 SUFFIX = ".jinja"
-AnswerFormat = Literal["json", "choice"]
-CHOICES = ("1", "2")
-SLOTS = ("first", "second", "description", "goal", "anti_goal", "example")
-"""What a prompt can say: the captions, and the words of the environment."""
+WORDS = ("description", "goal", "anti_goal", "example")
+"""Slots for the words of the environment, in every prompt."""
 LONGEST = 8000
 """Characters of a caption that are shown; the prompt says where more were cut."""
 MOST_BYTES = 100_000
 """Of a prompt's file."""
-LONGEST_PROMPT = 200_000
-"""Characters of a block that has been rendered."""
 SILENCE = "(no answer)"
 """Stands for an empty answer in a conversation: many servers refuse a turn without text."""
 
-_VERDICT = {"anyOf": [{"type": "integer", "enum": [1, 2]}, {"type": "null"}]}
-"""OpenAI refuses an `enum` without a `type`, and other servers a `type` that is a list beside an `enum`."""
-_SCHEMA = {
-    "type": "object",
-    "properties": {"analysis": {"type": "string"}, "best_description": _VERDICT},
-    "required": ["analysis", "best_description"],
-    "additionalProperties": False,
-}
-_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What a template can do wrong while it is rendered."""
 _CONTROL = re.compile(r"<(?=[|/<]?[A-Za-z_|\uff5c])|\[(?=/?[A-Z_]{3,}\])")
 """The first character of marks such as <|im_end|>, </s>, <start_of_turn>, <<SYS>> and [INST]."""
-_FILTERS = ("capitalize", "first", "last", "length", "lower", "title", "trim", "upper")
-_NODES = (
-    *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.Block, nodes.If, nodes.Name, nodes.Const),
-    *(nodes.Compare, nodes.Operand, nodes.And, nodes.Or, nodes.Not, nodes.CondExpr, nodes.Filter, nodes.Test),
-    *(nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Concat, nodes.Div, nodes.Sub, nodes.Tuple, nodes.List),
-)
-"""What a template may be made of: its text grows by none of these beyond what it is given."""
-_NAMES: dict[type[nodes.Node], str] = {
-    nodes.For: "a loop",
-    nodes.Call: "a call",
-    nodes.Macro: "a macro",
-    nodes.Assign: "a variable of its own",
-    nodes.AssignBlock: "a variable of its own",
-}
-_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the prompts of a kind of question hold, and what an answer to them looks like."""
+
+    kind: str
+    """Name of the kind."""
+    slots: tuple[str, ...]
+    """For the texts that are asked about; block user must hold each."""
+    choices: tuple[str, ...]
+    """The only answers that are meant where the prompt says `answer: choice`."""
+    schema: str
+    """JSON schema of the answer, as text, where it says `answer: json`."""
+    optional: tuple[str, ...] = ()
+    """Slots that a prompt may leave out."""
+    folder: Path | None = None
+    """Of packaged prompts; None: the folder of the kind's name beside this module."""
+
+    @property
+    def packaged(self) -> Mapping[str, Path]:
+        """The packaged prompts: name -> file, sorted by name."""
+        return {file.stem: file for file in sorted((self.folder or FOLDER / self.kind).glob(f"*{SUFFIX}"))}
+
+    @property
+    def all_slots(self) -> tuple[str, ...]:
+        """All that a prompt of this kind can say."""
+        return (*self.slots, *self.optional, *WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,63 +75,68 @@ class Prompt:
     """A prompt, ready to be asked."""
 
     name: str
+    form: Form
     digest: str
     """SHA-256 of the file's text: provenance of every answer."""
     description: str
     """What is special about it, in a line."""
     answer: AnswerFormat
-    """json: an object with `best_description`; choice: 1 or 2 and nothing else, fit for log-probabilities."""
+    """json: an object; choice: one of a few words and nothing else, fit for log-probabilities."""
     names_action: bool
     """True where it speaks of the action in a caption, so that captions must name it."""
-    told: frozenset[str]
+    used: frozenset[str]
     """Slots that it uses."""
     _template: Template = field(repr=False, compare=False)
 
     @property
+    def label(self) -> str:
+        """Name that its answers are kept under: with its kind of question, but for pairs, which were there first."""
+        return self.name if self.form.kind == "pair" else f"{self.form.kind}/{self.name}"
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The only answers that are meant; none where the answer is JSON."""
-        return CHOICES if self.answer == "choice" else ()
+        return self.form.choices if self.answer == "choice" else ()
 
     @property
     def schema(self) -> str | None:
-        """JSON schema of the answer, as text: thoughts first, then 1, 2 or null; None where it is a choice."""
-        return json.dumps(_SCHEMA) if self.answer == "json" else None
+        """JSON schema of the answer, as text; None where it is a choice."""
+        return self.form.schema if self.answer == "json" else None
 
     @property
     def takes_goal(self) -> bool:
-        """Whether it tells the goal, so that another goal can steer it."""
-        return "goal" in self.told
+        """Whether it states the goal, so that another goal can steer it."""
+        return "goal" in self.used
 
     @property
     def takes_example(self) -> bool:
         """Whether it shows two captions of which the better one is known, which the environment must then have."""
-        return "example" in self.told
+        return "example" in self.used
 
     def words(self, adapter: EnvAdapter, goal: str | None = None) -> dict[str, str]:
-        """Return slot -> words of the adapter, those that it tells; arguments and errors as of `messages`."""
+        """Return slot -> words of the adapter, those that it uses; arguments and errors as of `messages`."""
         words = {
             "description": adapter.description,
             "goal": goal_in_words(adapter, goal),
             "anti_goal": adapter.anti_goal,
             "example": _in_words(adapter.example),
         }
-        return {slot: text for slot, text in words.items() if slot in self.told}
+        return {slot: text for slot, text in words.items() if slot in self.used}
 
-    def messages(self, first: str, second: str, adapter: EnvAdapter, goal: str | None = None) -> tuple[Message, ...]:
-        """Ask which of two captions is better.
+    def messages(self, texts: Mapping[str, str], adapter: EnvAdapter, goal: str | None = None) -> tuple[Message, ...]:
+        """Put a question in words.
 
         Args:
-            first: the caption that the answer 1 stands for.
-            second: the caption that the answer 2 stands for.
+            texts: slot of the form -> what stands there, quoted (`quote`).
             adapter: has the words of the task.
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:
-            PromptError: the prompt tells no goal, or there is none of that name; or it speaks of actions, which the
+            PromptError: the prompt states no goal, or there is none of that name; or it speaks of actions, which the
                 adapter's captions do not name, or shows an example, of which the adapter has none.
         """
         if goal is not None and not self.takes_goal:
-            raise PromptError(f"prompt {self.name}: it tells no goal, so that none can be chosen. Leave the goal out.")
+            raise PromptError(f"prompt {self.name}: it states no goal, so none can be chosen. Leave the goal out.")
         if self.names_action and not adapter.with_action:
             raise PromptError(
                 f"prompt {self.name}: it speaks of actions, which captions of {adapter.env_id} do not name now. "
@@ -149,54 +152,53 @@ class Prompt:
                 f"prompt {self.name}: it shows an example, and {adapter.env_id} has none. Give its adapter an "
                 "`example` or choose another prompt."
             )
-        slots = {"first": quote(first), "second": quote(second), **self.words(adapter, goal)}
+        slots = {**texts, **self.words(adapter, goal)}
         blocks = ("system", "user") if "system" in self._template.blocks else ("user",)
-        return tuple(Message(role, self._render(role, slots)) for role in blocks)  # type: ignore[arg-type]
+        return tuple(Message(role, self.render(role, slots)) for role in blocks)  # type: ignore[arg-type]
 
     def follow_up(self, messages: tuple[Message, ...], answer: str) -> tuple[Message, ...]:
         """Go on with a conversation whose answer could not be read."""
         shown = answer if len(answer) <= LONGEST else f"{answer[:LONGEST]} (cut)"
-        said = Message("assistant", shown if shown.strip() else SILENCE)
-        return (*messages, said, Message("user", self._render("follow_up", {})))
+        replied = Message("assistant", shown if shown.strip() else SILENCE)
+        return (*messages, replied, Message("user", self.render("follow_up", {})))
 
-    def _render(self, block: str, slots: Mapping[str, str]) -> str:
-        try:
-            parts = list(_limited(self._template.blocks[block](self._template.new_context(dict(slots)))))
-        except _FAULTS as error:
-            raise PromptError(f"prompt {self.name}: block {block} cannot be rendered: {error}.") from None
-        return "".join(parts).strip()
+    def render(self, block: str, slots: Mapping[str, str]) -> str:
+        """Render a block of the template; errors as of `laurel.feedback.template.render`."""
+        return render(self.name, self._template, block, slots)
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of the packaged prompts."""
-    return tuple(sorted(file.stem for file in FOLDER.glob(f"*{SUFFIX}")))
+def names(form: Form) -> tuple[str, ...]:
+    """Return the names of the packaged prompts of a kind of question."""
+    return tuple(form.packaged)
 
 
-def load_prompt(name: str | Path) -> Prompt:
+def load_prompt(name: str | Path, form: Form) -> Prompt:
     """Load a packaged prompt by name, or a prompt of one's own: a path that ends in .jinja.
 
     Raises:
-        PromptError: there is none of that name, the file is missing, or it is no prompt.
+        PromptError: there is none of that name, the file is missing, or it is not a prompt of this form.
     """
     own = Path(name)
+    packaged = form.packaged
+    known = ", ".join(packaged)
     if own.suffix != SUFFIX:
-        if str(name) not in names():
+        if str(name) not in packaged:
             raise PromptError(
-                f'prompt: "{name}" is unknown.{closest(str(name), names())} Prompts: {", ".join(names())}; '
+                f'prompt: "{name}" is unknown.{closest(str(name), packaged)} Prompts: {known}; '
                 f"or a file of your own, whose name ends in {SUFFIX}."
             )
-        own = FOLDER / f"{name}{SUFFIX}"
+        own = packaged[str(name)]
     try:
         text = read_text(own, MOST_BYTES).removeprefix("\ufeff")
     except FileNotFoundError:
-        raise PromptError(f"{own}: no such file. Give a prompt's file, or one of {', '.join(names())}.") from None
+        raise PromptError(f"{own}: no such file. Give a prompt's file, or one of {known}.") from None
     except UnfitFileError as error:
         raise PromptError(f"{own}: {error}") from None
     except OSError as error:
         raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
     if "\0" in text:
         raise PromptError(f"{own}: it holds a NUL, which is no text.")
-    return _parse(own.stem, str(own), text)
+    return _parse(own.stem, str(own), text, form)
 
 
 def as_text(quoted: str) -> str:
@@ -247,92 +249,30 @@ def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
     return words
 
 
-def _parse(name: str, source: str, text: str) -> Prompt:
-    """Read a prompt's file, and try it.
+def _parse(name: str, source: str, text: str, form: Form) -> Prompt:
+    """Read a prompt's text, and try to render it.
 
     Raises:
-        PromptError: it is no prompt.
+        PromptError: it is not a prompt of this form.
     """
-    front = _FRONT_MATTER.match(text)
-    if front is None:
-        raise PromptError(f"{source}: does not begin with a front matter: `answer: json` between two lines of ---.")
-    header = _header(source, front.group(1))
-    environment = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    body = "\n" * front.group().count("\n") + text[front.end() :]  # lines keep their numbers
-    try:
-        tree = environment.parse(body)
-        _check_nodes(source, tree)  # before anything is compiled, which computes what is constant
-        template = environment.from_string(tree)
-    except TemplateSyntaxError as error:
-        raise PromptError(f"{source}: line {error.lineno}: {(error.message or '').rstrip('.')}.") from None
-    except RecursionError:
-        raise PromptError(f"{source}: its template is nested too deeply.") from None
-    except ValueError as error:
-        raise PromptError(f"{source}: its template cannot be read: {error}.") from None
-    used = meta.find_undeclared_variables(tree)
-    for slot in sorted(used.difference(SLOTS)):
-        hint = closest(slot, SLOTS)
-        raise PromptError(f"{source}: has the slot {slot}, which is unknown.{hint} Slots: {', '.join(SLOTS)}.")
-    for block in ("user", "follow_up"):
-        if block not in template.blocks:
-            raise PromptError(
-                f"{source}: lacks the block {block}. Write {{% block {block} %}} … {{% endblock %}} around its text."
-            )
+    header, template, used = read_template(source, text, form.all_slots)
     prompt = Prompt(
         name,
+        form,
         hashlib.sha256(text.encode()).hexdigest(),
         header.get("description", ""),
         header["answer"],
         header.get("names_action", False),
-        frozenset(used),
+        used,
         template,
     )
-    slots = {slot: quote(f"<{slot}>") for slot in SLOTS}
-    asked = {block: prompt._render(block, slots) for block in ("system", "user") if block in template.blocks}
-    for slot in ("first", "second"):
+    slots = {slot: quote(f"<{slot}>") for slot in form.all_slots}
+    asked = {block: prompt.render(block, slots) for block in ("system", "user") if block in template.blocks}
+    for slot in form.slots:
         if slots[slot] not in asked["user"]:
             raise PromptError(f"{source}: lacks the slot {slot}: block user must hold {{{{ {slot} }}}} as it is.")
     prompt.follow_up((), "")
     return prompt
-
-
-def _limited(parts: Iterable[str]) -> Iterator[str]:
-    """Pass on the parts of a text.
-
-    Raises:
-        ValueError: it becomes longer than a prompt may be.
-    """
-    length = 0
-    for part in parts:
-        length += len(part)
-        if length > LONGEST_PROMPT:
-            raise ValueError(f"it becomes longer than {LONGEST_PROMPT:,} characters")
-        yield part
-
-
-def _check_nodes(source: str, tree: nodes.Template) -> None:
-    """Refuse what a prompt does not need, and what could make it long or slow.
-
-    Without loops, calls, variables and arithmetic that makes things grow, a text is computed in a time that grows with
-    the template and its captions alone.
-
-    Raises:
-        PromptError: it has something of that.
-    """
-    for node in tree.find_all(nodes.Node):
-        line = f"{source}: line {node.lineno}"
-        if isinstance(node, nodes.Extends | nodes.Include | nodes.Import | nodes.FromImport):
-            raise PromptError(f"{source}: takes in another file, but a prompt is a single one. Write its text here.")
-        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
-            raise PromptError(f"{line}: the filter {node.name} is not allowed. Filters: {', '.join(_FILTERS)}.")
-        if not isinstance(node, _NODES):
-            what = _NAMES.get(type(node), f"the expression {type(node).__name__}")
-            raise PromptError(f"{line}: {what} is not allowed, only blocks, slots, conditions and filters are.")
 
 
 def _in_words(example: Example | None) -> str:
@@ -340,28 +280,3 @@ def _in_words(example: Example | None) -> str:
     if example is None:
         return ""
     return f"{quote(example.better)} describes a better step than {quote(example.worse)}. {example.why}"
-
-
-_HEADER = {"description": str, "answer": str, "names_action": bool}
-
-
-def _header(source: str, text: str) -> dict[str, Any]:
-    """Read the front matter."""
-    try:
-        header = parse_yaml(text)
-    except RecursionError:
-        raise PromptError(f"{source}: the front matter is nested too deeply.") from None
-    except yaml.YAMLError as error:
-        raise PromptError(f"{source}: the front matter is not valid YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(header, dict):
-        raise PromptError(f"{source}: the front matter must have keys such as `answer: json`.")
-    for key, value in header.items():
-        if key not in _HEADER:
-            hint = closest(str(key), _HEADER)
-            raise PromptError(f"{source}: {key} is unknown.{hint} Allowed in the front matter: {', '.join(_HEADER)}.")
-        if not isinstance(value, _HEADER[key]):
-            kind = "text" if _HEADER[key] is str else "true or false"
-            raise PromptError(f"{source}: {key} is {json.dumps(value, default=str)}, but must be {kind}.")
-    if header.get("answer") not in get_args(AnswerFormat):
-        raise PromptError(f"{source}: answer must be one of {', '.join(get_args(AnswerFormat))}.")
-    return header

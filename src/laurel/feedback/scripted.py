@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Judgement, Question
+from laurel.feedback.annotator import Judgement, Pair
 from laurel.feedback.steps import StepReader
 from laurel.seeding import generator
 
@@ -97,15 +97,15 @@ class ScriptedAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Iterable[Question]) -> None:
+    def prepare(self, questions: Iterable[Pair]) -> None:
         """Do nothing: each question is judged by itself."""
 
-    def annotate(self, questions: Iterable[Question]) -> Iterator[Judgement]:
+    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
         """Yield a hard judgement for each question."""
         for question in questions:
             yield self._judge(question)
 
-    def _judge(self, question: Question) -> Judgement:
+    def _judge(self, question: Pair) -> Judgement:
         p, faults, utility = self.params, self.faults, self._utility
         abstains, names_first, errs, draw = generator(self._seed, question.first, question.second).random(4)
         if abstains < p.abstain_rate:

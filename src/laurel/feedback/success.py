@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.annotator import Annotator, Question, judge
+from laurel.feedback.annotator import Annotator, Pair, judge
 from laurel.feedback.rates import rate
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class SuccessQuestion:
     success_first: bool
 
     @property
-    def question(self) -> Question:
+    def question(self) -> Pair:
         """The question as it is asked."""
-        return Question(self.success, self.other) if self.success_first else Question(self.other, self.success)
+        return Pair(self.success, self.other) if self.success_first else Pair(self.other, self.success)
 
 
 def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed: int) -> list[SuccessQuestion]:
@@ -90,8 +90,8 @@ def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> d
     sure: list[tuple[float, SuccessQuestion]] = []
     shown_first: list[bool] = []
     for one, judgement in zip(questions, judge(annotator, asked), strict=True):
-        sided = [said for said in judgement.answers if said.verdict in ("first", "second")]
-        shown_first += [(said.verdict == "first") != said.swapped for said in sided]
+        sided = [answer for answer in judgement.answers if answer.verdict in ("first", "second")]
+        shown_first += [(answer.verdict == "first") != bool(answer.variant) for answer in sided]
         if judgement.p_first is not None and judgement.p_first != 0.5:
             sure.append((judgement.p_first if one.success_first else 1 - judgement.p_first, one))
     wrong = sorted((found for found in sure if found[0] < 0.5), key=lambda found: found[0])

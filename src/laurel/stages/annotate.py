@@ -137,10 +137,10 @@ def _label(
     advance: Advance,
 ) -> bool:
     """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
-    from laurel.feedback.annotator import questions_about
+    from laurel.feedback.annotator import pairs_of
 
     for first, second in rounds:
-        annotator.prepare(questions_about(texts, _numbers(first), _numbers(second)))
+        annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
         first, second = _share(first, shard), _share(second, shard)
         p_first = _label_round(first, second, annotator, texts, labels, advance)
         if p_first is None:
@@ -160,12 +160,12 @@ def _label_round(
     """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
     import numpy as np
 
-    from laurel.feedback.annotator import judge, questions_about
+    from laurel.feedback.annotator import judge, pairs_of
 
     def settled(number: int, *, stored: bool) -> None:
         advance(number, free=stored)
 
-    judgements = judge(annotator, questions_about(texts, _numbers(first), _numbers(second)), settled)
+    judgements = judge(annotator, pairs_of(texts, _numbers(first), _numbers(second)), settled)
     p_first = np.full(len(first), np.nan)
     unasked = 0
     for i, (a, b, judgement) in enumerate(zip(_numbers(first), _numbers(second), judgements, strict=True)):

@@ -12,7 +12,7 @@ NOTHING = "Nothing was asked, and nothing was written."
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Question
+    from laurel.feedback.annotator import Pair
     from laurel.params.annotation import AnnotateParams
 
 
@@ -32,7 +32,7 @@ def run(params: Params, captions: Path) -> str:
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.lineage import read_inputs
     from laurel.envs import adapter_for
-    from laurel.feedback.annotator import Question
+    from laurel.feedback.annotator import Pair
     from laurel.feedback.pairs import sample_pairs
     from laurel.feedback.probe import has_probe, load_probe
     from laurel.seeding import derive_seed
@@ -46,7 +46,7 @@ def run(params: Params, captions: Path) -> str:
     sampler = "uniform" if asking.adaptive else asking.sampler
     first, second = sample_pairs(segments.counts, asking.n_pairs, sampler, rng)
     pairs = zip(first.tolist(), second.tolist(), strict=True)
-    questions = [Question(segments.texts[a], segments.texts[b]) for a, b in pairs]
+    questions = [Pair(segments.texts[a], segments.texts[b]) for a, b in pairs]
     said = []
     if asking.adaptive:
         said.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
@@ -74,14 +74,14 @@ def of_probe(params: Params) -> str:
     return "\n".join([*_of_all(params.annotate, adapter, questions), NOTHING]) + "\n"
 
 
-def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question]) -> Iterator[str]:
+def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> Iterator[str]:
     """Say what each annotator would take that is asked."""
     for number, voter in enumerate(asking.voters):
         heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
         yield heading + _of_one(voter, adapter, questions)
 
 
-def _of_one(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Question]) -> str:
+def _of_one(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> str:
     """Say what one annotator would take."""
     if asking.annotator not in ("openai", "huggingface"):
         return (

@@ -229,15 +229,14 @@ def _animate(
     params: Params, adapter: EnvAdapter, model: RewardModel, agents: Agents, out: Output
 ) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
-    from laurel.agents.player import Player
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.evaluation.rendering import NotRenderedError
     from laurel.evaluation.rollout import LearnedReward
     from laurel.params.arms import arm_infos
     from laurel.rewards.functions import learned
-    from laurel.seeding import derive_seed, generator
+    from laurel.seeding import derive_seed
     from laurel.training.untrained import untrained
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
@@ -247,15 +246,14 @@ def _animate(
     arm, seed, place = next((agent for agent in trained if agent[0] in methods), trained[0])
     episode = derive_seed(params.seed, "animation")
     before_training = untrained(params, adapter, seed)
-    rng = generator(episode, "actions")
     captioner = Captioner(adapter)
     reward = None
     if arm in methods:
         reward = LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
-    acts = Player(before_training, rng), agent_act(adapter, place, episode, greedy=params.evaluate.greedy)
+    actors = before_training.as_actor(), load_actor(adapter, place, greedy=params.evaluate.greedy)
     steps = params.evaluate.animation_steps
     try:
-        before, after = (record(params.env, adapter, act, captioner, steps, episode, reward) for act in acts)
+        before, after = (record(params.env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
     except NotRenderedError as error:
         out.notes.append(f"There is no animation: {error}")
         return None
@@ -270,7 +268,7 @@ def _portraits(
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import portrait, record
     from laurel.evaluation.arms import ordered
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.statistics import seed_scores
     from laurel.params.arms import arm_infos
@@ -285,9 +283,9 @@ def _portraits(
     for arm in (info.name for info in ordered(arm_infos(params)) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        act = agent_act(adapter, places[arm, seed], episode, greedy=params.evaluate.greedy)
+        actor = load_actor(adapter, places[arm, seed], greedy=params.evaluate.greedy)
         steps = params.evaluate.animation_steps
-        played = record(params.env, adapter, act, Captioner(adapter), steps, episode, None)
+        played = record(params.env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
         portrait(played, file)
         last = played[-1]

@@ -145,7 +145,7 @@ def _check_annotators(params: Params, adapter: EnvAdapter) -> None:
 def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:
     from laurel.feedback.annotators import choices_of, make_annotator
     from laurel.feedback.goals import embedding_goals
-    from laurel.feedback.prompt import load_prompt
+    from laurel.feedback.questions.pair import PairQuestion
 
     match params.annotator:
         case "embedding":
@@ -153,8 +153,9 @@ def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:
         case "scripted":
             make_annotator(params, adapter, 0)
         case "openai" | "huggingface":
-            prompt = load_prompt(params.language_model.prompt)
-            prompt.messages("", "", adapter, params.language_model.goal)
+            prompt = PairQuestion.load_prompt(params.language_model.prompt)
+            question = PairQuestion(prompt, adapter, params.language_model.goal)
+            question.messages(question.sample)
             choices_of(params, prompt)
 
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from laurel.params import Params
     from laurel.tracking.runs import Run, Tracker
 
-LOOK_SECONDS = 2.0
-"""Between two looks at the checkpoints."""
-POINTS = 50
+LOOK_SECONDS = 30.0
+"""Between two looks at the checkpoints: each costs a request for every agent with a new one."""
+POINTS = 30
 """Points of a learning curve that MLflow gets, at most; the files have them all."""
 NOTE = ".mlflow.json"
 """Which run each agent has, while the stage has not finished."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,12 +114,15 @@ class Run:
         from mlflow.exceptions import MlflowException
 
         name = re.sub("[/:]", ".", model)
+        add = partial(self.client.create_model_version, name, source, run_id=self.id, tags=dict(tags))
         try:
-            self.client.create_registered_model(name)
+            version = add()
         except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-        version = self.client.create_model_version(name, source, run_id=self.id, tags=dict(tags))
+            with suppress(MlflowException):  # another process may have made it just now
+                self.client.create_registered_model(name)
+            version = add()
         if alias is not None:
             self.client.set_registered_model_alias(name, alias, version.version)
 
@@ -177,6 +181,8 @@ class Tracker:
         self._inputs = inputs
         self.output = output
         self._known = known or {}
+        self._shared: dict[str, tuple[str, dict[str, str]]] = {}
+        """Of a run: its experiment, and the tags that it shares with those below it."""
 
     @contextmanager
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
@@ -230,10 +236,12 @@ class Tracker:
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
-        above = parent.client.get_run(parent.id)
-        upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
-        nested = {"mlflow.parentRunId": parent.id, **self._tags(), **upstream, **tags}
-        experiment = above.info.experiment_id
+        if parent.id not in self._shared:  # asked once: there may be hundreds of runs below it
+            above = parent.client.get_run(parent.id)
+            upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
+            self._shared[parent.id] = above.info.experiment_id, {**self._tags(), **upstream}
+        experiment, shared = self._shared[parent.id]
+        nested = {"mlflow.parentRunId": parent.id, **shared, **tags}
         at = None if began is None else _milliseconds(began)
         created = parent.client.create_run(experiment, start_time=at, tags=nested, run_name=name)
         return Run(parent.client, created.info.run_id)

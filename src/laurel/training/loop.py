@@ -139,7 +139,7 @@ def train_together(
 ) -> None:
     """Train agents in lockstep until `task.steps`, each going on from its checkpoint if there is one.
 
-    Each becomes what it would have become alone. Those whose checkpoints are of different updates go apart.
+    Each becomes what it would have become alone. Agents at different updates are trained in separate groups.
 
     Args:
         agents: whom; their tasks differ in arm, seed and shaping alone.
@@ -224,13 +224,13 @@ class _Run:
         """Note an update that was made, and save where it is time.
 
         Raises:
-            TrainingError: it was no improvement but numbers that are none.
+            TrainingError: the loss is NaN or infinite.
         """
         task, progress = self.task, self.progress
-        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.telling, 0.0)):
+        if self.rollout.valid.any() and not math.isfinite(metrics.get(self.learner.main_loss, 0.0)):
             raise TrainingError(
                 f"{task.arm} seed {task.seed}: training diverged after {progress.update * task.steps_per_update:,} "
-                f"steps (its loss is no number). Lower agent.{self.learner.name}.learning_rate, or the reward's "
+                f"steps (its loss is NaN or infinite). Lower agent.{self.learner.name}.learning_rate, or the reward's "
                 "weights (shaping)."
             )
         progress.update += 1

@@ -1,0 +1,328 @@
+"""Asks a chat model questions of any kind: each at most once, in all variants, several times where votes are wanted.
+
+Answers are looked up in a store and kept there. Several processes may ask at once: a question is claimed before it is
+sent, and an answer that another process waits for is taken from the store. An answer that cannot be read is followed up
+once. Asking ends early where nothing that the model answers can be read.
+
+Knows nothing about what is asked: a `Question` puts an item in words and reads the answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
+from time import sleep
+from typing import Any, Generic, TypeVar
+
+from laurel.data.missing import Reasons
+from laurel.feedback.annotator import Answer, OnSettled, ignore
+from laurel.feedback.keys import QuestionKeys
+from laurel.feedback.question import Item, Question, Value
+from laurel.feedback.unreadable import Readable
+from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Sampling, Withheld
+from laurel.llm.prices import Price, add_costs
+from laurel.llm.replies import LONGEST_TEXT
+from laurel.llm.responses import Exchange, ResponseStore
+
+BLOCK = 4096
+"""Items that are worked on together; memory does not grow with their number."""
+LOOK_UP = 512
+"""Items that are looked up in the store at a time."""
+LOOK_AHEAD = 128
+"""Requests that are claimed at a time, so that several processes share a block."""
+FIRST_LOOK_AHEAD = 16
+"""The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
+POLL_SECONDS = 0.5
+"""How often to look whether another process has got its answer."""
+CUT = "length"
+"""Finish reason of an answer that came to its limit of tokens."""
+UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
+"""Verdicts on answers that could not be read, that never came, and that the budget did not allow for."""
+Entry = TypeVar("Entry")
+
+
+@dataclass(slots=True)
+class _Ask(Generic[Item]):
+    """A request that the store has no answer to, and which item it belongs to."""
+
+    number: int
+    """Of the item in its block."""
+    variant: int
+    vote: int
+    key: str
+    item: Item
+    unread: str | None = None
+    """Of a follow-up: the answer that could not be read."""
+
+    def after(self, unread: str) -> _Ask[Item]:
+        """Return the follow-up: asking once more, in the same conversation."""
+        return replace(self, key=QuestionKeys.follow_up(self.key, unread), unread=unread)
+
+
+@dataclass
+class Usage:
+    """What a run has cost so far."""
+
+    calls: int = 0
+    """Answers and failures that the model was asked for."""
+    cached: int = 0
+    """Answers that the store had."""
+    failures: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+    """That answers took, added up; many are on their way at once."""
+    cost_usd: float | None = 0.0
+    """US dollars; None where a price or a number of tokens is unknown."""
+
+
+@dataclass(slots=True)
+class _Pending(Generic[Value]):
+    """An item whose answers come in."""
+
+    missing: int
+    answers: list[Answer[Value]]
+
+    def add(self, answer: Answer[Value]) -> None:
+        self.answers.append(answer)
+        self.missing -= 1
+
+
+class Asker(Generic[Item, Value]):
+    """Asks a chat model a question about each of many items.
+
+    Args:
+        model: who is asked.
+        sampling: how it draws its answers; the seed is set by vote.
+        question: what is asked, and how answers are read.
+        store: keeps every answer.
+        votes: answers to each variant of a question.
+        price: of the model's tokens; None where it is unknown.
+        gives_up: whether asking ends where none of the first answers can be read.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        sampling: Sampling,
+        question: Question[Item, Value],
+        store: ResponseStore,
+        *,
+        votes: int = 1,
+        price: Price | None = None,
+        gives_up: bool = True,
+    ) -> None:
+        steered = f', goal "{question.goal}"' if question.goal else ""
+        self.name = f"{model.identity.model} (prompt {question.prompt.label} {question.prompt.digest[:8]}{steered})"
+        """Who is asked in which words: provenance of every answer."""
+        self.votes = votes
+        self.question = question
+        self.on_settled: OnSettled = ignore
+        """Called with the number of items whose answers are all known."""
+        self.at_once: int = getattr(model, "at_once", 0)
+        self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
+        self._usage = Usage()
+        self._failures = Reasons()
+        self._model = model
+        self._sampling = sampling
+        self._store = store
+        self._keys = QuestionKeys(model.identity, question, sampling)
+        self._ways = [(variant, vote) for variant in range(question.variants) for vote in range(votes)]
+        self._price = price
+        self._block = max(BLOCK, self.at_once)
+
+    @property
+    def usage(self) -> dict[str, float | None]:
+        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
+        return {**asdict(self._usage), "seconds": round(self._usage.seconds, 2)}
+
+    @property
+    def failures(self) -> dict[str, dict[str, int]]:
+        """Return why there was no answer -> how often, under the name of who was asked."""
+        return {self.name: self._failures.counts()}
+
+    def ask(self, items: Iterable[Item]) -> Iterator[list[Answer[Value]]]:
+        """Yield the answers about each item, in the items' order; those of an item by variant and vote.
+
+        Raises:
+            RefusedError: the model cannot be asked; all answers that came are kept.
+            UnreadableError: none of the first answers can be read.
+        """
+        stream = iter(items)
+        while some := list(islice(stream, min(LOOK_UP, self._block))):
+            pending: list[_Pending[Value]] = []
+            asks = self._recall(some, pending)
+            while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
+                asks += self._recall(some, pending)
+            yield from self._settle(pending, asks)
+
+    def _recall(self, items: Sequence[Item], pending: list[_Pending[Value]]) -> list[_Ask[Item]]:
+        """Add items to those that are pending, with the answers that the store has; return what is to be asked."""
+        key_of = self._keys.of
+        keys = [key_of(item, variant, vote) for item in items for variant, vote in self._ways]
+        stored = {row[0]: row for row in self._store.said(keys)}
+        self._usage.cached += sum(map(stored.__contains__, keys))
+        asks = []
+        each_key, n_ways = iter(keys), len(self._ways)
+        for number, item in enumerate(items, len(pending)):
+            answers: list[Answer[Value]] = []
+            for (variant, vote), key in zip(self._ways, each_key, strict=False):
+                found = stored.get(key)
+                if found is None:
+                    asks.append(_Ask(number, variant, vote, key, item))
+                    continue
+                _, text, logprobs, ended = found
+                answer = self._read(variant, vote, key, text, logprobs, ended)
+                if answer.verdict == UNREAD:
+                    asks.append(_Ask(number, variant, vote, key, item).after(text))
+                else:
+                    self._readable.succeeded(fresh=False)
+                    answers.append(answer)
+            pending.append(_Pending(n_ways - len(answers), answers))
+        return asks
+
+    def _settle(self, pending: Sequence[_Pending[Value]], asks: list[_Ask[Item]]) -> Iterator[list[Answer[Value]]]:
+        """Ask what is to be asked, and yield the answers about all that is pending, in order.
+
+        A follow-up goes before what was not asked yet.
+
+        Raises:
+            UnreadableError: nothing that the model answers can be read.
+        """
+        done = 0
+
+        def complete() -> Iterator[list[Answer[Value]]]:
+            nonlocal done
+            while done < len(pending) and not pending[done].missing:
+                done += 1
+                pending[done - 1].answers.sort(key=_place)
+                yield pending[done - 1].answers
+
+        self.on_settled(sum(not one.missing for one in pending), stored=True)
+        yield from complete()
+        queue = deque(asks)
+        for ask, reply, fresh in self._replies(queue):
+            answer = self._answer(ask, reply)
+            if answer.verdict == UNREAD:
+                assert isinstance(reply, Reply)
+                if ask.unread is None:
+                    queue.appendleft(ask.after(reply.text))
+                    continue
+                self._readable.failed(ask.key, reply, fresh=fresh)
+            elif answer.verdict not in (FAILED, UNASKED):
+                self._readable.succeeded(fresh=fresh)
+            one = pending[ask.number]
+            one.add(answer)
+            if not one.missing and all(each.verdict != UNASKED for each in one.answers):
+                self.on_settled(1, stored=False)
+            yield from complete()
+        self._readable.check()
+
+    def _request(self, ask: _Ask[Item]) -> ChatRequest:
+        """Put a question in words."""
+        question = self.question
+        messages = question.messages(ask.item, ask.variant)
+        if ask.unread is not None:
+            messages = question.prompt.follow_up(messages, ask.unread)
+        drawn = replace(self._sampling, seed=ask.vote or None)
+        return ChatRequest(messages, drawn, question.choices, question.prompt.schema, ask.key)
+
+    def _replies(self, asks: deque[_Ask[Item]]) -> Iterator[tuple[_Ask[Item], Reply | Failure, bool]]:
+        """Yield the reply to each request as it comes: from the store, from the model, or from another process.
+
+        Args:
+            asks: what to ask; more may be added while replies come.
+
+        Yields:
+            Request, reply, and whether the model gave it now.
+        """
+        waiting: dict[str, list[_Ask[Item]]] = {}
+        ready: deque[tuple[_Ask[Item], Reply | Failure, bool]] = deque()
+        elsewhere: list[_Ask[Item]] = []
+        sent: dict[int, tuple[_Ask[Item], ChatRequest]] = {}
+
+        def to_send() -> Iterator[ChatRequest]:
+            """Yield the requests that only the model can answer, each question once."""
+            while asks and len(ready) < self._block and not self._readable.hopeless():
+                look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
+                some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
+                new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
+                mine = self._store.claim(new)
+                stored = self._store.get([key for key in new if key not in mine])
+                waiting.update((key, []) for key in mine)
+                to_ask: list[_Ask[Item]] = []
+                for ask in some:
+                    if ask.key in stored:
+                        self._usage.cached += 1
+                        ready.append((ask, stored[ask.key], False))
+                    elif ask.key in waiting:
+                        if not waiting[ask.key]:
+                            to_ask.append(ask)
+                        waiting[ask.key].append(ask)
+                    else:
+                        elsewhere.append(ask)
+                for ask in to_ask:
+                    if self._readable.hopeless():
+                        return
+                    request = self._request(ask)
+                    sent[next(numbers)] = ask, request
+                    yield request
+
+        try:
+            while (asks or elsewhere) and not self._readable.hopeless():
+                numbers = count()
+                for number, reply in self._model.ask(to_send()):
+                    ask, request = sent.pop(number)
+                    self._keep(request, reply)
+                    yield from ((each, reply, True) for each in waiting.pop(ask.key))
+                    yield from _drained(ready)
+                yield from _drained(ready)
+                if not asks and elsewhere:  # until their answers are there, or their claims have expired
+                    sleep(POLL_SECONDS)
+                    asks.extend(elsewhere)
+                    elsewhere.clear()
+        finally:
+            self._store.release(waiting)
+
+    def _keep(self, request: ChatRequest, reply: Reply | Failure) -> None:
+        if isinstance(reply, Withheld):
+            self._store.release([request.key])
+            return
+        self._usage.calls += 1
+        if isinstance(reply, Failure):
+            self._usage.failures += 1
+            self._failures.add(reply.reason)
+            self._store.release([request.key])
+            return
+        self._usage.seconds += reply.seconds
+        cost = self._price.of_reply(reply) if self._price else None
+        self._usage.cost_usd = add_costs(self._usage.cost_usd, cost)
+        self._usage.input_tokens += reply.input_tokens or 0
+        self._usage.output_tokens += reply.output_tokens or 0
+        prompt = self.question.prompt
+        self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
+
+    def _answer(self, ask: _Ask[Item], reply: Reply | Failure) -> Answer[Value]:
+        if isinstance(reply, Failure):
+            return Answer(ask.variant, ask.vote, UNASKED if isinstance(reply, Withheld) else FAILED, None, "")
+        return self._read(ask.variant, ask.vote, ask.key, reply.text, reply.logprobs, reply.finish_reason)
+
+    def _read(
+        self, variant: int, vote: int, key: str, text: str, logprobs: Mapping[str, float] | None, ended: str
+    ) -> Answer[Value]:
+        whole = text if len(text) < LONGEST_TEXT else ""  # the end of a longer text is not stored
+        reading = self.question.read(whole, logprobs, variant, cut=ended == CUT)
+        if reading is None:
+            return Answer(variant, vote, UNREAD, None, key)
+        return Answer(variant, vote, reading.verdict, reading.value, key)
+
+
+def _place(answer: Answer[Any]) -> tuple[int, int]:
+    return answer.variant, answer.vote
+
+
+def _drained(queue: deque[Entry]) -> Iterator[Entry]:
+    while queue:
+        yield queue.popleft()

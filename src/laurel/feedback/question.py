@@ -1,0 +1,126 @@
+"""A question as a kind: what is asked about, in which words, and how an answer is read.
+
+A kind is a module in `laurel.feedback.questions`, or an entry point of the group `laurel.questions`, with a subclass of
+`Question` bound to QUESTION. It says which slots its prompts have, how an item fills them, and what an answer means.
+Storing, paying, retrying and voting is the work of `laurel.feedback.asker.Asker`, which asks any kind.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from laurel.feedback.prompt import Form, Prompt, load_prompt
+from laurel.llm.chat import Message
+from laurel.plugins import Plugins
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+
+Item = TypeVar("Item")
+"""What a question is about, e.g. a pair of texts."""
+Value = TypeVar("Value")
+"""What an answer says as a figure, e.g. a probability."""
+
+
+class Reading(NamedTuple, Generic[Value]):
+    """What an answer means."""
+
+    verdict: str
+    """In a word, one of the kind's own."""
+    value: Value | None
+    """None where the answer names no value, e.g. abstains."""
+
+
+class Question(ABC, Generic[Item, Value]):
+    """A kind of question, ready to be asked about items.
+
+    Args:
+        prompt: in which words, of this kind's form.
+        adapter: the environment's; has the words of the task.
+        goal: what to steer by, as for `Prompt.messages`.
+        scored: whether the probabilities of the prompt's choices are wanted, where it has choices.
+    """
+
+    form: ClassVar[Form]
+    sample: Item
+    """An item that shows all that is done to a text before it stands in a prompt; part of every key."""
+    variants: int = 1
+    """In how many ways each item is asked about, e.g. 2 where either text may be shown first."""
+
+    def __init__(self, prompt: Prompt, adapter: EnvAdapter, goal: str | None = None, *, scored: bool = True) -> None:
+        self.prompt = prompt
+        self.adapter = adapter
+        self.goal = goal
+        self.choices = prompt.choices if scored else ()
+
+    @abstractmethod
+    def texts(self, item: Item, variant: int) -> Mapping[str, str]:
+        """Return slot -> what stands there, quoted (`laurel.feedback.prompt.quote`)."""
+
+    @abstractmethod
+    def content(self, item: Item, variant: int) -> str:
+        """Return what tells this item and variant from all others, for the key under which its answer is kept."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str, *, cut: bool = False) -> Reading[Value] | None:
+        """Say what an answer in words means; None where it cannot be read, which is never guessed.
+
+        Args:
+            text: of the answer.
+            cut: whether it was cut off.
+        """
+
+    def read(
+        self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
+    ) -> Reading[Value] | None:
+        """Say what an answer means for the item; a kind with variants or scored choices overrides it.
+
+        Args:
+            text: of the answer.
+            logprobs: choice -> log-probability, where choices were scored.
+            variant: that was asked.
+            cut: whether the answer was cut off.
+        """
+        return self.parse(text, cut=cut)
+
+    def messages(self, item: Item, variant: int = 0) -> tuple[Message, ...]:
+        """Put the question in words; errors as of `Prompt.messages`."""
+        return self.prompt.messages(self.texts(item, variant), self.adapter, self.goal)
+
+    def shared(self) -> dict[str, Any]:
+        """Return what the answers to all items depend on, besides who is asked, for the keys of answers."""
+        return {
+            "question": self.form.kind,
+            "prompt": self.prompt.digest,  # a template may ask what a caption says, which no sample shows
+            "words": self.prompt.words(self.adapter, self.goal),
+            "sample": [asdict(turn) for turn in (*self.messages(self.sample), *self.prompt.follow_up((), ""))],
+            "choices": self.choices,
+            "schema": None if self.prompt.schema is None else json.loads(self.prompt.schema),
+        }
+
+    @classmethod
+    def load_prompt(cls, name: str | Path) -> Prompt:
+        """Load a prompt of this kind by name, or from a file of one's own; errors as of `prompt.load_prompt`."""
+        return load_prompt(name, cls.form)
+
+
+QUESTIONS: Plugins[type[Question[Any, Any]]] = Plugins(
+    "question", group="laurel.questions", package="laurel.feedback.questions"
+)
+"""All kinds of questions."""
+
+
+def kind_of(prompt: str) -> type[Question[Any, Any]]:
+    """Return the kind of question that a prompt asks, by the name that its answers are kept under.
+
+    Raises:
+        ParamsError: there is no such kind.
+    """
+    kind, slash, _ = prompt.partition("/")
+    return QUESTIONS.load(kind if slash else "pair", f"prompt {prompt}")

@@ -1,0 +1,1 @@
+"""Kinds of questions, a file each; see `laurel.feedback.question`."""

@@ -1,0 +1,130 @@
+"""Asking a chat model: answers that were paid for before stay valid, and any kind of question can be asked."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from chat_asking import KEY, chat
+from chat_server import ChatServer, chat_server, completion
+from test_language_model import PlayedModel, annotator, longer
+
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator import Pair
+from laurel.feedback.asker import Asker
+from laurel.feedback.forget import Wanted, find
+from laurel.feedback.question import QUESTIONS
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
+from laurel.llm.chat import Failure, Reply, Sampling
+from laurel.llm.responses import ResponseStore
+
+BEFORE = Path(__file__).parent / "answers_before"
+"""A store of answers, and what was made of them, by the code before questions were of kinds."""
+EPISODES = ("You open the door. You reach the goal.", "You turn. (x99)")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with chat_server() as running:
+        yield running
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ResponseStore:
+    return ResponseStore(tmp_path / "responses.db")
+
+
+def outcome(prompt: str, adapter: EnvAdapter, **options: Any) -> OutcomeQuestion:
+    return OutcomeQuestion(OutcomeQuestion.load_prompt(prompt), adapter, **options)
+
+
+def test_answers_that_were_paid_for_before_are_not_asked_for_again(tmp_path: Path, door_key: EnvAdapter) -> None:
+    """In both orders, with votes, with a goal, scored, and followed up; to odd texts, too."""
+    with sqlite3.connect(tmp_path / "before.db") as connection:
+        connection.executescript((BEFORE / "responses.sql").read_text(encoding="utf-8"))
+    connection.close()
+    store = ResponseStore(tmp_path / "before.db")
+    before = json.loads((BEFORE / "judgements.json").read_text(encoding="utf-8"))
+    asked = [Pair(*pair) for pair in before["asked"]]
+    for run in before["runs"]:
+        model = PlayedModel(lambda *_: Failure("asked again"), name="before")
+        judge = annotator(model, door_key, store, **run["params"])
+        judged = [
+            [*judgement[:4], [list(answer) for answer in judgement.answers]] for judgement in judge.annotate(asked)
+        ]
+        assert judged == run["judgements"]
+        assert not model.requests
+    assert {status for run in before["runs"] for status, *_ in run["judgements"]} == {"ok", "tie", "parse_failed"}
+
+
+def test_questions_are_files() -> None:
+    assert {"outcome", "pair"} <= set(QUESTIONS.kinds())
+    assert QUESTIONS.load("outcome", "question") is OutcomeQuestion
+
+
+def test_an_outcome_is_asked_once_followed_up_and_kept(
+    server: ChatServer, store: ResponseStore, door_key: EnvAdapter
+) -> None:
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        asked = body["messages"][1]["content"]
+        assert body["response_format"]["json_schema"]["schema"]["required"] == ["analysis", "goal_reached"]
+        assert door_key.goal in asked
+        if len(body["messages"]) == 2 and "x99" in asked:
+            return completion("Hm, let me see.")
+        return completion(json.dumps({"analysis": "", "goal_reached": "x99" not in asked}))
+
+    server.behave = lambda request, body: web.json_response(answer(body))
+    for calls in (3, 3):
+        asker = Asker(chat(server), Sampling(), outcome("yes_no", door_key), store)
+        answers = list(asker.ask(iter(EPISODES)))
+        assert [[one.verdict for one in about] for about in answers] == [["yes"], ["no"]]
+        assert [probability(about) for about in answers] == [1.0, 0.0]
+        assert len(server.bodies) == calls, "the second run takes all from the store"
+    assert {row["prompt"] for row in store.rows()} == {"outcome/yes_no"}
+
+
+def test_examples_are_shown_and_are_part_of_the_key(store: ResponseStore, door_key: EnvAdapter) -> None:
+    model = OutcomeModel(lambda _: Reply('{"analysis": "", "goal_reached": true}'))
+    examples = [Example("You leave.", True), Example('You say "stop".\n', False)]
+    for shown in ([], examples, examples[::-1], examples):
+        list(Asker(model, Sampling(), outcome("yes_no", door_key, examples=shown), store).ask(["You go."]))
+    assert len(model.requests) == 3
+    plain, with_examples, _ = (request.messages[-1].content for request in model.requests)
+    assert "known" not in plain
+    assert '"You leave."\nGoal reached: yes\n"You say \\"stop\\".\\n"\nGoal reached: no\n' in with_examples
+
+
+def test_votes_on_an_outcome_and_its_probabilities(store: ResponseStore, door_key: EnvAdapter) -> None:
+    replies = {None: "yes.", 1: "Hm.", 2: "No"}
+    voting = OutcomeModel(lambda request: Reply(replies[request.sampling.seed]))
+    asker = Asker(voting, Sampling(), outcome("answer_only", door_key, scored=False), store, votes=3)
+    (about,) = asker.ask(["You go."])
+    assert [one.verdict for one in about] == ["yes", "unread", "no"]
+    assert probability(about) == 0.5
+    assert probability(about[1:2]) is None
+    scoring = OutcomeModel(lambda _: Reply("", {"yes": log(0.9), "no": log(0.1)}), name="scoring")
+    ((one,),) = Asker(scoring, Sampling(), outcome("answer_only", door_key), store).ask(["You go."])
+    assert (one.verdict, one.value) == ("yes", pytest.approx(0.9))
+
+
+def test_forgetting_reads_each_answer_as_its_question_does(store: ResponseStore, door_key: EnvAdapter) -> None:
+    told = {"a": '{"goal_reached": null}', "b": "Hm."}
+    model = OutcomeModel(lambda request: Reply(told["a" if '"a"' in request.messages[-1].content else "b"]))
+    list(Asker(model, Sampling(), outcome("yes_no", door_key), store, gives_up=False).ask("ab"))
+    list(annotator(PlayedModel(longer), door_key, store).annotate([Pair("x", "yz")]))
+    _, groups = find(store, Wanted(status="unreadable"))
+    assert {(prompt, group.answers) for (_, prompt, _, _), group in groups.items()} == {("outcome/yes_no", 2)}
+
+
+class OutcomeModel(PlayedModel):
+    """Answers by a rule on the whole request."""
+
+    def _reply(self, number: int, request: Any) -> tuple[int, Reply | Failure]:
+        return number, self._answer(request)  # type: ignore[call-arg, arg-type]
