@@ -25,10 +25,11 @@ def our_modules() -> Mapping[str, Path]:
     return found
 
 
-def imported(file: Path) -> Iterator[str]:
-    """Yield the names of modules of ours that a file imports; what is for the type checker alone does not count."""
+def imported(file: Path, *, types: bool = False) -> Iterator[str]:
+    """Yield the names of modules of ours that a file imports; with `types` also what the type checker alone imports."""
     tree, known = ast.parse(file.read_text(encoding="utf-8")), our_modules()
     guarded = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    guarded = [] if types else guarded
     hidden = {id(node) for block in guarded for node in chain.from_iterable(map(ast.walk, block.body))}
     for node in ast.walk(tree):
         if id(node) in hidden:

@@ -206,7 +206,7 @@ def test_the_content_is_left_alone() -> None:
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
         ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
         ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),
-        ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of random, '),
+        ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of checkpoint, '),
         # entries
         ("agent.arms", [], "agent.arms is empty, but must have at least one entry."),
         ("agent.seeds", [], "agent.seeds is empty, but must have at least one entry."),

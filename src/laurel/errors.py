@@ -37,6 +37,10 @@ class MissingPackageError(ParamsError, MissingHereError):
     """Parameters that need a package which is not installed here."""
 
 
+class ActorError(LaurelError):
+    """An actor of another package that raises, or returns what are no actions of the environment."""
+
+
 class AnnotationError(LaurelError):
     """Too many pairs without a usable label, or a language model that cannot be loaded."""
 

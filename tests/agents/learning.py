@@ -14,7 +14,6 @@ from probe_environments import probe_id
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.learner import Learner
-from laurel.agents.player import Player
 from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.evaluation.rollout import roll_out
@@ -133,6 +132,6 @@ def returns_of_the_last(
 def mean_return(learner: Any, env: EnvParams, episodes: int = 200) -> float:
     """Play episodes as evaluation does; return their mean return."""
     adapter = adapter_for(env)
-    player = Player(learner.policy, np.random.default_rng(0), greedy=True)
-    rows = roll_out(env, adapter, player, n_envs=20, episodes=episodes, seed=99, learned=None)
+    actor = learner.policy.as_actor(greedy=True)
+    rows = roll_out(env, adapter, actor, n_envs=20, episodes=episodes, seed=99, learned=None)
     return float(np.mean([row["return"] for row in rows]))

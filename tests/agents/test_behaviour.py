@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.agents.behaviour import Behaviour, UniformPolicy, assign
+from laurel.agents.actors.random import UniformPolicy
+from laurel.agents.behaviour import Behaviour, assign
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import ActorCritic
 from laurel.envs import EnvAdapter, adapter_for
@@ -34,7 +35,8 @@ def test_too_many_policies() -> None:
 
 def test_uniform_discrete_actions() -> None:
     policy = UniformPolicy(gym.spaces.Discrete(4, start=2))
-    action, log_prob = policy.act(4000, np.random.default_rng(0))
+    action = policy.draw(4000, np.random.default_rng(0))
+    log_prob = policy.log_prob_of(action)
     values, counts = np.unique(action, return_counts=True)
     assert values.tolist() == [2, 3, 4, 5]
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
@@ -45,7 +47,8 @@ def test_uniform_continuous_actions_have_the_densities_of_gymnasium() -> None:
     inf = np.inf
     space = gym.spaces.Box(np.float32([-1, 2, -inf, -inf]), np.float32([3, inf, 5, inf]))
     policy = UniformPolicy(space)
-    action, log_prob = policy.act(3000, np.random.default_rng(0))
+    action = policy.draw(3000, np.random.default_rng(0))
+    log_prob = policy.log_prob_of(action)
     assert (action.dtype, action.shape, log_prob.dtype) == (np.float32, (3000, 4), np.float32)
     assert all(space.contains(row) for row in action)
     laws = [
@@ -59,7 +62,7 @@ def test_uniform_continuous_actions_have_the_densities_of_gymnasium() -> None:
     drawn = np.array([space.sample() for _ in range(3000)])
     for i in range(4):
         assert scipy.stats.ks_2samp(action[:, i], drawn[:, i]).pvalue > 1e-3
-    outside = policy.log_prob(np.float32([[9, 9, 0, 0]]))
+    outside = policy.log_prob_of(np.float32([[9, 9, 0, 0]]))
     assert outside[0] == -np.inf
 
 

@@ -13,12 +13,13 @@ import torch
 from learning import GAMMA, SEEDS, collected, learned, mean_return, poisoned, probe, same, weights
 from probe_environments import Countdown, OneStep, Probe, Recall, RewardAtEnd, RewardByBoth, Steady, Targets
 
+from laurel.agents.actor import View
 from laurel.agents.behaviour import Behaviour
 from laurel.agents.checkpoint import load_policy, save_policy
-from laurel.agents.player import Player
-from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.agents.recurrent import RecurrentActor, RecurrentActorCritic
 from laurel.agents.recurrent_ppo import RecurrentPPO
 from laurel.envs import adapter_for
+from laurel.envs.base import FloatArray
 from laurel.envs.captioner import Captioner
 from laurel.errors import ParamsError
 from laurel.evaluation.episode import moments
@@ -46,10 +47,19 @@ def test_what_was_seen_first_is_remembered(seed: int) -> None:
     assert abs(mean_return(learned(recall, SMALL.model_copy(update={"recurrent": False}), 60, seed), recall)) < 0.3
 
 
+class Seen(View):
+    """A view of features alone."""
+
+    def __init__(self, features: FloatArray) -> None:
+        self.features = features
+
+
 def first_values(learner: RecurrentPPO, n: int) -> list[float]:
     """Return the values of the observations 0, 1, 2, … seen in this order."""
-    player = Player(learner.policy, np.random.default_rng(0))
-    return [float(player.act(row[None])[2][0]) for row in np.eye(learner.policy.n_features, dtype=np.float32)[:n]]
+    actor, rng = learner.policy.as_actor(), np.random.default_rng(0)
+    actor.begin(np.array([True]))
+    rows = np.eye(learner.policy.n_features, dtype=np.float32)[:n]
+    return [float(actor.act(Seen(row[None]), rng).value[0]) for row in rows]
 
 
 def test_truncation_bootstraps_and_termination_does_not() -> None:
@@ -185,32 +195,34 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_player_remembers_until_an_episode_begins(tmp_path: Path) -> None:
-    player = Player(saved(tmp_path), np.random.default_rng(0))
+def test_a_recurrent_actor_remembers_until_an_episode_begins(tmp_path: Path) -> None:
+    policy, rng = saved(tmp_path), np.random.default_rng(0)
+    actor = policy.as_actor()
+    actor.begin(np.array([True, True]))
     features = np.random.default_rng(0).random((5, 2, 3), dtype=np.float32)
-    memory = player.policy.nothing(2)
+    memory = policy.nothing(2)
     for t, row in enumerate(features):
         if t == 3:
-            player.begin(np.array([True, False]))
+            actor.begin(np.array([True, False]))
             memory[0] = 0
-        memory = player.policy.remember(row, memory)
-        action, log_prob, value = player.act(row)
-        np.testing.assert_allclose(value, player.policy.heads.evaluate(memory), atol=1e-6)
-        np.testing.assert_allclose(log_prob, player.policy.heads.log_prob(memory, action), atol=1e-6)
-        np.testing.assert_allclose(player.log_prob(row, 1 - action), np.log1p(-np.exp(log_prob)), atol=1e-4)
+        memory = policy.remember(row, memory)
+        action, log_prob, value = actor.act(Seen(row), rng)
+        np.testing.assert_allclose(value, policy.heads.evaluate(memory), atol=1e-6)
+        np.testing.assert_allclose(log_prob, policy.heads.log_prob(memory, action), atol=1e-6)
+        np.testing.assert_allclose(actor.log_prob(Seen(row), 1 - action), np.log1p(-np.exp(log_prob)), atol=1e-4)
 
 
 def test_an_episode_on_show_begins_with_nothing_to_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.evaluation.episode.view", lambda _: None)
-    player, adapter = Player(saved(tmp_path), np.random.default_rng(0)), adapter_for(probe(Recall))
+    actor, adapter = saved(tmp_path).as_actor(), adapter_for(probe(Recall))
+    assert isinstance(actor, RecurrentActor)
     reference, captioner = gym.make(probe(Recall).id), Captioner(adapter)
     remembered = []
     for seed in (0, 0):
-        episode = moments(reference, adapter, player, captioner, 10, seed, None)
+        episode = moments(reference, adapter, actor, np.random.default_rng(0), captioner, 10, seed, None)
         next(episode)
         next(episode)
-        assert player._memory is not None
-        remembered.append(player._memory.copy())
+        remembered.append(actor.memory.copy())
         list(episode)
     np.testing.assert_array_equal(*remembered)
 

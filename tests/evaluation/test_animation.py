@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from acting import Acting
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, Transition
 from laurel.envs.captioner import Captioner
@@ -79,7 +80,7 @@ def play(monkeypatch):
             return np.array([next(queue)])
 
         learned = None if reward is None else LearnedReward(reward, beta=0.0)
-        return record(EnvParams(id=env_id), adapter, act, Captioner(adapter), max_steps, 0, learned)
+        return record(EnvParams(id=env_id), adapter, Acting(act), Captioner(adapter), max_steps, 0, learned)
 
     yield run
     gym.registry.pop("LaurelCorridor-v0")
@@ -175,8 +176,8 @@ def test_a_real_environment_is_shown(tmp_path):
     env = EnvParams(id="MiniGrid-Empty-Random-5x5-v0")
     adapter = adapter_for(env)
     rng = np.random.default_rng(0)
-    found = record(env, adapter, lambda _: rng.integers(7, size=1), Captioner(adapter), 8, 1, None)
-    again = record(env, adapter, lambda _: np.array([0]), Captioner(adapter), 1, 1, None)
+    found = record(env, adapter, Acting(lambda _: rng.integers(7, size=1)), Captioner(adapter), 8, 1, None)
+    again = record(env, adapter, Acting(lambda _: np.array([0])), Captioner(adapter), 1, 1, None)
     assert found[0].picture.shape == (320, 320, 3)
     assert np.array_equal(found[0].picture, again[0].picture)  # the same seed begins in the same state
     assert any(moment.caption for moment in found)

@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
+from acting import Acting
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.envs.captioner import Captioner
@@ -17,6 +18,9 @@ from laurel.params import EnvParams
 from laurel.rewards.functions import CaptionReward
 
 LAKE = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
+
+
+RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +40,8 @@ def episode(
 ) -> list[Moment]:
     queue = iter(actions)
     with rendering(env, None) as reference:
-        return list(
-            moments(reference, adapter, lambda _: np.array([next(queue)]), Captioner(adapter), steps, 0, reward)
-        )
+        actor = Acting(lambda _: np.array([next(queue)]))
+        return list(moments(reference, adapter, actor, RNG, Captioner(adapter), steps, 0, reward))
 
 
 def test_an_episode_by_hand(adapter: EnvAdapter) -> None:
@@ -77,7 +80,7 @@ def test_rewards_are_those_of_evaluation() -> None:
     (row,) = roll_out(
         env,
         adapter,
-        lambda features: np.zeros(len(features), np.int64),
+        Acting(lambda features: np.zeros(len(features), np.int64)),
         n_envs=1,
         episodes=1,
         seed=0,
@@ -97,8 +100,8 @@ def test_continuous_actions_are_shown_as_numbers() -> None:
     env = EnvParams(id="Pendulum-v1")
     adapter = adapter_for(env)
     with rendering(env, None) as reference:
-        act = lambda _: np.array([[0.5]], dtype=np.float32)  # noqa: E731
-        found = list(moments(reference, adapter, act, Captioner(adapter), 2, 0, None))
+        actor = Acting(lambda _: np.array([[0.5]], dtype=np.float32))
+        found = list(moments(reference, adapter, actor, RNG, Captioner(adapter), 2, 0, None))
     assert found[1].action == "+0.50"
 
 
@@ -115,7 +118,7 @@ def test_every_named_action_is_one_of_the_environments() -> None:
 @pytest.mark.parametrize(("mode", "kind"), [("ansi", str), ("rgb_array", np.ndarray), (None, str)])
 def test_views_are_of_the_mode(adapter: EnvAdapter, mode: str, kind: type) -> None:
     with rendering(LAKE, mode) as reference:  # type: ignore[arg-type]
-        (first, *_) = moments(reference, adapter, lambda _: np.array([0]), Captioner(adapter), 1, 0, None)
+        (first, *_) = moments(reference, adapter, Acting(lambda _: np.array([0])), RNG, Captioner(adapter), 1, 0, None)
     assert isinstance(first.view, kind)
     assert (len(first.view) > 0) == (mode is not None)
 

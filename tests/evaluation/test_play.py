@@ -10,13 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
+from laurel.agents.actor import Actor, View
 from laurel.agents.algorithms import initial_policy
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError
 from laurel.evaluation import play, rollout
-from laurel.evaluation.play import agent_act, play_agent
+from laurel.evaluation.play import load_actor, play_agent
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
 from laurel.params.training import PPOParams
@@ -43,37 +44,43 @@ def agent(adapter: EnvAdapter, tmp_path_factory: pytest.TempPathFactory) -> Path
     return place
 
 
-def everywhere(adapter: EnvAdapter, times: int = 50) -> FloatArray:
-    """Features of all 16 squares, many times."""
-    return adapter.features(np.tile(np.arange(16, dtype=adapter.observation_dtype)[:, None], (times, 1)))
+def everywhere(adapter: EnvAdapter) -> View:
+    """All 16 squares, many times."""
+    return View(adapter, np.tile(np.arange(16, dtype=adapter.observation_dtype)[:, None], (50, 1)))
+
+
+def acts(actor: Actor, adapter: EnvAdapter, seed: int) -> Array:
+    actor.begin(np.ones(800, dtype=np.bool_))
+    return actor.act(everywhere(adapter), np.random.default_rng(seed)).action
 
 
 # -- who acts ---------------------------------------------------------------------------------------------------
 def test_without_an_agent_actions_are_uniform(adapter: EnvAdapter) -> None:
-    one, again, other = (agent_act(adapter, None, seed, greedy=False)(everywhere(adapter)) for seed in (0, 0, 1))
+    one, again, other = (acts(load_actor(adapter, None, greedy=False), adapter, seed) for seed in (0, 0, 1))
     assert np.bincount(one, minlength=4) == pytest.approx(200, abs=50)
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.5
 
 
 def test_an_agents_actions_are_drawn_from_its_policy(adapter: EnvAdapter, agent: Path) -> None:
-    one, again, other = (agent_act(adapter, agent, seed, greedy=False)(everywhere(adapter)) for seed in (0, 0, 1))
+    one, again, other = (acts(load_actor(adapter, agent, greedy=False), adapter, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.3, "a fresh agent's policy is broad"
-    act = agent_act(adapter, agent, 0, greedy=False)
-    assert (act(everywhere(adapter)) != act(everywhere(adapter))).mean() > 0.3, "and every step draws anew"
+    actor, rng = load_actor(adapter, agent, greedy=False), np.random.default_rng(0)
+    first, second = (actor.act(everywhere(adapter), rng).action for _ in range(2))
+    assert (first != second).mean() > 0.3, "and every step draws anew"
 
 
 def test_a_greedy_agent_takes_the_likeliest_action(adapter: EnvAdapter, agent: Path) -> None:
-    features = everywhere(adapter, times=1)
+    features = everywhere(adapter).features
     likeliest = load_policy(agent).actor(torch.from_numpy(features)).argmax(dim=1).numpy()
     for seed in (0, 1):
-        np.testing.assert_array_equal(agent_act(adapter, agent, seed, greedy=True)(features), likeliest)
+        np.testing.assert_array_equal(acts(load_actor(adapter, agent, greedy=True), adapter, seed), likeliest)
 
 
 def test_a_missing_agent_is_an_error(adapter: EnvAdapter, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
-        agent_act(adapter, tmp_path / "none", 0, greedy=False)
+        load_actor(adapter, tmp_path / "none", greedy=False)
 
 
 # -- what is written --------------------------------------------------------------------------------------------
@@ -169,5 +176,6 @@ def test_what_is_played_is_what_the_parameters_say(
     learned: LearnedReward = call["learned"]
     assert learned.beta == 0.5
     assert learned.reward.threshold == pytest.approx(model.normalizer.threshold(0.9))
-    twice = [call["act"](everywhere(call["adapter"])) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    twice = [call["act"].act(everywhere(call["adapter"]), rng).action for _ in range(2)]
     np.testing.assert_array_equal(*twice, "greedy")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.toy_text import FrozenLakeEnv
 
-from laurel.agents.player import Player
+from acting import Acting
 from laurel.envs import adapter_for, make_reference
 from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
 from laurel.envs.captioner import Captioner
@@ -23,11 +23,12 @@ Row = dict[str, Any]
 THRESHOLD = 1.5
 
 
-class Policy:
+class Policy(Acting):
     """Acts by the features alone, but in a way that leads everywhere."""
 
     def __init__(self, adapter: EnvAdapter) -> None:
         self.n = int(adapter.action_space.n) if isinstance(adapter.action_space, gym.spaces.Discrete) else 0
+        super().__init__(self)
 
     def __call__(self, features: FloatArray) -> Array:
         weights = np.sin(np.arange(features.shape[1]) * 12.9898) * 43.758
@@ -178,7 +179,7 @@ def test_success_is_what_the_adapter_calls_it() -> None:
     def walk(features: FloatArray) -> Array:
         return np.array([way.get(int(state), 0) for state in features.argmax(axis=1)])
 
-    found = roll_out(params, adapter, walk, n_envs=2, episodes=4, seed=0, learned=None)
+    found = roll_out(params, adapter, Acting(walk), n_envs=2, episodes=4, seed=0, learned=None)
     assert (
         found
         == [
@@ -194,7 +195,7 @@ def test_success_is_what_the_adapter_calls_it() -> None:
         * 4
     )
     lost = roll_out(
-        params, adapter, lambda features: np.full(len(features), 1), n_envs=2, episodes=2, seed=0, learned=None
+        params, adapter, Acting(lambda features: np.full(len(features), 1)), n_envs=2, episodes=2, seed=0, learned=None
     )
     assert [row["success"] for row in lost] == [False, False]
 
@@ -250,10 +251,11 @@ def test_the_reference_is_played_whatever_the_backend_of_training_is() -> None:
     assert both[0] == both[1]
 
 
-class Walker(Player):
+class Walker(Acting):
     """Walks down, and notes what it sees and where it is told that an episode begins."""
 
     def __init__(self) -> None:
+        super().__init__(self)
         self.seen: list[FloatArray] = []
         self.begun: list[np.ndarray] = []
 
@@ -265,11 +267,11 @@ class Walker(Player):
         self.begun.append(which)
 
 
-def test_a_player_is_told_of_each_beginning() -> None:
+def test_an_actor_is_told_of_each_beginning() -> None:
     env = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
     walker = Walker()
     rows = roll_out(env, adapter_for(env), walker, n_envs=2, episodes=6, seed=0, learned=None)
     assert [row["length"] for row in rows] == [3] * 6, "into the hole below the start"
-    for which, features in zip(walker.begun, walker.seen[1:], strict=False):
+    for which, features in zip(walker.begun, walker.seen, strict=False):
         assert which.tolist() == features[:, 0].astype(bool).tolist(), "where the start is seen next"
-    assert np.sum(walker.begun) == 4
+    assert np.sum(walker.begun) == 6

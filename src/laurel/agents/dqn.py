@@ -38,7 +38,7 @@ class DQN(Collecting):
     """A network of action values, its target network, its optimiser and its memory."""
 
     name = "dqn"
-    telling = "value"
+    main_loss = "value"
     policy: QNetwork
 
     def __init__(self, policy: QNetwork, params: DQNParams, rng: np.random.Generator) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.agents.actor import Acted, Actor, View
 from laurel.envs.base import Array, BoolArray, FloatArray, Transitions
 from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
@@ -47,9 +48,13 @@ class Policy(Protocol):
     def config(self) -> dict[str, Any]:
         """What its class needs to make it again, weights aside."""
 
+    @abstractmethod
+    def as_actor(self, *, greedy: bool = False) -> Actor:
+        """Return what acts by this policy; greedy: by the likeliest action instead of a sample."""
+
 
 class PolicyNetwork(nn.Module, Policy):
-    """A policy of torch's making."""
+    """A policy with weights."""
 
     @property
     def device(self) -> torch.device:
@@ -63,6 +68,22 @@ class PolicyNetwork(nn.Module, Policy):
     @property
     def action_dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.continuous else np.int64)
+
+    def as_actor(self, *, greedy: bool = False) -> Actor:
+        return PolicyActor(self, greedy=greedy)
+
+
+class PolicyActor(Actor):
+    """Acts by a policy that remembers nothing."""
+
+    def __init__(self, policy: Policy, *, greedy: bool) -> None:
+        self._policy, self._greedy = policy, greedy
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        return Acted(*self._policy.act(view.features, rng, greedy=self._greedy))
+
+    def log_prob(self, view: View, action: Array) -> FloatArray:
+        return self._policy.log_prob(view.features, action)
 
 
 @dataclass
@@ -129,8 +150,8 @@ class Learner(ABC):
     rng: np.random.Generator
     name: ClassVar[str]
     """Of its section in params.yaml."""
-    telling: ClassVar[str] = "policy"
-    """The metric that is no number once training has diverged."""
+    main_loss: ClassVar[str] = "policy"
+    """The metric that is NaN or infinite once training has diverged."""
 
     @abstractmethod
     def rollout(self, envs: VectorEnv) -> Any:

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from laurel.agents.actor import Acted, Actor, View
 from laurel.agents.images import ImageEncoder, image_of
 from laurel.agents.learner import PolicyNetwork
 from laurel.agents.policy import ActorCritic, mlp
-from laurel.envs.base import Array, FloatArray
+from laurel.envs.base import Array, BoolArray, FloatArray
 
 
 class RecurrentActorCritic(PolicyNetwork):
@@ -86,6 +87,9 @@ class RecurrentActorCritic(PolicyNetwork):
         """Return the log-probabilities (N,) of actions in an episode's first step."""
         return self.heads.log_prob(self.remember(features, self.nothing(len(features))), action)
 
+    def as_actor(self, *, greedy: bool = False) -> Actor:
+        return RecurrentActor(self, greedy=greedy)
+
     def forward(self, features: Tensor, action: Tensor, memory: Tensor, begins: Tensor) -> tuple[Tensor, ...]:
         """Go through sequences of T steps.
 
@@ -106,3 +110,24 @@ class RecurrentActorCritic(PolicyNetwork):
             memories.append(memory)
         flat = action.reshape(n_steps * n_rows, *action.shape[2:])
         return tuple(part.reshape(n_steps, n_rows) for part in self.heads(torch.cat(memories), flat))
+
+
+class RecurrentActor(Actor):
+    """Acts by a recurrent policy, whose memories of N environments it keeps."""
+
+    def __init__(self, policy: RecurrentActorCritic, *, greedy: bool) -> None:
+        self._policy, self._greedy = policy, greedy
+        self.memory = policy.nothing(0)
+        """(N, M), of the view that was acted on last."""
+
+    def begin(self, which: BoolArray) -> None:
+        if len(which) != len(self.memory):
+            self.memory = self._policy.nothing(len(which))
+        self.memory[which] = 0
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        self.memory = self._policy.remember(view.features, self.memory)
+        return Acted(*self._policy.heads.act(self.memory, rng, greedy=self._greedy))
+
+    def log_prob(self, view: View, action: Array) -> FloatArray:
+        return self._policy.heads.log_prob(self.memory, action)

@@ -31,6 +31,8 @@ class Chosen:
     place: Path | None
     """Directory of a trained agent; None for uniform actions."""
     name: str
+    kind: str | None = None
+    """Of another package's actor."""
 
 
 def add(commands: Commands) -> None:
@@ -45,7 +47,7 @@ def add(commands: Commands) -> None:
         "agent",
         nargs="?",
         metavar="AGENT",
-        help="an arm, or an agent's directory; default: the first method that was trained",
+        help="an arm, an agent's directory, or another package's actor; default: the first method that was trained",
     )
     play.add_argument(
         "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
@@ -78,9 +80,10 @@ def _run(options: argparse.Namespace) -> int:
 
     import torch
 
+    from laurel.agents.actors import make_actor
     from laurel.envs import adapter_for
     from laurel.evaluation.performance import Performance, film, show_in_terminal, show_in_window
-    from laurel.evaluation.play import agent_act
+    from laurel.evaluation.play import load_actor
     from laurel.params import load_params
     from laurel.seeding import derive_seed
 
@@ -96,7 +99,7 @@ def _run(options: argparse.Namespace) -> int:
         params.env,
         adapter,
         player.name,
-        lambda seed: agent_act(adapter, player.place, seed, greedy=greedy),
+        make_actor(player.kind, adapter, "AGENT") if player.kind else load_actor(adapter, player.place, greedy=greedy),
         _learned_reward(params, options.reward, adapter),
         options.episodes,
         options.steps,
@@ -134,6 +137,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         DataError: the arm has no such agent.
     """
     from laurel.params.arms import KNOWN, arm_infos
+    from laurel.params.kinds import ACTORS
 
     if agent is None:
         trained = [info for info in (*arm_infos(params), *KNOWN.values()) if (agents / info.name).is_dir()]
@@ -145,6 +149,8 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
             )
         agent = next((info for info in trained if info.role == "method"), trained[0]).name
     if agent not in KNOWN:
+        if not Path(agent).is_dir() and agent in ACTORS.external():
+            return Chosen(None, agent, agent)
         if not Path(agent).is_dir():
             raise ParamsError(
                 f'"{agent}" is neither a directory nor an arm ({", ".join(KNOWN)}).{closest(agent, KNOWN)}'

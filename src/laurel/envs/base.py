@@ -1,7 +1,7 @@
-"""What an environment adapter of the house of environments offers, and the batch of transitions it speaks about.
+"""Environment adapters, and the batch of transitions that they describe.
 
-An environment adapter knows one family of environments: how to pack its observations into a row of numbers, how to say
-a transition in words, what to tell a language model. It knows nothing about policies or learned rewards.
+An adapter knows one family of environments: how to pack its observations into a row of numbers, how to say a transition
+in words, what to tell a language model.
 """
 
 from __future__ import annotations
@@ -151,6 +151,10 @@ class EnvAdapter:
         """Turn one raw observation into a row (D,)."""
         return self.packed.pack_one(observation)
 
+    def unpack(self, row: Array) -> Any:
+        """Turn a row (D,) back into the observation that `pack_one` took."""
+        return self.packed.unpack(row)
+
     def features(self, observation: Array) -> FloatArray:
         """Turn packed observations (N, D) into what a network sees (N, F)."""
         return self.packed.features(observation)
@@ -162,6 +166,14 @@ class EnvAdapter:
         if np.issubdtype(np.asarray(action).dtype, np.integer) and 0 <= int(action) < len(self.action_names):
             return self.action_names[int(action)]
         return f"action {action}"
+
+    def describe_observation(self, observation: Any) -> str | None:
+        """Say in plain sentences what an observation shows, for actors that read text; None where no words are known.
+
+        Args:
+            observation: one, as the environment gives it.
+        """
+        return None
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
@@ -220,10 +232,10 @@ class EnvAdapter:
 
     def _unpack(self, transitions: Transitions, i: int) -> Transition:
         return Transition(
-            self.packed.unpack(transitions.observation[i]),
+            self.unpack(transitions.observation[i]),
             transitions.action[i],
             float(transitions.reward[i]),
-            self.packed.unpack(transitions.next_observation[i]),
+            self.unpack(transitions.next_observation[i]),
             bool(transitions.terminated[i]),
             bool(transitions.truncated[i]),
         )

@@ -7,6 +7,7 @@ counts as 11 (https://gymnasium.farama.org/environments/toy_text/blackjack/).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -106,6 +107,11 @@ class BlackjackAdapter(EnvAdapter):
                         digits.add((HAND, *before, new, new_ace, dealer))
         for key in sorted(digits):
             yield int(np.ravel_multi_index(key, SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        total, dealer, ace = (int(part) for part in observation)
+        hand = f"{total} with a usable ace" if ace else str(total)
+        return f"You have {hand} against the dealer's {'ace' if dealer == 1 else dealer}."
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns > 0

@@ -7,6 +7,7 @@ the bottom right and the cliff between them (https://gymnasium.farama.org/enviro
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -91,6 +92,16 @@ class CliffWalkingAdapter(EnvAdapter):
             for where in {STAY: squares, CLOSER: nearer, FARTHER: squares}.get(verb, (0,)):
                 for action in range(1, len(ACTIONS) + 1) if self.with_action else (0,):
                     yield int(np.ravel_multi_index((verb, where, action), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        square = int(observation)
+        if square == GOAL:
+            return "You are at the goal."
+        place = "at the start" if square == START else _PLACES[min(int(_ROW[square]), 2)]
+        steps = int(STEPS[square])
+        return (
+            f"You are in column {int(_COLUMN[square]) + 1}, {place}; the goal is {steps} step{'s' * (steps != 1)} away."
+        )
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

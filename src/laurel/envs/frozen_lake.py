@@ -111,6 +111,11 @@ class FrozenLakeAdapter(EnvAdapter):
                 for action in actions:
                     yield int(np.ravel_multi_index((verb, where, action), self._shape))
 
+    def describe_observation(self, observation: Any) -> str:
+        row, column = divmod(int(observation), self._columns)
+        squares = int(self._distance[int(observation)])
+        return f"You are at row {row + 1}, column {column + 1}, {squares} square{'s' * (squares != 1)} from the goal."
+
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated & (returns > 0)
 

@@ -27,6 +27,8 @@ OPEN, CLOSED, LOCKED = 0, 1, 2
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 ACTIONS = ("turn left", "turn right", "move forward", "pick up", "drop", "toggle", "finish")
 
+FACING = ("east", "south", "west", "north")
+
 VIEW = 7
 CARRIED = (3, 6)
 FRONT = (3, 5)
@@ -80,9 +82,30 @@ class MiniGridAdapter(EnvAdapter):
     def pack_one(self, observation: Any) -> Array:
         return np.append(observation["image"].reshape(-1), observation["direction"]).astype(np.uint8)
 
+    def unpack(self, row: Array) -> dict[str, Any]:
+        return {"image": row[:IMAGE].reshape(VIEW, VIEW, 3), "direction": int(row[IMAGE])}
+
     def features(self, observation: Array) -> FloatArray:
         """Scale object, colour and state of each cell to about [0, 1]; the direction tells nothing more."""
         return observation[:, :IMAGE].astype(np.float32) * SCALE
+
+    def describe_observation(self, observation: Any) -> str:
+        """Name what is carried, what is right ahead, and all else in the view by how far it is, nearest first."""
+        view, (here, end) = np.asarray(observation["image"]), CARRIED
+        carried = view[here, end]
+        seen = sorted(
+            (end - y + abs(x - here), end - y, x - here, _thing(view[x, y]))
+            for x in range(VIEW)
+            for y in range(VIEW)
+            if (x, y) not in (CARRIED, FRONT) and view[x, y, 0] in (DOOR, KEY, BALL, BOX, GOAL, LAVA)
+        )
+        sentences = [
+            f"You face {FACING[int(observation['direction'])]}.",
+            f"You carry {_thing(carried)}." if carried[0] != EMPTY else "You carry nothing.",
+            f"Right ahead of you is {_thing(view[FRONT])}.",
+            *(f"You see {thing} {_where(forward, aside)}." for _, forward, aside, thing in seen),
+        ]
+        return " ".join(sentences)
 
     # -- captions -------------------------------------------------------------------------------
     def encode(self, transitions: Transitions) -> IntArray:
@@ -268,6 +291,25 @@ def _cell(observation: Array, cell: tuple[int, int]) -> Array:
     """Return object, colour and state (N, 3) of a cell of the view, from packed observations (N, 148)."""
     start = 3 * (VIEW * cell[0] + cell[1])
     return observation[:, start : start + 3]
+
+
+def _thing(cell: Array) -> str:
+    """Name what is in a cell (object, colour, state)."""
+    kind, color, state = (int(part) for part in cell)
+    if kind in (WALL, LAVA):
+        return "a wall" if kind == WALL else "lava"
+    if kind == GOAL:
+        return "the goal"
+    if kind in (EMPTY, FLOOR):
+        return "nothing"
+    how = f"{('open', 'closed', 'locked')[state]} " if kind == DOOR else ""
+    return f"the {how}{COLORS[color]} {OBJECTS[kind]}"
+
+
+def _where(forward: int, aside: int) -> str:
+    """Say where a cell is, seen from the agent."""
+    ways = [(forward, "ahead"), (abs(aside), "to the right" if aside > 0 else "to the left")]
+    return " and ".join(f"{far} square{'s' * (far != 1)} {way}" for far, way in ways if far)
 
 
 def _kind(cells: Array) -> IntArray:

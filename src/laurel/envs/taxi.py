@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -123,12 +124,25 @@ class TaxiAdapter(EnvAdapter):
         for verb in _WORDS:
             yield int(np.ravel_multi_index((verb, 0, 0, 0), SHAPE))
 
+    def describe_observation(self, observation: Any) -> str:
+        square, passenger, destination = int(observation) // 20, int(observation) // 4 % 5, int(observation) % 4
+        row, column = divmod(square, SIZE)
+        if passenger == IN_TAXI:
+            waits = "The passenger is in the taxi"
+        else:
+            waits = f"The passenger waits at {_square(*STANDS[passenger])}"
+        return f"You are at {_square(row, column)}. {waits} and wants to go to {_square(*STANDS[destination])}."
+
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated
 
     def oracle(self, caption: str) -> float:
         """Pay for picking up and delivering, and a little for driving towards either."""
         return next((value for words, value in _PROGRESS if words in caption), 0.0)
+
+
+def _square(row: int, column: int) -> str:
+    return f"row {row + 1}, column {column + 1}"
 
 
 def _steps_to_stands() -> IntArray:

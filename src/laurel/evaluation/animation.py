@@ -1,12 +1,12 @@
 """One episode before and one after training, as pictures with their captions, side by side in a small file.
 
-Runs the reference Python environment; knows nothing about how the actions or the rewards come about.
+Runs the reference Python environment.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,14 @@ import matplotlib as mpl
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.agents.actor import Actor
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.evaluation.episode import Moment, moments, signed
 from laurel.evaluation.rendering import SIDE, rendering, scaled
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
+from laurel.seeding import generator
 
 MAX_BYTES = 1_500_000
 """Of a file: the report carries it whole."""
@@ -28,7 +30,7 @@ MAX_BYTES = 1_500_000
 def record(
     env: EnvParams,
     adapter: EnvAdapter,
-    act: Callable[[FloatArray], Array],
+    actor: Actor,
     captioner: Captioner,
     max_steps: int,
     seed: int,
@@ -39,17 +41,17 @@ def record(
     Args:
         env: the environment.
         adapter: its adapter.
-        act: features (1, F) -> actions (1,) or (1, A).
+        actor: acts.
         captioner: of that adapter; the one that the learned reward was asked with before, if it was.
         max_steps: cut the recording here.
-        seed: of the episode; the same seed begins in the same state.
-        learned: the learned reward; None where there is none.
+        seed: of the episode and its actions; the same seed begins in the same state.
+        learned: the learned reward, if any.
 
     Raises:
         NotRenderedError: this environment cannot be shown.
     """
     with rendering(env, "rgb_array") as reference:
-        played = moments(reference, adapter, act, captioner, max_steps, seed, learned)
+        played = moments(reference, adapter, actor, generator(seed, "actions"), captioner, max_steps, seed, learned)
         return [replace(moment, view=scaled(moment.picture)) for moment in played]
 
 
@@ -133,7 +135,7 @@ def _episode(
     draw.rectangle((x - 1, HEAD - 1, x + SIDE, HEAD + height), outline=LINE)
 
     y = HEAD + height + 10
-    for line in textwrap.wrap(moment.said, 42, max_lines=2, placeholder=" …"):
+    for line in textwrap.wrap(moment.text, 42, max_lines=2, placeholder=" …"):
         draw.text((x, y), line, fill=INK if moment.caption else MUTED, font=font(14))
         y += 19
     y = HEAD + height + 56

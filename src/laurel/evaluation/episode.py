@@ -1,19 +1,16 @@
-"""One episode, moment by moment: what is seen, what is said of it, and what it pays.
-
-Steps the reference environment; knows nothing about how actions and rewards come about, nor how moments are shown.
-"""
+"""One episode of the reference environment, moment by moment: picture, caption and rewards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from laurel.agents.player import Player
-from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
+from laurel.agents.actor import Actor, View
+from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.envs.guard import check_rewards
 from laurel.evaluation.rendering import Picture, view
@@ -31,11 +28,11 @@ class Moment:
     action: str = ""
     """Name of what was done; empty at first."""
     caption: str = ""
-    """What happened in the step; empty at first and where there is nothing to say."""
+    """What happened in the step; empty at first and where the step has no caption."""
     reward: float = 0.0
     """The environment's own."""
     learned: float | None = None
-    """The learned reward, normalised; None where there is none, or nothing to say."""
+    """The learned reward, normalised; None without one, or where the step has no caption."""
     shaped: float | None = None
     """What shaping makes of it, before its weight; None as above."""
     total: float = 0.0
@@ -45,7 +42,7 @@ class Moment:
     success: bool | None = None
     """None where success has no meaning, or the episode goes on."""
     cut: bool = False
-    """Whether nothing more is shown of an episode that would go on."""
+    """Whether the recording stops here although the episode would go on."""
 
     @property
     def picture(self) -> Picture:
@@ -63,7 +60,7 @@ class Moment:
         return self.over or self.cut
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The caption, or what to show in its place."""
         return self.caption or ("Nothing to say." if self.step else "The episode begins.")
 
@@ -83,7 +80,8 @@ def signed(value: float | None) -> str:
 def moments(
     reference: gym.Env[Any, Any],
     adapter: EnvAdapter,
-    act: Callable[[FloatArray], Array],
+    actor: Actor,
+    rng: np.random.Generator,
     captioner: Captioner,
     max_steps: int,
     seed: int,
@@ -94,24 +92,24 @@ def moments(
     Args:
         reference: the environment, made to render.
         adapter: its adapter.
-        act: features (1, F) -> actions (1,) or (1, A).
+        actor: acts.
+        rng: draws its actions.
         captioner: of that adapter; the one that the learned reward was asked with before, if it was.
         max_steps: go no further than this.
         seed: of the episode; the same seed begins in the same state.
-        learned: the learned reward; None where there is none.
+        learned: the learned reward, if any.
 
     Raises:
         NotRenderedError: the environment renders something else than its mode says.
     """
     observation, _ = reference.reset(seed=seed)
     before = adapter.pack_one(observation)[None]
-    if isinstance(act, Player):
-        act.begin(np.array([True]))
+    actor.begin(np.array([True]))
     paymaster = Paymaster(adapter, learned.reward, learned.beta, 1, captioner) if learned else None
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))
     while step < max_steps and not over:
-        action = act(adapter.features(before))
+        action = actor.act(View(adapter, before), rng).action
         taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
         observation, gained, ended, cut, _ = reference.step(taken)
         after = adapter.pack_one(observation)[None]

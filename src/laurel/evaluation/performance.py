@@ -1,7 +1,4 @@
-"""A performance: some episodes of an agent for somebody to watch, with titles, at a pace.
-
-Shows itself in a terminal, in a window or as a film; knows nothing about the command line.
-"""
+"""Episodes of an agent to watch, with titles, at a pace: in a terminal, in a window or as a film."""
 
 from __future__ import annotations
 
@@ -13,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from laurel.envs.base import Array, EnvAdapter, FloatArray
+from laurel.agents.actor import Actor
+from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import Captioner
 from laurel.errors import EnvError
 from laurel.evaluation.episode import Moment, moments
@@ -23,12 +21,12 @@ from laurel.evaluation.rollout import LearnedReward
 from laurel.evaluation.terminal import HIDE_CURSOR, LEAST_COLUMNS, LEAST_LINES, SHOW_CURSOR, Screen, plain_line
 from laurel.evaluation.window import window
 from laurel.params import EnvParams
-from laurel.seeding import derive_seed
+from laurel.seeding import derive_seed, generator
 
 FASTEST = 10.0
 """Steps a second at most, unless one asks for more: captions want to be read."""
 Write = Callable[[str], int]
-"""Takes text; returns 0, or the exit code where nobody reads any more."""
+"""Writes text; returns 0, or an exit code once the reader has closed the pipe."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,8 @@ class Performance:
     env: EnvParams
     adapter: EnvAdapter
     player: str
-    """Name of who acts."""
-    act: Callable[[int], Callable[[FloatArray], Array]]
-    """Seed -> policy: features (1, F) -> actions (1,) or (1, A)."""
+    """Name of the actor."""
+    actor: Actor
     learned: LearnedReward | None
     episodes: int
     steps: int
@@ -64,14 +61,15 @@ class Performance:
         Raises:
             EnvError: the environment does not render so.
         """
-        captioner, act = Captioner(self.adapter), self.act(self.seed)
+        captioner, rng = Captioner(self.adapter), generator(self.seed, "actions")
         try:
             with rendering(self.env, mode, headless=headless) as reference:
                 for episode in range(self.episodes):
                     title = [self.player, self.env.id]
                     title += [f"episode {episode + 1} of {self.episodes}"] if self.episodes > 1 else []
                     begins = derive_seed(self.seed, "episode", episode)
-                    for moment in moments(reference, self.adapter, act, captioner, self.steps, begins, self.learned):
+                    played = (self.adapter, self.actor, rng, captioner, self.steps, begins, self.learned)
+                    for moment in moments(reference, *played):
                         yield moment, title
         except NotRenderedError as error:
             raise EnvError(f"{error} Watch it in words: laurel play | cat") from None
@@ -109,14 +107,14 @@ def show_in_terminal(performance: Performance, write: Write, remark: Callable[[s
     Args:
         performance: what to show.
         write: writes to the terminal.
-        remark: tells the user what could not be done.
+        remark: called with a sentence on what could not be done.
     """
     modes, unfit = metadata(performance.env).get("render_modes", ()), _why_unfit()
     if unfit is None and not {"ansi", "rgb_array"} & set(modes):
         unfit = f"{performance.env.id} renders neither pictures nor text"
     if unfit is not None:
         if unfit:
-            remark(f"laurel: there are words alone, as {unfit}.")
+            remark(f"laurel: only text is shown, because {unfit}.")
         return _lines(performance, write)
     screen = Screen(true_color=os.environ.get("COLORTERM") in ("truecolor", "24bit"))
     pace, code = performance.pace, write(HIDE_CURSOR)
@@ -136,7 +134,7 @@ def show_in_terminal(performance: Performance, write: Write, remark: Callable[[s
 
 
 def _why_unfit() -> str | None:
-    """Say why standard output takes no pictures: empty where it is no terminal and wants none; None where it does."""
+    """Return why standard output cannot show pictures: empty if it is not a terminal, None if it can."""
     if not sys.stdout.isatty():
         return ""
     size = shutil.get_terminal_size()

@@ -1,7 +1,4 @@
-"""Agents at play: the policy of each arm on fresh episodes, a table for each agent.
-
-Knows where agents and the reward model lie; knows nothing about statistics.
-"""
+"""Agents at play: the policy of each arm on fresh episodes, a table for each agent."""
 
 from __future__ import annotations
 
@@ -12,31 +9,26 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from laurel.agents.behaviour import UniformPolicy, check_fit
-from laurel.agents.checkpoint import load_policy
-from laurel.agents.player import Player
+from laurel.agents.actor import Actor
+from laurel.agents.actors import make_actor
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.evaluation.rollout import Act, LearnedReward, roll_out
+from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import Params
 from laurel.rewards.functions import learned
 from laurel.rewards.model import RewardModel
-from laurel.seeding import derive_seed, generator
+from laurel.seeding import derive_seed
 
 
-def agent_act(adapter: EnvAdapter, agent: Path | None, seed: int, *, greedy: bool) -> Act:
-    """Return the policy of a trained agent, or uniform actions where there is none.
+def load_actor(adapter: EnvAdapter, agent: Path | None, *, greedy: bool) -> Actor:
+    """Return a trained agent as an actor, or uniform actions where there is none.
 
     Raises:
         DataError: the agent is missing, damaged, or of another environment.
     """
-    rng = generator(seed, "actions")
     if agent is None:
-        uniform = UniformPolicy(adapter.action_space)
-        return lambda features: uniform.act(len(features), rng)[0]
-    network = load_policy(agent)
-    check_fit(agent, network, adapter)
-    return Player(network, rng, greedy=greedy)
+        return make_actor("random", adapter, "")
+    return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
 
 
 def play_agent(
@@ -47,14 +39,14 @@ def play_agent(
     Episodes of the same seed begin alike for all arms, so that arms are compared on the same tasks.
     """
     torch.set_num_threads(1)
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     function = learned(RewardModel.load(reward), adapter, params.shaping.quantile)
     evaluation = derive_seed(params.seed, "evaluate", seed)
     rows = roll_out(
         params.env,
         adapter,
-        agent_act(adapter, agent, evaluation, greedy=params.evaluate.greedy),
+        load_actor(adapter, agent, greedy=params.evaluate.greedy),
         n_envs=params.evaluate.n_envs,
         episodes=params.evaluate.episodes,
         seed=evaluation,

@@ -1,26 +1,23 @@
 """Fresh episodes of a policy on the reference environment, with what the learned reward makes of them.
 
 Runs on the environment's own Python package with seeds that training never used, so that a difference
-between it and a faster re-implementation would show. Knows nothing about training.
+between it and a faster re-implementation would show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from laurel.agents.player import Player
-from laurel.envs.base import Array, EnvAdapter, FloatArray, Transitions
+from laurel.agents.actor import Actor, View
+from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
 from laurel.rewards.base import Reward
 from laurel.rewards.paying import Paymaster
-
-Act = Callable[[FloatArray], Array]
-"""Features (N, F) in, actions (N,) or (N, A) out; a `Player` is told where episodes begin."""
+from laurel.seeding import generator
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class LearnedReward:
 def roll_out(
     env: EnvParams,
     adapter: EnvAdapter,
-    act: Act,
+    actor: Actor,
     *,
     n_envs: int,
     episodes: int,
@@ -43,7 +40,8 @@ def roll_out(
 ) -> list[dict[str, Any]]:
     """Play episodes to their ends.
 
-    Each environment plays its share, so that short episodes are not preferred to long ones.
+    Each environment plays its share, so that short episodes are not preferred to long ones. The seed is that of the
+    environments and of the actions.
 
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
@@ -54,10 +52,12 @@ def roll_out(
     envs = make_vector(env, adapter, n_envs, seed, reference=True)
     meter = _Meter(adapter, learned, n_envs)
     observation = envs.reset().copy()
+    rng = generator(seed, "actions")
+    actor.begin(np.ones(n_envs, dtype=np.bool_))
     returns, lengths = np.zeros(n_envs, dtype=np.float32), np.zeros(n_envs, dtype=np.int64)
     played: list[list[dict[str, Any]]] = [[] for _ in range(n_envs)]
     while left.any():
-        action = act(adapter.features(observation))
+        action = actor.act(View(adapter, observation), rng).action
         step = envs.step(action)
         transitions = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
         ended = step.terminated | step.truncated
@@ -75,8 +75,7 @@ def roll_out(
                 row["success"] = None if success is None else bool(success[i])
                 played[i].append({**row, **meter.episode(int(i))})
                 left[i] -= 1
-        if isinstance(act, Player):
-            act.begin(~step.valid)
+        actor.begin(~step.valid)
         envs.rest(left == 0, step.observation)
         returns[ended] = 0
         lengths[ended] = 0

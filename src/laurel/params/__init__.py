@@ -15,6 +15,7 @@ from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, sentences
+from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
 from laurel.params.training import ALGORITHMS, AgentParams, RewardParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
@@ -33,18 +34,34 @@ class EnvParams(Section):
 
 
 class PolicyShare(Section):
-    kind: Literal["random", "epsilon_random", "checkpoint"] = "random"
-    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two."""
+    kind: Annotated[str, AfterValidator(known_actor)] = "random"
+    """random: uniform actions; checkpoint: a trained agent; epsilon_random: a mixture of the two; or an actor of
+    another package, by the name of its entry point."""
     share: Positive = 1.0
     """Relative share of the environments that this policy drives."""
     epsilon: Probability = 0.5
     """epsilon_random only: probability of a uniform action."""
     path: Annotated[Path | None, Field(strict=False)] = None
     """Directory of a trained agent, e.g. data/agents/preference/seed-0."""
+    options: dict[str, JsonValue] = Field(default={}, exclude_if=lambda options: not options)
+    """Of another package's actor: what it is made with."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the actor of this kind is made with."""
+        match self.kind:
+            case "random":
+                return {}
+            case "checkpoint":
+                return {"path": self.path}
+            case "epsilon_random":
+                return {"path": self.path, "epsilon": self.epsilon}
+            case _:
+                return dict(self.options)
 
     @model_validator(mode="after")
     def _checkpoint_has_path(self) -> PolicyShare:
-        if self.kind != "random" and self.path is None:
+        if self.kind in ("checkpoint", "epsilon_random") and self.path is None:
             raise ValueError(f'is of kind "{self.kind}" and so needs `path`, the directory of a trained agent.')
         return self
 
@@ -60,6 +77,7 @@ class CollectParams(Section):
     shard_steps: Count = 100_000
     """Rows after which a new Parquet shard begins (episodes are never split)."""
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
+    """Who acts; each policy drives its share of the environments."""
 
 
 class CaptionParams(Section):
@@ -91,6 +109,7 @@ class TrackingParams(Section):
     enabled: bool = True
     """Log runs to MLflow (at MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml)."""
     experiment: str = "laurel"
+    """MLflow's experiment that the runs are in."""
     register_models: bool = True
     """Register the reward model and the best agent in MLflow's model registry."""
 
@@ -99,6 +118,7 @@ class Params(Section):
     """Everything a run depends on besides its code."""
 
     seed: Seed = 0
+    """All random numbers of the run derive from it."""
     env: EnvParams
     collect: CollectParams
     caption: CaptionParams = CaptionParams()

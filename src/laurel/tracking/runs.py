@@ -1,7 +1,7 @@
 """MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
 
 Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
-reached costs a note in the manifest, not the run. Uses the client API alone, so that nothing depends on
+reached costs a note beside the manifest, not the run. Uses the client API alone, so that nothing depends on
 MLflow's idea of an active run.
 """
 
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,12 +114,15 @@ class Run:
         from mlflow.exceptions import MlflowException
 
         name = re.sub("[/:]", ".", model)
+        add = partial(self.client.create_model_version, name, source, run_id=self.id, tags=dict(tags))
         try:
-            self.client.create_registered_model(name)
+            version = add()
         except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
-        version = self.client.create_model_version(name, source, run_id=self.id, tags=dict(tags))
+            with suppress(MlflowException):  # another process may have made it just now
+                self.client.create_registered_model(name)
+            version = add()
         if alias is not None:
             self.client.set_registered_model_alias(name, alias, version.version)
 
@@ -126,8 +130,8 @@ class Run:
         """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
         self.client.set_terminated(self.id, status=status, end_time=None if at is None else _milliseconds(at))
 
-    def of(self, run_id: str) -> Run | None:
-        """Return another run of this server; None where it is not there any more."""
+    def find(self, run_id: str) -> Run | None:
+        """Return another run of this server; None if it was deleted."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -177,6 +181,8 @@ class Tracker:
         self._inputs = inputs
         self.output = output
         self._known = known or {}
+        self._shared: dict[str, tuple[str, dict[str, str]]] = {}
+        """Of a run: its experiment, and the tags that it shares with those below it."""
 
     @contextmanager
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
@@ -212,7 +218,7 @@ class Tracker:
 
     @staticmethod
     def _abandon(run: Run, status: str) -> None:
-        """End a run of a stage that dies, and those below it, which would be shown as running for ever."""
+        """End the run of a stage that fails, and its child runs: MLflow would show them as running for ever."""
         with suppress(*failures()):
             experiment = run.client.get_run(run.id).info.experiment_id
             below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
@@ -221,25 +227,27 @@ class Tracker:
             run.end(status)
 
     def _note(self, error: Exception) -> None:
-        """Say in the manifest and on standard error that MLflow does not know it all."""
+        """Say in the output's RUN and on standard error that MLflow does not have everything."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
-        self.output.notes.append(sentence)
+        self.output.run_notes.append(sentence)
         self.output.agent_runs.clear()
         self.output.mlflow_run_id = None  # so that a later stage logs it all, from the files
 
     def child_run(self, parent: Run, name: str, tags: Mapping[str, str], *, began: float | None = None) -> Run:
         """Open a run below the stage's, begun now or at a time in seconds since 1970; the caller ends it."""
-        above = parent.client.get_run(parent.id)
-        upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
-        nested = {"mlflow.parentRunId": parent.id, **self._tags(), **upstream, **tags}
-        experiment = above.info.experiment_id
+        if parent.id not in self._shared:  # asked once: there may be hundreds of runs below it
+            above = parent.client.get_run(parent.id)
+            upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
+            self._shared[parent.id] = above.info.experiment_id, {**self._tags(), **upstream}
+        experiment, shared = self._shared[parent.id]
+        nested = {"mlflow.parentRunId": parent.id, **shared, **tags}
         at = None if began is None else _milliseconds(began)
         created = parent.client.create_run(experiment, start_time=at, tags=nested, run_name=name)
         return Run(parent.client, created.info.run_id)
 
     def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:
-        if resumed is not None and (stopped := Run(client, "").of(resumed)) is not None:
+        if resumed is not None and (stopped := Run(client, "").find(resumed)) is not None:
             stopped.resume()
             return stopped
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
@@ -296,7 +304,7 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
 
 
 def quiet() -> None:
-    """Keep MLflow from saying what nobody asked, and have it give up soon on a server that does not answer."""
+    """Silence MLflow's own messages, and make it give up soon on a server that does not answer."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")

@@ -1,0 +1,115 @@
+"""What acts: an actor sees a view of N environments and returns an action for each.
+
+A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`. Collection, evaluation,
+films and `laurel play` know nothing else of it. The kinds that params can name are in `laurel.agents.actors`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.errors import EnvError
+
+
+class View:
+    """What N environments show; each form is computed when it is first asked for.
+
+    Args:
+        adapter: of the environment.
+        packed: (N, D) packed observations.
+    """
+
+    def __init__(self, adapter: EnvAdapter, packed: Array) -> None:
+        self.adapter = adapter
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    @cached_property
+    def features(self) -> FloatArray:
+        """(N, F) what a network sees."""
+        return self.adapter.features(self.packed)
+
+    @cached_property
+    def observation(self) -> tuple[Any, ...]:
+        """N observations as the environment gives them: an int, an array, a tuple or a dict each."""
+        return tuple(self.adapter.unpack(row) for row in self.packed)
+
+    @cached_property
+    def text(self) -> tuple[str, ...]:
+        """N observations in words.
+
+        Raises:
+            EnvError: the adapter has no words for its observations.
+        """
+        texts = []
+        for observation in self.observation:
+            text = self.adapter.describe_observation(observation)
+            if text is None:
+                raise EnvError(
+                    f"{self.adapter.env_id}: an actor that reads text cannot act here, because the environment's "
+                    f"adapter ({type(self.adapter).__name__}) does not define describe_observation."
+                )
+            texts.append(text)
+        return tuple(texts)
+
+
+class Acted(NamedTuple):
+    """Actions for N environments, with what is known of them."""
+
+    action: Array
+    """(N,) integers, or (N, A) floats."""
+    log_prob: FloatArray | None = None
+    """(N,) under the policy that drew the actions; None where there is none."""
+    value: FloatArray | None = None
+    """(N,) what the policy expects to earn from here; None where it expects nothing."""
+
+
+class Actor(ABC):
+    """Acts in N environments, row by row of always the same ones.
+
+    One that remembers nothing defines `act` alone.
+    """
+
+    def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
+        """Forget what came before where an episode begins (N,) with the next view; called before the first, too."""
+
+    @abstractmethod
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        """Choose an action for each environment of the view; draw from `rng` alone, so that a seed repeats them."""
+
+    def log_prob(self, view: View, action: Array) -> FloatArray:
+        """Return the log-probabilities (N,) of other actions in the view of the last `act`; NaN where unknown."""
+        return np.full(len(view), np.nan, dtype=np.float32)
+
+
+class Rule(Actor):
+    """A function of what one environment shows.
+
+    >>> from laurel.envs import adapter_for
+    >>> from laurel.params import EnvParams
+    >>> adapter = adapter_for(EnvParams(id="Blackjack-v1"))
+    >>> careful = Rule(lambda observation: int(observation[0] < 17))
+    >>> view = View(adapter, np.array([[16, 10, 0], [17, 10, 0]], dtype=np.int32))
+    >>> careful.act(view, np.random.default_rng(0)).action.tolist()
+    [1, 0]
+
+    Args:
+        rule: observation -> action; with `of="text"`, the observation in words -> action.
+        of: "observation" or "text".
+    """
+
+    def __init__(self, rule: Callable[[Any], Any], *, of: str = "observation") -> None:
+        self._rule = rule
+        self._of = of
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        shown: tuple[Any, ...] = view.text if self._of == "text" else view.observation
+        return Acted(np.array([self._rule(one) for one in shown]))

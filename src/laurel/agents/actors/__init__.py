@@ -1,0 +1,99 @@
+"""The actors that params can name, one kind a module: `collect.policies: [{kind: NAME}]`, `laurel play NAME`.
+
+Another package adds a kind by an entry point of the group "laurel.actors"; see `laurel.plugins`. What is named is
+called as `ACTOR(adapter, **options)` and returns a `laurel.agents.actor.Actor`; a class will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.agents.actor import Acted, Actor, View
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.envs.guard import in_a_line
+from laurel.errors import ActorError, LaurelError, ParamsError
+from laurel.params.kinds import ACTORS
+
+
+def make_actor(kind: str, adapter: EnvAdapter, key: str, **options: Any) -> Actor:
+    """Make an actor of a kind.
+
+    Args:
+        kind: a module of this package, or an entry point.
+        adapter: of the environment that it is to act in.
+        key: of the params that names it, for messages.
+        options: of the kind.
+
+    Raises:
+        ParamsError: there is no such kind, or it does not take these options.
+        ActorError: another package's actor cannot be made.
+        LaurelError: what the kind itself raises, e.g. DataError where a trained agent is missing.
+    """
+    made: Callable[..., Actor] = ACTORS.load(kind, key)
+    if kind in ACTORS.builtin():
+        return made(adapter, **options)
+    try:
+        actor = made(adapter, **options)
+    except LaurelError:
+        raise
+    except TypeError as error:
+        raise ParamsError(f'{key}: the actor "{kind}" cannot be made with options {options}: {error}.') from error
+    except Exception as error:  # the code is another package's
+        raise ActorError(f'The actor "{kind}" cannot be made: {in_a_line(error)}. --debug shows where.') from error
+    if not isinstance(actor, Actor):
+        raise ActorError(f'The actor "{kind}" is a {type(actor).__name__}, not a laurel.agents.actor.Actor.')
+    return Checked(actor, kind, adapter.action_space)
+
+
+class Checked(Actor):
+    """Another package's actor, whose exceptions and wrong actions become a sentence that names it."""
+
+    def __init__(self, actor: Actor, kind: str, space: gym.Space[Any]) -> None:
+        self._actor, self._kind, self._space = actor, kind, space
+
+    def begin(self, which: BoolArray) -> None:
+        self._guarded(self._actor.begin, which)
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        acted: Acted = self._guarded(self._actor.act, view, rng)
+        return acted._replace(action=self._actions(acted.action, len(view)))
+
+    def log_prob(self, view: View, action: Array) -> FloatArray:
+        found: FloatArray = self._guarded(self._actor.log_prob, view, action)
+        return found
+
+    def _guarded(self, method: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return method(*given)
+        except LaurelError:
+            raise
+        except Exception as error:
+            name = getattr(method, "__name__", "method")
+            raise ActorError(
+                f'The actor "{self._kind}": its {name} raised {in_a_line(error)}. --debug shows where.'
+            ) from error
+
+    def _actions(self, action: Any, n: int) -> Array:
+        """Return actions as the space has them."""
+        found = np.asarray(action)
+        if isinstance(self._space, gym.spaces.Discrete):
+            low, high = int(self._space.start), int(self._space.start) + int(self._space.n)
+            whole = found.shape == (n,) and found.dtype.kind in "iu"
+            if whole and (found >= low).all() and (found < high).all():
+                return found.astype(np.int64)
+            wanted = f"{n} integers from {low} to {high - 1}"
+        else:
+            assert self._space.shape is not None
+            shape = (n, *self._space.shape)
+            if found.shape == shape and found.dtype.kind in "iuf" and np.isfinite(found).all():
+                return found.astype(np.float32)
+            wanted = f"finite numbers of the shape {shape}"
+        raise ActorError(
+            f'The actor "{self._kind}" returned actions of shape {found.shape} and type {found.dtype}'
+            f"{f' between {found.min()} and {found.max()}' if found.size and found.dtype.kind in 'iuf' else ''}, but "
+            f"{self._space} needs {wanted}."
+        )

@@ -1,0 +1,58 @@
+"""checkpoint: an agent that Laurel trained, by its own algorithms or by Stable-Baselines3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from laurel.agents.actor import Actor
+from laurel.agents.actors.random import UniformPolicy
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import Policy
+
+
+def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Actor:
+    """Load the agent of a directory.
+
+    Args:
+        adapter: of the environment.
+        path: the agent's directory, e.g. data/agents/preference/seed-0.
+        greedy: take the likeliest action instead of a sample.
+
+    Raises:
+        DataError: the agent is missing, damaged or of another environment.
+    """
+    from laurel.agents.checkpoint import load_policy  # torch is not needed where no agent acts
+
+    network = load_policy(path)
+    check_fit(path, network, adapter)
+    return network.as_actor(greedy=greedy)
+
+
+ACTOR = load_agent
+
+
+def check_fit(place: Path, network: Policy, adapter: EnvAdapter) -> None:
+    """Refuse an agent that was trained on an environment of other observations or actions.
+
+    Raises:
+        DataError: it was.
+    """
+    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+    n_features = adapter.features(blank).shape[1]
+    uniform = UniformPolicy(adapter.action_space)
+    actions = uniform.action_shape or (int(adapter.action_space.n),)  # type: ignore[attr-defined]
+    if (network.n_features, network.continuous, network.n_actions) != (
+        n_features,
+        bool(uniform.action_shape),
+        *actions,
+    ):
+        raise DataError(
+            f"{place}: an agent with {network.n_features} features and {network.n_actions} actions, but "
+            f"{adapter.env_id} has {n_features} and {actions[0]}. Name an agent that was trained on {adapter.env_id}."
+        )
