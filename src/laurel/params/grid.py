@@ -1,7 +1,4 @@
-"""A grid of judges to compare: models by prompts by temperatures, each cell the section `annotate` with changes.
-
-Knows nothing about how judges are compared.
-"""
+"""A grid of judges to compare: models by prompts by temperatures, each cell the section `annotate` with changes."""
 
 from __future__ import annotations
 
