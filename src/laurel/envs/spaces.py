@@ -48,7 +48,7 @@ class PackedSpace:
         self.leaves = leaves_of(space)
         self.size = sum(leaf.size for leaf in self.leaves)
         if self.size == 0:
-            raise EnvError(f"Observation space {space} holds no number for a policy to see.")
+            raise EnvError(f"Observation space {space} has no numbers that a policy could see.")
         self.dtype = _common_dtype(self.leaves)
         self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
 
