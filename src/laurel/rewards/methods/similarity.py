@@ -59,7 +59,7 @@ def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) ->
     """Return the sentence encoder's utility of each text (N,), before normalisation."""
     import numpy as np
 
-    from laurel.feedback.embedding import EmbeddingAnnotator
+    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 
     return EmbeddingAnnotator.load(params, adapter).utility(texts).astype(np.float32)
 
