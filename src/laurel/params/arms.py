@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
 
@@ -20,9 +20,6 @@ from laurel.params.fields import NonNegative, Section, distinct
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.params.rewards import RewardParams, method_of
 from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
-
-if TYPE_CHECKING:
-    from laurel.params import Params
 
 Role = Literal["baseline", "method", "control", "bound"]
 """baseline: the environment's reward alone; method: a reward made from feedback; control: knows nothing of the task;
@@ -191,7 +188,17 @@ class ArmInfo:
     trained: bool = True
 
 
-def arm_infos(params: Params) -> tuple[ArmInfo, ...]:
+class _WithArms(Protocol):
+    """What of `laurel.params.Params` says which arms there are."""
+
+    @property
+    def arms(self) -> tuple[ArmParams, ...]: ...
+
+    @property
+    def rewards(self) -> Mapping[str, RewardParams]: ...
+
+
+def arm_infos(params: _WithArms) -> tuple[ArmInfo, ...]:
     """Return the arms of a run, as its params list them."""
     return tuple(_info(arm, params.rewards) for arm in params.arms)
 
