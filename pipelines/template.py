@@ -1,7 +1,4 @@
-"""A compiled pipeline as data: read and checked, its tasks and machines listed, its environment and caching set.
-
-Knows the form of KFP's YAML; knows nothing about where it is sent.
-"""
+"""A compiled pipeline as data: read and checked, its tasks and machines listed, its environment and caching set."""
 
 from __future__ import annotations
 

@@ -170,12 +170,12 @@ def test_the_content_is_left_alone() -> None:
         (
             "annotate.annotator",
             "scriptd",
-            'annotate.annotator is "scriptd", but must be one of embedding, scripted, openai, huggingface, ensemble.',
+            'annotate.annotator is "scriptd", but must be one of embedding, ensemble, huggingface, openai, scripted.',
         ),
         (
             "annotate.annotator",
             False,
-            "annotate.annotator is false, but must be one of embedding, scripted, openai, huggingface, ensemble.",
+            "annotate.annotator is false, but must be one of embedding, ensemble, huggingface, openai, scripted.",
         ),
         (
             "agent.algorithm",

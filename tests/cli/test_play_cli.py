@@ -100,7 +100,7 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
         code, out, err = play()
     finally:
         (tmp_path / "reward").rename(stage / "data/reward")
-    assert (code, err) == (0, "laurel: no learned reward is shown, as there is none in data/reward.\n")
+    assert (code, err) == (0, "laurel: no learned reward is shown: data/reward does not exist.\n")
     assert "learned" not in out
 
 

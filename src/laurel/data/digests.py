@@ -32,7 +32,7 @@ def digest_file(path: Path) -> str:
         return found[1]
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if _stamp(path) == stamp:  # else somebody writes it: it is read again the next time
+    if _stamp(path) == stamp:  # else it is being written: it is read again the next time
         _known[place] = stamp, digest
     return digest
 

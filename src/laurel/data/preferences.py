@@ -1,6 +1,6 @@
 """Pairs of segments and what an annotator said about them.
 
-Knows segments by number; knows nothing about who judged or how. `laurel.data.labels` writes what is read here.
+`laurel.data.labels` writes what is read here.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
 
 
 def read_labels(path: Path) -> tuple[Pairs, Preferences]:
-    """Read pairs and labels of an output that is still being written, without what all rows share or nobody measures.
+    """Read pairs and labels of an output that is still being written, without what all rows share or no figure needs.
 
     That is sampler, seed, annotator and votes: for a million pairs most of the memory.
     """

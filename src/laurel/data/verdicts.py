@@ -1,7 +1,4 @@
-"""The single answers behind labels as arrays, millions of them; what was said in words stays in the store.
-
-Knows the columns of answers.parquet; knows nothing about what they amount to.
-"""
+"""The single answers behind labels as arrays, millions of them; what was said in words stays in the store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Captions of transitions as dictionary-encoded text, alike offline and in the live reward.
-
-Knows the adapter's events and their words; knows nothing about files or rewards.
-"""
+"""Captions of transitions as dictionary-encoded text, alike offline and in the live reward."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`params.yaml` as typed, frozen models; the one place where a knob has a name, a type and a range.
+"""`params.yaml` as typed, frozen models; the one place where a parameter has a name, a type and a range.
 
-Knows nothing about what the knobs do. An error names the file, the key, the value and what is allowed.
+An error names the file, the key, the value and what is allowed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Values changed in the text of a params file: comments, order and layout stay as they are.
-
-Knows YAML; knows none of the parameters.
-"""
+"""Values changed in the text of a params file: comments, order and layout stay as they are."""
 
 from __future__ import annotations
 
