@@ -135,6 +135,7 @@ def _fill(folder: Path, distinct: bool) -> None:
 
 def _annotate(folder: Path) -> None:
     """Run the stage, and say how long it took and the most memory that it had: while it judged, and in all."""
+    from laurel.data.directory import read_manifest
     from laurel.data.labels import LabelWriter
     from laurel.params import load_params
     from laurel.stages import annotate
@@ -160,7 +161,7 @@ def _annotate(folder: Path) -> None:
     start = time.perf_counter()
     annotate.run(params, folder / "captions", folder / "preferences")
     said["seconds"] = time.perf_counter() - start
-    manifest: dict[str, Any] = json.loads((folder / "preferences" / "manifest.json").read_text())
+    manifest = read_manifest(folder / "preferences")
     assert manifest["usage"]["calls"] == 0
     assert manifest["usage"]["cached"] == 2 * manifest["counts"]["pairs"]
     said |= {"pairs": manifest["counts"]["pairs"], "peak": max(*peaks, _peak())}

@@ -1,7 +1,7 @@
 """Checkpoints of a step that outlive its machine: the next attempt at the step goes on from them.
 
 A stage keeps what it has done so far in a hidden folder beside its output, on a disk that goes with the container. That
-folder is packed into one file now and then, where the next attempt finds it. Knows nothing about what is trained.
+folder is packed into one file now and then, where the next attempt finds it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What every component does around its stage: check params, mark begin and end, say a failure in one line.
 
-Runs inside the step's own process; knows nothing about which runner or cloud started it.
+Runs inside the step's own process.
 """
 
 from __future__ import annotations

@@ -20,13 +20,14 @@ from typing import Any
 
 from laurel.data.directory import read_json
 from laurel.evaluation.summary import checked, legend, markdown_table
+from laurel.params.edit import edited
+from laurel.stages.pipeline import STAGE
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = "success_curve.png"
-SIX_SEEDS = {"  seeds": "[0, 1, 2, 3, 4, 5]"}
-OTHERS = {"Blackjack-v1": {**SIX_SEEDS, "  steps": "100000"}, "MountainCar-v0": SIX_SEEDS}
-"""Of the other environments, what differs in the section agent: they take longer than they have to tell."""
-STAGES = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
+SIX_SEEDS: dict[str, Any] = {"agent.seeds": [0, 1, 2, 3, 4, 5]}
+OTHERS: dict[str, dict[str, Any]] = {"Blackjack-v1": {**SIX_SEEDS, "agent.steps": 100_000}, "MountainCar-v0": SIX_SEEDS}
+"""The other environments, with what differs of params.yaml: more seeds and steps would take longer and show no more."""
 
 
 def block(metrics: Mapping[str, Any]) -> str:
@@ -52,21 +53,11 @@ def run(env_id: str) -> Path:
     project = ROOT / "data" / "docs" / env_id
     shutil.rmtree(project, ignore_errors=True)
     project.mkdir(parents=True)
-    before, agent, after = (ROOT / "params.yaml").read_text(encoding="utf-8").partition("\nagent:\n")
-    before = _changed(before, "  id", env_id)
-    for key, value in OTHERS[env_id].items():
-        after = _changed(after, key, value)
-    (project / "params.yaml").write_text(before + agent + after, encoding="utf-8")
-    for stage in STAGES:
+    params = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    (project / "params.yaml").write_text(edited(params, {"env.id": env_id, **OTHERS[env_id]}), encoding="utf-8")
+    for stage in STAGE:
         subprocess.run([sys.executable, "-m", "laurel", stage], cwd=project, check=True)  # noqa: S603
     return project / "reports"
-
-
-def _changed(section: str, key: str, value: str) -> str:
-    """Return a part of params.yaml with another value of the first key of this name, its comment left out."""
-    changed, found = re.subn(rf"(?m)^{key}: .*$", f"{key}: {value}", section, count=1)
-    assert found == 1
-    return changed
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """A cluster with Kubeflow Pipelines: a run or recurring run through KFP's client, watched by it.
 
-Every failure of the client becomes a sentence. Knows nothing about what the pipeline does.
+Every failure of the client becomes a sentence.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Cluster:
         self._version = str(_field(answer, "tag_name") or "")
 
     def check_version(self) -> str | None:
-        """Look at the version of Kubeflow Pipelines; return a remark if it is not told.
+        """Look at the version of Kubeflow Pipelines; return a remark where the server does not say it.
 
         Raises:
             ClusterError: it is too old.
         """
         needed = ".".join(map(str, OLDEST))
         if not (found := re.match(r"\D*(\d+)\.(\d+)", self._version)):
-            return f"{self.host} does not tell its version; Kubeflow Pipelines {needed} or later is needed."
+            return f"{self.host} does not say its version; Kubeflow Pipelines {needed} or later is needed."
         if (int(found[1]), int(found[2])) < OLDEST:
             raise ClusterError(
                 f"{self.host} is Kubeflow Pipelines {self._version}, which cannot collect the outputs of a loop. "

@@ -1,7 +1,4 @@
-"""KFP's Docker runner, and what it leaves open: whose files, what a step sees, what is left after Ctrl-C.
-
-Knows the engine and the image; knows nothing about the pipeline.
-"""
+"""KFP's Docker runner, and what it leaves open: whose files, what a step sees, what is left after Ctrl-C."""
 
 from __future__ import annotations
 

@@ -2,11 +2,10 @@
 
     plan → collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
-The plan checks the whole run before any other step starts, and says what the branches of train-agents are.
-A sweep has instead of what follows train-reward: [try-candidate, one each] → pick-best.
-With several collect.parts or pipeline.annotate_shards, collect and annotate are loops with a merger, too.
-Whatever happens, `finish` closes the run in MLflow. Knows which stage reads what; knows nothing about where it
-runs. The sections of params.yaml are arguments of a run, each step takes those that its stage reads, as in
+The plan checks the whole run before any other step starts, and says what the branches of train-agents are. A sweep has
+instead of what follows train-reward: [try-candidate, one each] → pick-best. With several collect.parts or
+pipeline.annotate_shards, collect and annotate are loops with a merger, too. Whatever happens, `finish` closes the run
+in MLflow. The sections of params.yaml are arguments of a run, each step takes those that its stage reads, as in
 dvc.yaml: so a change reruns what it touches, and the rest comes from KFP's cache.
 """
 

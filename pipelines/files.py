@@ -1,7 +1,4 @@
-"""Files and folders of this machine that parameters name: the steps of a run elsewhere have what their image holds.
-
-Knows nothing about images or where a run is sent.
-"""
+"""Files and folders of this machine that parameters name: the steps of a run elsewhere have what their image holds."""
 
 from __future__ import annotations
 

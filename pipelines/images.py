@@ -1,7 +1,4 @@
-"""The images that steps run in: which goes with accelerators, and what the parameters need of each.
-
-Knows nothing about registries: whether an image has what is needed is looked up elsewhere.
-"""
+"""The images that steps run in: which goes with accelerators, and what the parameters need of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the machine of each step has: cores, memory, an accelerator where the step can use one.
-
-Knows the parameters; knows nothing about the graph or where it runs.
-"""
+"""What the machine of each step has: cores, memory, an accelerator where the step can use one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """What an image is, by its configuration in the registry: looked at before machines are paid for that cannot start it.
 
 Speaks the pulling half of the registries' API (https://github.com/opencontainers/distribution-spec/blob/main/spec.md).
-Knows nothing about pipelines; pulls no image.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A sweep on KFP: candidates that are drawn when the pipeline is made, each to be a branch of its own.
 
 A search that goes by the results of earlier trials cannot be drawn beforehand: `laurel tune` does that, on one machine.
-Knows nothing about the graph.
 """
 
 import json

@@ -1,7 +1,4 @@
-"""A compiled pipeline as data: read and checked, its tasks and machines listed, its environment and caching set.
-
-Knows the form of KFP's YAML; knows nothing about where it is sent.
-"""
+"""A compiled pipeline as data: read and checked, its tasks and machines listed, its environment and caching set."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def read_template(path: Path) -> Spec:
     """Read a pipeline that `laurel pipeline compile` of this version has written.
 
     Raises:
-        DataError: there is none, it is not Laurel's, or another version's.
+        DataError: it does not exist, is not Laurel's, or another version's.
     """
     documents = _documents(path)
     if len(documents) != 1:

@@ -2,7 +2,7 @@
 
 Uses the client and messages below `aiplatform.PipelineJob`, not that class: its `submit` makes a missing bucket
 unasked, asks the Resource Manager, and needs 43 seconds where there is no network. Every failure of the API becomes a
-sentence. Knows nothing about what the pipeline does.
+sentence.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Vertex:
                         timeout=TIMEOUT,
                         retry=_retry(),
                     )
-                except api.Conflict:  # an attempt whose answer was lost had arrived; nobody else has this ID
+                except api.Conflict:  # an attempt whose answer was lost had arrived; this ID is ours alone
                     return self.place.name(job_id)
         except UnreachableError as error:
             return self._found_after(job_id, error)

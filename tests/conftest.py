@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from multiprocessing import forkserver
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
-from tiny_project import REPOSITORY, UNTRACKED, Project
+from tiny_project import UNTRACKED, Project, make_repository
 
 # The same examples every time, however slow the machine: a search for new ones is
 # `pytest --hypothesis-profile default`.
@@ -88,16 +85,3 @@ def rewarded(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = Project.create(tmp_path_factory.mktemp("rewarded") / "p", changes)
     project.run("collect", "caption", "annotate", "train-reward")
     return project
-
-
-def make_repository(path: Path) -> None:
-    """Make what a clone of the repository has, as far as the pipeline needs it, with tiny params."""
-    Project.create(path)
-    files = ("dvc.yaml", "pyproject.toml", ".gitignore", ".dvcignore")
-    for name in (*files, ".dvc/config", ".dvc/.gitignore", ".dvc/plots/arms.json"):
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(REPOSITORY / name, path / name)
-    shutil.copytree(REPOSITORY / "src", path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
-    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "--message", "tiny"]):
-        subprocess.run(["git", *command], cwd=path, check=True)

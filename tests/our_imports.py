@@ -25,10 +25,11 @@ def our_modules() -> Mapping[str, Path]:
     return found
 
 
-def imported(file: Path) -> Iterator[str]:
-    """Yield the names of modules of ours that a file imports; what is for the type checker alone does not count."""
+def imported(file: Path, *, types: bool = False) -> Iterator[str]:
+    """Yield the names of modules of ours that a file imports; with `types` also what the type checker alone imports."""
     tree, known = ast.parse(file.read_text(encoding="utf-8")), our_modules()
     guarded = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    guarded = [] if types else guarded
     hidden = {id(node) for block in guarded for node in chain.from_iterable(map(ast.walk, block.body))}
     for node in ast.walk(tree):
         if id(node) in hidden:
@@ -39,3 +40,12 @@ def imported(file: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
         yield from (name for name in names if name in known)
+
+
+def plugged(file: Path) -> Iterator[str]:
+    """Yield the names of modules of ours that a file may load as plug-ins: those of each package that it declares."""
+    known = our_modules()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Plugins"):
+            packages = [ast.literal_eval(one.value) for one in node.keywords if one.arg == "package"]
+            yield from (name for package in packages for name in known if name.startswith(f"{package}."))

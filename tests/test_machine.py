@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from laurel.agents.policy import ActorCritic
 from laurel.feedback.annotator import Pair
-from laurel.feedback.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import PACKAGED, load_encoder
 from laurel.params.judges import EmbeddingParams
 from laurel.params.training import RewardParams

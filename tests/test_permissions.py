@@ -13,6 +13,7 @@ from laurel.errors import ParamsError
 from laurel.llm.chat import RefusedError
 from laurel.llm.openai_chat import read_key
 from laurel.params import load_params
+from laurel.params.edit import edited
 from laurel.params.judges import OpenAIParams
 from laurel.permissions import (
     KEYS,
@@ -107,8 +108,8 @@ def test_answers_stay_in_the_working_directory(tmp_path: Path, monkeypatch: pyte
 
     def written(place: str) -> Any:
         text = Path("params.yaml").read_text()
-        text = text.replace("annotator: embedding ", "annotator: huggingface ", 1)
-        Path("mine.yaml").write_text(text.replace("responses/responses.db", place))
+        changes = {"annotate.annotator": "huggingface", "annotate.language_model.responses": place}
+        Path("mine.yaml").write_text(edited(text, changes))
         return load_params(Path("mine.yaml"))
 
     for inside in ("responses/responses.db", "r.db", str(tmp_path / "project" / "deep" / "r.db")):

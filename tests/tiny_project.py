@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,10 +15,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow.parquet as pq
 import yaml
 
-from laurel.data.directory import VOLATILE
+from laurel.data.directory import RUN, RUN_FACTS, RUN_PAGE, read_manifest, write_json
 from laurel.params import Params, load_params
 from laurel.stages.pipeline import PLACES, STAGE, STAGES
 
@@ -45,6 +42,9 @@ TINY: dict[str, Any] = {
     "evaluate": {"episodes": 4, "n_envs": 4, "bootstrap": 100, "animation_steps": 10},
     "tracking": {},
 }
+VOLATILE = (*RUN_FACTS, "machine")
+"""What may differ between the manifests, as they are read, of two runs with the same result: the machine is described
+as far as the process has imported its libraries."""
 UNTRACKED = {"tracking.enabled": False}
 PLACES_OF = {name: stage.name for stage in STAGES for name, place in PLACES.items() if place == stage.output}
 """What is handed on -> the stage that writes it."""
@@ -167,36 +167,36 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def lasting_content(output: Path) -> dict[str, Any]:
-    """Return file -> content of a stage's output, without what two equal runs may differ in: times, run ids, commits.
+def set_run_facts(output: Path, **facts: Any) -> None:
+    """Change what is known of the run that wrote a stage's output."""
+    known = {key: read_manifest(output)[key] for key in RUN_FACTS}
+    write_json(output / RUN, {"digest": read_manifest(output)["digest"], **known, **facts})
 
-    Digests of agents count as times, since agents hold the seconds that they were trained for.
+
+def lasting_content(output: Path) -> dict[str, Any]:
+    """Return file -> content of a stage's output, without what is of one run alone.
+
+    Of the manifest, what is said of the machine is left out, which depends on what a process has imported.
     """
     content: dict[str, Any] = {}
-    for file in sorted(path for path in output.rglob("*") if path.is_file()):
+    for file in sorted(path for path in output.rglob("*") if path.is_file() and path.name not in (RUN, RUN_PAGE)):
         name = file.relative_to(output).as_posix()
         match file.name:
             case "manifest.json":
-                content[name] = _lasting_manifest(read_json(file))
-            case "state.json" | "metrics.json":
-                content[name] = {key: value for key, value in read_json(file).items() if key not in ("seconds", "wall")}
-            case "curve.parquet":
-                content[name] = pq.read_table(file).drop_columns("seconds").to_pylist()
-            case "curves.csv":
-                with file.open() as stream:
-                    content[name] = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(stream)]
-            case "report.html":
-                timeless = re.sub(r"<h2>Time</h2>.*?</section>", "", file.read_text(), flags=re.DOTALL)
-                timeless = re.sub(r"<li>(\d{4}-\d\d-\d\d|commit \w+)</li>", "", timeless)
-                content[name] = re.sub(r"tracking:\n  enabled: (true|false)", "", timeless)
+                content[name] = {key: value for key, value in read_json(file).items() if key != "machine"}
             case _:
                 content[name] = file.read_bytes()
     return content
 
 
-def _lasting_manifest(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in manifest.items() if key not in VOLATILE}
-    if manifest["stage"] in ("train-agents", "evaluate"):
-        kept.pop("digest")
-    kept["inputs"] = {name: digest for name, digest in manifest["inputs"].items() if name != "agents"}
-    return kept
+def make_repository(path: Path) -> None:
+    """Make what a clone of the repository has, as far as the pipeline needs it, with tiny params."""
+    Project.create(path)
+    files = ("dvc.yaml", "pyproject.toml", ".gitignore", ".dvcignore")
+    for name in (*files, ".dvc/config", ".dvc/.gitignore", ".dvc/plots/arms.json"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, path / name)
+    shutil.copytree(REPOSITORY / "src", path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "--message", "tiny"]):
+        subprocess.run(["git", *command], cwd=path, check=True)

@@ -32,11 +32,11 @@ def machine() -> dict[str, Any]:
         from threadpoolctl import threadpool_info
 
         found["numpy"] = importlib.metadata.version("numpy")
-        found["blas"] = [
+        found["blas"] = sorted(  # in which order they are found differs from process to process
             " ".join(str(pool[key]) for key in ("internal_api", "version", "architecture") if pool.get(key))
             for pool in threadpool_info()
             if pool["user_api"] == "blas"
-        ]
+        )
         found["workers_blas"] = os.environ.get(KERNELS) or (COMMON if has_avx2() else "the CPU's own")
     if torch := sys.modules.get("torch"):
         found["torch"] = importlib.metadata.version("torch")

@@ -77,10 +77,9 @@ def run(
 def content(directory: Path) -> dict[str, Any]:
     """What two equal runs have in common: everything but seconds."""
     state = read_json(directory / "state.json")
-    del state["seconds"], state["wall"]
     return {
         "state": state,
-        "curve": json.dumps(pq.read_table(directory / "curve.parquet").drop_columns("seconds").to_pylist()),
+        "curve": json.dumps(pq.read_table(directory / "curve.parquet").to_pylist()),
         "model": (directory / "model.safetensors").read_bytes(),
         "optimizer": (directory / "optimizer.safetensors").read_bytes(),
         "config": (directory / "config.json").read_text(),

@@ -69,7 +69,7 @@ def run(tasks: Sequence[Task], place: Path, *, rewarded: Sequence[bool] = (), st
 
 
 def curve(place: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(place / "curve.parquet").drop_columns("seconds").to_pylist()
+    rows: list[dict[str, Any]] = pq.read_table(place / "curve.parquet").to_pylist()
     return rows
 
 
@@ -79,7 +79,6 @@ def figures(row: dict[str, Any]) -> dict[str, float]:
 
 def content(place: Path) -> dict[str, Any]:
     state = read_json(place / "state.json")
-    del state["seconds"], state["wall"]
     files = {name: (place / f"{name}.safetensors").read_bytes() for name in ("model", "optimizer")}
     return {"state": state, "curve": json.dumps(curve(place)), **files}
 

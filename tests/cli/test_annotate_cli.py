@@ -429,7 +429,7 @@ def test_compare_can_be_tried_without_asking(
     project.change({"annotate.budget": {"max_calls": 71, "max_minutes": 5.0}})
     told = tried(asked, capsys)
     assert "max_calls 71: may be reached, and then judges that are not through fail" in told
-    assert "max_minutes 5.0: nobody knows whether that suffices" in told
+    assert "max_minutes 5.0: it is unknown whether that suffices" in told
 
 
 def number(text: str) -> float:

@@ -26,6 +26,7 @@ COMMANDS = [
     [],
     *([stage.name] for stage in STAGES),
     ["check"],
+    ["params"],
     ["show"],
     ["table"],
     ["ui"],

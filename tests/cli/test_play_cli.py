@@ -100,7 +100,7 @@ def test_without_a_learned_reward(play: Play, stage: Path, tmp_path: Path) -> No
         code, out, err = play()
     finally:
         (tmp_path / "reward").rename(stage / "data/reward")
-    assert (code, err) == (0, "laurel: no learned reward is shown, as there is none in data/reward.\n")
+    assert (code, err) == (0, "laurel: no learned reward is shown: data/reward does not exist.\n")
     assert "learned" not in out
 
 
@@ -207,6 +207,6 @@ def test_in_a_terminal(stage: Path) -> None:
 )
 def test_a_terminal_that_cannot_draw_is_told_in_words_and_why(stage: Path, changes: dict[str, str], why: str) -> None:
     text = in_terminal(stage, **changes)
-    assert re.search(rf"laurel: there are words alone, as {why}\.", text)
+    assert re.search(rf"laurel: only text is shown, because {why}\.", text)
     assert "step 1: " in text
     assert "\x1b" not in text

@@ -116,9 +116,27 @@ def test_seconds_are_those_of_all_runs_that_it_took(tmp_path: Path) -> None:
             os.utime(path, (written, written))
     attempt(ends=True)
     assert read_manifest(tmp_path / "a")["seconds"] == pytest.approx(63, abs=0.9)
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["folder", "manifest.json"]
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".run.json", "folder", "manifest.json"]
     attempt(ends=True)
     assert read_manifest(tmp_path / "a")["seconds"] < 1, "what is made anew takes its own time"
+
+
+def test_what_is_of_one_run_alone_is_not_in_the_manifest(tmp_path: Path) -> None:
+    for place, took in (("a", 5), ("b", 6)):
+        with output_directory(tmp_path / place, stage="x", params={}) as out:
+            (out.path / "file.txt").write_text("one")
+            out.usage, out.mlflow_run_id, out.started = {"calls": took}, f"run {place}", out.started - took
+    assert (tmp_path / "a" / "manifest.json").read_bytes() == (tmp_path / "b" / "manifest.json").read_bytes()
+    manifests = [read_manifest(tmp_path / place) for place in "ab"]
+    assert [manifest["usage"]["calls"] for manifest in manifests] == [5, 6]
+    assert [manifest["mlflow_run_id"] for manifest in manifests] == ["run a", "run b"]
+    assert [round(manifest["seconds"]) for manifest in manifests] == [5, 6]
+    write(tmp_path / "c", "two")  # as DVC replaces content, which leaves the ignored file of another run
+    (tmp_path / "a" / ".run.json").replace(tmp_path / "c" / ".run.json")
+    (tmp_path / "b" / ".run.json").unlink()
+    for place in "abc":
+        manifest = read_manifest(tmp_path / place)
+        assert (manifest["seconds"], manifest["usage"], manifest["mlflow_run_id"]) == (None, {}, None)
 
 
 def test_two_writers_at_once(tmp_path: Path) -> None:

@@ -263,3 +263,18 @@ def test_a_broken_package_of_adapters_is_named(monkeypatch):
     laurel.envs._load_adapters.cache_clear()
     with pytest.raises(EnvError, match=r'adapters "broken" \(no_such_adapters\) of another package cannot be loaded'):
         adapter_for(EnvParams(id="CartPole-v1"))
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    ["Ant-v3", "Ant-v5", "GymV21Environment-v0", "phys2d/CartPole-v0", "tabular/Blackjack-v0", "BipedalWalker-v3"],
+)
+def test_an_id_whose_package_is_missing_is_refused_in_a_sentence(env_id: str) -> None:
+    """One of each kind that Gymnasium registers; with its package installed, there is nothing to refuse."""
+    said = f"env.id: {env_id} "
+    try:
+        make_reference(EnvParams(id=env_id)).close()
+    except EnvError as error:
+        said = str(error)
+    assert said.startswith(f"env.id: {env_id} ")
+    assert "\n" not in said

@@ -31,7 +31,7 @@ def make_tables(
             for update in range(1, 51 if arm != "random_policy" else 1):
                 reached = rate * float(np.clip((update - 24) / 10, 0, 1)) if update >= 5 else np.nan
                 measured = reached if success else np.nan
-                curves.append((arm, seed, 1000 * update, 1.0, 10, min(10 * update, 100), reached, measured, 10.0))
+                curves.append((arm, seed, 1000 * update, 10, min(10 * update, 100), reached, measured, 10.0))
     return (
         pd.DataFrame(
             results,
@@ -42,7 +42,7 @@ def make_tables(
         pd.DataFrame(
             curves,
             columns=[
-                "arm", "seed", "env_steps", "seconds", "episodes", "window", "return_mean", "success_rate",
+                "arm", "seed", "env_steps", "episodes", "window", "return_mean", "success_rate",
                 "length_mean",
             ],
         ),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from laurel.evaluation.label_report import calibrations, examples, kappa, label_calibration, members, used
+from laurel.evaluation.label_report import calibrations, examples, kappa, label_calibration, members, usage_by_annotator
 from laurel.evaluation.plots import svg
 
 BINS = [
@@ -38,20 +38,18 @@ def test_annotators_beside_each_other() -> None:
 
 def test_what_asking_took_is_said_of_all_and_of_each() -> None:
     took = {"calls": 1200, "cached": 3, "output_tokens": 70, "cost_usd": None, "seconds": 2.25}
-    annotation = {
-        "by": [{"annotator": "a"}, {"annotator": "b"}],
-        "usage": {**took, "members.1.calls": 1200, "members.1.cost_usd": 0.25},
-    }
-    assert used(annotation["usage"]) == [  # type: ignore[arg-type]
-        ("calls", "1,200"),
-        ("answers from the store", "3"),
-        ("tokens of answers", "70"),
-        ("cost", "unknown"),
-        ("seconds of answering, added up", "2.2"),
-    ]
-    found = members(annotation)
-    assert found is not None
-    assert found.rows == (("calls", (("-", ""), ("1,200", ""))), ("cost", (("-", ""), ("$0.25", ""))))
+    found = usage_by_annotator({**took, "members.1.calls": 1200, "members.1.cost_usd": 0.25}, ["a", "b"])
+    assert found[0] == (
+        "",
+        [
+            ("calls", "1,200"),
+            ("answers from the store", "3"),
+            ("tokens of answers", "70"),
+            ("cost", "unknown"),
+            ("seconds of answering, added up", "2.2"),
+        ],
+    )
+    assert found[1:] == [("b", [("calls", "1,200"), ("cost", "$0.25")])]
 
 
 def test_how_far_members_agree() -> None:

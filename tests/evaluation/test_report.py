@@ -10,6 +10,7 @@ from PIL import Image
 
 from laurel.evaluation import plots
 from laurel.evaluation.report import Portrait, ReportContent, render
+from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.statistics import rank_agreement, summarise
 from laurel.evaluation.style import strokes
 from laurel.params.arms import KNOWN
@@ -98,7 +99,6 @@ def content(tables, vocabulary, tmp_path_factory):
             "tie": 376,
             "tokens": {"input": 12},
             "kappa": 0.5,
-            "usage": {"calls": 2000, "cost_usd": None, "members.0.calls": 2000},
             "some_new_key": True,
             "position_bias": {"value": 0.625, "ci95": [0.5, 0.75], "of": 64},
             "oracle": {
@@ -122,7 +122,6 @@ def content(tables, vocabulary, tmp_path_factory):
             "heldout_loss": 0.5,
             "calibration": bins,
         },
-        stage_seconds={"collect": 3.2, "agents": 75.0},
         params={"seed": 3, "evaluate": {"success_threshold": 0.9}},
         versions={"laurel": "0.1.0"},
     )
@@ -168,15 +167,10 @@ def test_every_section_is_there(words_only):
         "pairs 1,276",
         "tokens: input 12",
         "agreement of its members (kappa) 0.50",
-        "calls 2,000",
-        "cost unknown",
-        "calls 2,000 -",
         "some new key yes",
         "one is better 900 70.5%",
         "similarity 0.81",
         "A baseline does at least as well as the reward model.",
-        "agents 1 min 15 s",
-        "in all 1 min 18 s",
         "success_threshold: 0.9",
         "laurel 0.1.0",
     ):
@@ -342,12 +336,32 @@ def test_no_raw_names_are_shown(words_only):
     assert re.findall(r"\b[a-z]+_[a-z_]+\b", text) == []
 
 
-def test_when_where_and_every_arm(words_only, tmp_path):
+def test_every_arm_has_its_film(words_only, tmp_path):
     file = tmp_path / "x.webp"
     Image.new("RGB", (8, 8)).save(file)
     films = [Portrait(arm, 3, file, "solved after 5 steps, return 0.9") for arm in ("extrinsic", "random_policy")]
-    made = ["2026-01-02", "commit abc", "A CPU, 2 cores"]
-    page = Page(render(dataclasses.replace(words_only, portraits=films, made=made)))
-    assert "2026-01-02 commit abc A CPU, 2 cores" in page.text
+    page = Page(render(dataclasses.replace(words_only, portraits=films)))
     assert "random policy , seed 3: solved after 5 steps, return 0.9" in page.text
     assert page.tags.count("img") == 3
+
+
+def test_what_is_of_one_run_alone_has_a_page_of_its_own():
+    facts = RunFacts(
+        title="X-v0",
+        made=["2026-01-02", "commit abc", "A CPU, 2 cores"],
+        stage_seconds={"collect": 3.2, "train-agents": 75.0},
+        usage={"calls": 2000, "cost_usd": None, "members.1.calls": 1200, "members.1.cost_usd": 0.25},
+        annotators=["judge <0>", "judge <1>"],
+        notes=["evaluate: nothing was logged <b>."],
+    )
+    text = Page(render_run(facts)).text
+    for part in (
+        "2026-01-02 · commit abc · A CPU, 2 cores",
+        "collect 3.2 s train-agents 1 min 15 s in all 1 min 18 s",
+        "Annotating calls 2,000 cost unknown",
+        "Annotating: judge <1> calls 1,200 cost $0.25",
+        "nothing was logged <b>.",
+    ):
+        assert part in text, part
+    assert "judge <0>" not in text, "nothing is known of what it took"
+    assert "Time" not in Page(render_run(RunFacts("X-v0"))).text

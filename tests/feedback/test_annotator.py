@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import TIE, Judgement, Pair, judge
 from laurel.feedback.annotators import make_annotator
-from laurel.feedback.embedding import EmbeddingAnnotator
-from laurel.feedback.scripted import ScriptedAnnotator
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.scripted import ScriptedAnnotator
 from laurel.params.annotation import AnnotateParams
 from laurel.seeding import derive_seed
 

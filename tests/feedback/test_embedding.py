@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from laurel.envs.base import EnvAdapter
 from laurel.feedback import embedding
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import SentenceEncoder
 from laurel.params.judges import EmbeddingParams
 

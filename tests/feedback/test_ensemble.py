@@ -10,10 +10,10 @@ import pytest
 
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
-from laurel.feedback import ensemble as module
 from laurel.feedback.annotator import Answer, Judgement, Pair
+from laurel.feedback.annotators import ensemble as module
 from laurel.feedback.annotators import make_annotator
-from laurel.feedback.ensemble import EnsembleAnnotator, Member
+from laurel.feedback.annotators.ensemble import EnsembleAnnotator, Member
 from laurel.params.annotation import AnnotateParams
 
 OK, NO = Judgement("ok", 1.0), Judgement("ok", 0.0)

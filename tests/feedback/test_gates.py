@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from laurel.feedback.advice import advice_for
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.gates import Checked, check_gates
 from laurel.feedback.rates import rate
 from laurel.params.annotation import AnnotateParams, GateParams
@@ -23,7 +23,7 @@ STRICT = GateParams(
 
 
 def checked(gates: GateParams, quality: dict[str, Any]) -> Checked:
-    return check_gates(gates, quality, advice_for(CHAT))
+    return check_gates(gates, quality, kind_of(CHAT).advice)
 
 
 def test_good_labels_pass() -> None:
@@ -116,7 +116,7 @@ def test_a_member_that_minds_the_order_is_named() -> None:
 def test_advice_names_the_annotator_in_use(annotator: str) -> None:
     members = {"members": [{"annotator": "embedding"}, {"annotator": "scripted"}]}
     params = {"annotator": annotator, "openai": {"model": "m"}, "ensemble": members}
-    advice = advice_for(AnnotateParams.model_validate(params))
+    advice = kind_of(AnnotateParams.model_validate(params)).advice
     used = {"openai": ("openai", "language_model"), "huggingface": ("huggingface", "language_model")}
     sections = {"embedding", "scripted", "openai", "huggingface", "language_model", "ensemble"}
     for words in (advice.asking, advice.aim, advice.ties):

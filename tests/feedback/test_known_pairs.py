@@ -14,8 +14,8 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
+from laurel.feedback.annotators.scripted import OracleUtility
 from laurel.feedback.known_pairs import known_by_gold, known_by_oracle
-from laurel.feedback.scripted import OracleUtility
 from laurel.params import EnvParams
 
 

@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.captioner import collapse
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.scripted import TEACHERS, Faults, OracleUtility, ScriptedAnnotator
+from laurel.feedback.annotators.scripted import TEACHERS, Faults, OracleUtility, ScriptedAnnotator
 from laurel.params import EnvParams
 from laurel.params.judges import ScriptedParams
 from laurel.seeding import generator

@@ -9,8 +9,8 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.advice import advice_for
 from laurel.feedback.annotator import Answer, Judgement, Pair
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.gates import Checked, check_success
 from laurel.feedback.success import SuccessQuestion, aims_elsewhere, ask_success, success_questions
 from laurel.params import EnvParams
@@ -47,7 +47,7 @@ def asked(adapter: EnvAdapter, n: int = 16, seed: int = 0) -> list[SuccessQuesti
 
 def check(found: dict[str, Any], gates: GateParams | None = None, annotator: str = "embedding") -> Checked:
     return check_success(
-        gates or GateParams(), found, advice_for(AnnotateParams.model_validate({"annotator": annotator}))
+        gates or GateParams(), found, kind_of(AnnotateParams.model_validate({"annotator": annotator})).advice
     )
 
 

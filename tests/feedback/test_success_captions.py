@@ -9,7 +9,7 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.envs.captioner import Captioner
-from laurel.feedback.embedding import EmbeddingAnnotator
+from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.params import EnvParams
 from laurel.params.judges import EmbeddingParams
 

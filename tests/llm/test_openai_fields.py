@@ -10,7 +10,8 @@ import pytest
 from chat_asking import chat, only, question, reply
 from chat_server import ChatServer, problem
 
-from laurel.feedback.annotators import sampling_of
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.llm.chat import ChatRequest, Failure, Identity, Message, RefusedError, Sampling
 from laurel.llm.chat_wire import Dialect
 from laurel.params.annotation import AnnotateParams
@@ -18,7 +19,9 @@ from laurel.params.judges import OpenAIParams
 
 
 def sampling(**openai: Any) -> Sampling:
-    return sampling_of(AnnotateParams(annotator="openai", openai=OpenAIParams(model="m", **openai)))
+    sampled = kind_of(AnnotateParams(annotator="openai", openai=OpenAIParams(model="m", **openai)))
+    assert isinstance(sampled, ChatAnnotator)
+    return sampled.sampling
 
 
 def test_effort_and_further_fields_are_sent_and_make_another_question() -> None:

@@ -20,7 +20,12 @@ from tiny_project import Project, lasting_content
 
 def main(folder: str, stage: str, every: str) -> None:
     project = Project(Path(folder))
-    for module in ("laurel.rewards.training", "laurel.feedback.embedding", "laurel.envs.vector", "laurel.data.tally"):
+    for module in (
+        "laurel.rewards.training",
+        "laurel.feedback.annotators.embedding",
+        "laurel.envs.vector",
+        "laurel.data.tally",
+    ):
         importlib.import_module(module)  # once, not in every process
     adapter_for(project.params.env)
     load_encoder(project.params.reward.encoder)

@@ -14,7 +14,7 @@ import yaml
 from laurel.params import Params
 from laurel.params.fields import Section
 from laurel.stages.pipeline import PLACES, STAGES
-from our_imports import imported, our_modules
+from our_imports import imported, our_modules, plugged
 from tiny_project import REPOSITORY, STAGE, TINY, Project, read_json
 
 SRC = REPOSITORY / "src"
@@ -75,7 +75,7 @@ def reached(file: Path) -> set[Path]:
         this = waiting.pop()
         if this not in found and not is_everywhere(this) and PARAMS not in this.parents and not is_empty(this):
             found.add(this)
-            waiting += (our_modules()[name] for name in imported(this))
+            waiting += (our_modules()[name] for name in (*imported(this), *plugged(this)))
     return found
 
 

@@ -19,13 +19,13 @@ import pytest
 from filelock import FileLock
 
 from laurel.cli.app import main
-from laurel.data.directory import VOLATILE, digest_directory, read_json, read_manifest, write_json
+from laurel.data.directory import digest_directory, read_json, read_manifest, write_json
 from laurel.errors import DataError
 from laurel.params import Params
 from laurel.pipelines.local import _Listener
 from laurel.stages import merge_agents
 from laurel.stages.merge_agents import Branch, branches
-from tiny_project import TINY, UNTRACKED, Project
+from tiny_project import TINY, UNTRACKED, VOLATILE, Project, set_run_facts
 
 SMALL = {
     "tracking.enabled": False,
@@ -97,8 +97,7 @@ def test_divided_work_gives_the_same(tmp_path: Path) -> None:
 
 
 def figures(reports: Path) -> dict[str, Any]:
-    metrics = read_json(reports / "metrics.json")
-    metrics.pop("seconds")
+    metrics: dict[str, Any] = read_json(reports / "metrics.json")
     return metrics
 
 
@@ -232,7 +231,7 @@ def test_lineage_goes_through_the_merger(direct: Project, tmp_path: Path, monkey
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
     for path in shards:
-        write_json(path / "manifest.json", {**read_manifest(path), "mlflow_run_id": f"run of {path.name}"})
+        set_run_facts(path, mlflow_run_id=f"run of {path.name}")
     tracking = direct.params.tracking.model_copy(update={"enabled": True})
     merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
     tags = MlflowClient(uri).get_run(read_manifest(tmp_path / "merged")["mlflow_run_id"]).data.tags
@@ -250,7 +249,7 @@ def test_agents_that_could_not_be_logged_are_logged_by_the_merger(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
     (logged,) = [path for path in shards if "extrinsic" in path.name]
-    write_json(logged / "manifest.json", {**read_manifest(logged), "mlflow_run_id": "there"})
+    set_run_facts(logged, mlflow_run_id="there")
     tracking = direct.params.tracking.model_copy(update={"enabled": True})
     merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
     client = MlflowClient(uri)

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from laurel.data.directory import recover
-from tiny_project import UNTRACKED, Changes, Project, lasting_content
+from tiny_project import UNTRACKED, Changes, Project, lasting_content, read_json
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.slow  # kills and runs again, minutes in all
@@ -85,13 +84,13 @@ def test_a_killed_command_leaves_the_old_output(finished: Project, tmp_path: Pat
     assert partial(project, stage) == []
 
 
-def trained_for(place: Path) -> dict[str, list[float]]:
-    """Return agent -> the seconds after which each update of its last checkpoint was done."""
+def began(place: Path) -> dict[str, float]:
+    """Return agent -> when its training began, which a checkpoint keeps."""
     found = {}
-    for file in sorted(place.glob("*/*/curve.parquet")):  # .seed-0.previous comes first, and counts if it is alone
+    for file in sorted(place.glob("*/*/.run.json")):  # .seed-0.previous comes first, and counts if it is alone
         arm, seed = file.parent.parent.name, file.parent.name.removeprefix(".").removesuffix(".previous")
         if not seed.endswith(".writing"):
-            found[f"{arm}/{seed}"] = pq.read_table(file)["seconds"].to_pylist()
+            found[f"{arm}/{seed}"] = float(read_json(file)["wall"][0])
     return found
 
 
@@ -102,7 +101,7 @@ def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path, warm_wo
     undisturbed.run("train-agents")
     place = project.output("train-agents")
     old = lasting_content(place)
-    known: dict[str, list[float]] = {}
+    known: dict[str, float] = {}
     killed = time.time_ns()
     for group in (True, False):
 
@@ -115,15 +114,13 @@ def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path, warm_wo
         delay = kill(project, "train-agents", further, 0.5, group=group)
         killed = time.time_ns()
         assert lasting_content(place) == old, delay
-        now = trained_for(partial(project, "train-agents")[0])
-        assert now != known, "there is something to go on from"
-        for agent, seconds in known.items():
-            assert now[agent][: len(seconds)] == seconds, f"{agent} was trained anew ({delay})"
+        now = began(partial(project, "train-agents")[0])
+        assert now, "there is something to go on from"
+        assert {agent: now[agent] for agent in known} == known, f"trained anew ({delay})"
         known = now
     project.run("train-agents")
-    final = trained_for(place)
-    for agent, seconds in known.items():
-        assert final[agent][: len(seconds)] == seconds, f"{agent} was trained anew"
+    final = began(place)
+    assert {agent: final[agent] for agent in known} == known, "trained anew"
     assert lasting_content(place) == lasting_content(undisturbed.output("train-agents"))
     assert partial(project, "train-agents") == []
 

@@ -247,7 +247,7 @@ def test_a_refusal_is_one_sentence(
         ),
         ({"tag_name": "2.4.1"}, 2, "is Kubeflow Pipelines 2.4.1, which"),
         ({"tag_name": "2.15.2"}, 0, ""),
-        ({}, 0, "does not tell its version; Kubeflow Pipelines 2.14 or later is needed."),
+        ({}, 0, "does not say its version; Kubeflow Pipelines 2.14 or later is needed."),
     ],
 )
 def test_the_version_is_looked_at(

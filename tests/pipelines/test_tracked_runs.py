@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from laurel.data.directory import read_manifest
 from tiny_project import PLACES_OF, STAGE, UNTRACKED, Project, read_json
 
 STORE = ("mlflow.db", "mlruns", "mlartifacts", ".mlflow.db.lock")
@@ -46,7 +47,7 @@ def test_one_run_a_stage_and_one_an_agent(runs: list[Any]) -> None:
 def test_runs_lead_to_what_they_were_made_from(finished: Project, runs: list[Any]) -> None:
     by_id = {run.info.run_id: run for run in runs}
     for stage in STAGE.values():
-        run = by_id[read_json(finished.output(stage.name) / "manifest.json")["mlflow_run_id"]]
+        run = by_id[read_manifest(finished.output(stage.name))["mlflow_run_id"]]
         assert run.data.tags["stage"] == stage.name
         logged = {key.split(".")[0] for key in run.data.params}
         assert logged == set(stage.sections or finished.params.dump()), "the sections that it takes"
@@ -73,13 +74,14 @@ def test_numbers_and_models(finished: Project, client: Any, runs: list[Any]) -> 
     assert names == {"agent.MiniGrid-Empty-5x5-v0", "reward.MiniGrid-Empty-5x5-v0"}
     best = client.get_model_version_by_alias("agent.MiniGrid-Empty-5x5-v0", "best")
     assert best.tags["arm"] == "preference", "the best that learned from feedback, whatever the others reach"
+    assert (best.tags["role"], agent.data.tags["role"]) == ("method", "method")
 
 
 def test_an_agents_run_says_what_it_was_and_what_it_reached(finished: Project, client: Any, runs: list[Any]) -> None:
     results = pd.read_parquet(finished.path / "reports/results.parquet")
     state = {
         path.parent.parent.name: read_json(path)["wall"]
-        for path in finished.path.glob("data/agents/*/seed-0/state.json")
+        for path in finished.path.glob("data/agents/*/seed-0/.run.json")
     }
     for run in [run for run in runs if "arm" in run.data.tags]:
         arm, seed = run.data.tags["arm"], int(run.data.tags["seed"])
@@ -93,7 +95,7 @@ def test_an_agents_run_says_what_it_was_and_what_it_reached(finished: Project, c
             assert run.info.end_time == int(1000 * state[arm][1]), "when its training ended"
             assert run.info.start_time <= 1000 * state[arm][0] + 1
     (training,) = [run for run in runs if run.data.tags["stage"] == "train-agents" and "arm" not in run.data.tags]
-    seconds = read_json(finished.output("train-agents") / "manifest.json")["seconds"]
+    seconds = read_manifest(finished.output("train-agents"))["seconds"]
     assert (training.info.end_time - training.info.start_time) / 1000 == pytest.approx(seconds, abs=2)
 
 
@@ -101,7 +103,7 @@ def test_nothing_is_written_where_tracking_is_off(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 60, "env.backend": "gymnasium"})
     assert project.laurel("collect").returncode == 0
     assert not any((project.path / name).exists() for name in STORE)
-    assert read_json(project.output("collect") / "manifest.json")["mlflow_run_id"] is None
+    assert read_manifest(project.output("collect"))["mlflow_run_id"] is None
 
 
 def test_the_tracking_uri_is_respected(tmp_path: Path, finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,4 +122,4 @@ def test_the_tracking_uri_is_respected(tmp_path: Path, finished: Project, monkey
     assert not any((project.path / name).exists() for name in STORE)
     client = MlflowClient(elsewhere)
     (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
-    assert run.info.run_id == read_json(project.output("collect") / "manifest.json")["mlflow_run_id"]
+    assert run.info.run_id == read_manifest(project.output("collect"))["mlflow_run_id"]

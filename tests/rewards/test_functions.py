@@ -257,7 +257,7 @@ def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, a
 
 def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter) -> None:
     fake = FakeEncoder()
-    monkeypatch.setattr("laurel.feedback.embedding.load_encoder", lambda name, device: fake)
+    monkeypatch.setattr("laurel.feedback.annotators.embedding.load_encoder", lambda name, device: fake)
     utility = functions.utilities(("You turn.", adapter.goal), EmbeddingParams(), adapter)
     turn, goal, anti_goal = FakeEncoder().encode(["You turn.", adapter.goal, adapter.anti_goal])
     np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)

@@ -19,7 +19,7 @@ import torch
 from laurel.agents.behaviour import Behaviour
 from laurel.agents.checkpoint import save_policy
 from laurel.agents.policy import make_network
-from laurel.data.directory import digest_directory, read_manifest
+from laurel.data.directory import RUN_FACTS, digest_directory, read_manifest
 from laurel.data.trajectories import read_metadata, read_trajectories
 from laurel.envs import adapter_for
 from laurel.envs.vector import make_vector
@@ -168,7 +168,8 @@ def test_same_params_same_bytes(tmp_path: Path, env: str) -> None:
     assert files[0] == files[1] != files[2]
     manifests = [read_manifest(tmp_path / name) for name in "ab"]
     for manifest in manifests:
-        del manifest["seconds"]
+        for key in RUN_FACTS:
+            del manifest[key]
     assert manifests[0] == manifests[1]
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from laurel.data.directory import VOLATILE, read_manifest, write_json
+from laurel.data.directory import RUN, read_manifest, write_json
 from laurel.data.trajectories import read_trajectories
 from laurel.errors import AnnotationError, DataError, ParamsError
 from laurel.params import Params
 from laurel.stages import annotate, merge_preferences, merge_trajectories
 from laurel.stages.pipeline import STAGE
-from tiny_project import UNTRACKED, Project
+from tiny_project import UNTRACKED, VOLATILE, Project
 
 PARTS = 3
 
@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def content(path: Path) -> dict[str, Any]:
-    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name != "manifest.json"}
+    files = {file.name: file.read_bytes() for file in path.iterdir() if file.name not in ("manifest.json", RUN)}
     return {**files, "manifest": {key: value for key, value in read_manifest(path).items() if key not in VOLATILE}}
 
 
@@ -53,7 +53,7 @@ def test_parts_of_a_collection(project: Project, tmp_path: Path) -> None:
     counts = read_manifest(tmp_path / "whole", "collect")["counts"]
     assert counts["transitions"] == 1000
     assert counts["shards"] >= 2 * PARTS
-    assert not list((tmp_path / "whole").glob(".*"))
+    assert [path.name for path in (tmp_path / "whole").glob(".*")] == [RUN]
     episodes = [number for _, position in read_trajectories(tmp_path / "whole") for number in position.episode_id]
     assert sorted(set(episodes)) == list(range(counts["episodes"]))
     STAGE["caption"].run(params, trajectories=tmp_path / "merged", output=tmp_path / "captions")

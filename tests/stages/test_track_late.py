@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from laurel.data.directory import Output, read_json, read_manifest, write_json
+from laurel.data.directory import Output, read_json, read_manifest
 from laurel.params import Params
 from laurel.stages import evaluate
 from laurel.stages.track_late import track_late
-from tiny_project import UNTRACKED, Project
+from tiny_project import UNTRACKED, Project, set_run_facts
 
 URI = "MLFLOW_TRACKING_URI"
 
@@ -27,7 +27,7 @@ def project(finished: Project, tmp_path: Path) -> Project:
     """All stages have run; none is known to MLflow."""
     copy = finished.copy(tmp_path / "p", UNTRACKED, without=["evaluate"])
     for path in copy.inputs("evaluate").values():
-        write_json(path / "manifest.json", {**read_manifest(path), "mlflow_run_id": None})
+        set_run_facts(path, mlflow_run_id=None)
     return copy
 
 
@@ -56,7 +56,7 @@ def test_evaluate_logs_what_the_others_could_not(project: Project, monkeypatch: 
     assert last.data.tags["upstream.reward"] == runs[f"train-reward {env}"].info.run_id
     assert runs[f"caption {env}"].data.tags["upstream.trajectories"] == runs[f"collect {env}"].info.run_id
     assert read_manifest(project.output("evaluate"))["mlflow_run_id"] == last.info.run_id
-    assert read_manifest(project.output("evaluate"))["notes"] == []
+    assert read_manifest(project.output("evaluate"))["run_notes"] == []
 
 
 def test_what_was_logged_is_not_logged_again(
@@ -74,7 +74,7 @@ def test_a_server_that_is_still_away_is_asked_once(project: Project, monkeypatch
     monkeypatch.setenv(URI, "http://127.0.0.1:9")
     out = Output(project.path)
     assert track_late(tracked(project.params), project.inputs("evaluate"), out) == {}
-    (note,) = out.notes
+    (note,) = out.run_notes
     assert note.startswith("collect: nothing or only part was logged to MLflow at http://127.0.0.1:9")
     assert track_late(project.params, project.inputs("evaluate"), Output(project.path)) == {}  # tracking is off
     assert json.dumps(out.counts) == "{}"

@@ -31,7 +31,7 @@ def manifest(project: Project) -> dict[str, Any]:
 
 def test_every_arm_and_seed_has_an_agent(finished: Project) -> None:
     out = finished.output("train-agents")
-    assert sorted(path.name for path in out.iterdir()) == ["extrinsic", "manifest.json", "preference"]
+    assert sorted(path.name for path in out.iterdir()) == [".run.json", "extrinsic", "manifest.json", "preference"]
     for arm in ("extrinsic", "preference"):
         assert sorted(path.name for path in (out / arm).iterdir()) == ["seed-0", "seed-1"]
         for seed in (0, 1):
@@ -118,7 +118,7 @@ def test_all_arms_are_trained_at_once_where_environments_are_tensors(
 def test_finished_agents_are_not_trained_again(project: Project, finished: Project) -> None:
     project.run("train-agents")
     done, out = project.output("train-agents"), project.output("train-agents").parent
-    trained_for = read_json(done / "preference/seed-0/state.json")["seconds"]
+    trained_for = read_json(done / "preference/seed-0/.run.json")["seconds"]
     project.change({"agent.arms": ["preference", "extrinsic"]})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("laurel.pool.run_jobs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -129,9 +129,9 @@ def test_finished_agents_are_not_trained_again(project: Project, finished: Proje
     for leftover in ("preference/.seed-0.previous", "preference/.seed-0.writing"):
         shutil.copytree(done / "preference/seed-0", partial / leftover)
     project.run("train-agents")
-    assert read_json(done / "preference/seed-0/state.json")["seconds"] == trained_for
+    assert read_json(done / "preference/seed-0/.run.json")["seconds"] == trained_for
     assert sorted(path.name for path in (done / "preference").iterdir()) == ["seed-0"], "leftovers are gone"
-    assert sorted(path.name for path in done.iterdir()) == ["extrinsic", "manifest.json", "preference"]
+    assert sorted(path.name for path in done.iterdir()) == [".run.json", "extrinsic", "manifest.json", "preference"]
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from laurel.data.directory import VOLATILE, read_manifest
+from laurel.data.directory import read_manifest
 from laurel.errors import DataError, ParamsError
 from laurel.params import load_params
 from laurel.params.sb3 import SB3Params
@@ -18,7 +18,7 @@ from laurel.stages.tune import jobs_of
 from laurel.tuning.candidates import candidates
 from laurel.tuning.plan import Search, narrowed, sweep_of
 from laurel.tuning.trials import TRIALS, read_trials
-from tiny_project import Project, changed
+from tiny_project import VOLATILE, Project, changed
 
 ENTRIES = ("shaping.intrinsic=log:0.01:1", "agent.ppo.hidden=[8],[16]")
 SMALL = {"entries": ENTRIES, "steps": 512, "prune": False, "sampler": "sobol"}

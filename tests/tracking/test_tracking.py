@@ -189,7 +189,7 @@ def test_an_environment_with_a_slash_and_a_colon_in_its_id(database: str, tmp_pa
     with Tracker(make_params(), "train-reward", {}, output).stage_run() as run:
         assert run is not None
         run.register("agent.my_room:Corridor/v0", run.log_directory(tmp_path / "model", "agent"), {}, alias=BEST)
-    assert output.notes == []
+    assert output.run_notes == []
     found = MlflowClient(database).get_model_version_by_alias("agent.my_room.Corridor.v0", BEST)
     assert found.run_id == run.id
 
@@ -200,7 +200,7 @@ def test_many_and_long_parameters(database: str, tmp_path: Path) -> None:
     output = Output(tmp_path)
     params = make_params(env={"id": ENV_ID, "kwargs": {**kwargs, "desc": ["SFFFHHG" * 900]}})
     assert opened_and_closed(params, output)
-    assert output.notes == []
+    assert output.run_notes == []
     assert output.mlflow_run_id is not None
     logged_params = MlflowClient(database).get_run(output.mlflow_run_id).data.params
     assert logged_params["env.kwargs.argument_149"] == "149"
@@ -232,11 +232,11 @@ def test_a_stage_called_from_python_logs_beside_itself(tmp_path: Path, monkeypat
     """No command line configured anything; and a path in the variable may be relative."""
     output = Output(tmp_path)
     assert opened_and_closed(make_params(), output)
-    assert output.notes == []
+    assert output.run_notes == []
     assert (tmp_path / "mlflow.db").is_file()
     monkeypatch.setenv(URI, "sqlite:///mlflow.db")
     assert opened_and_closed(make_params(), output)
-    assert output.notes == []
+    assert output.run_notes == []
 
 
 def test_disabled_tracking_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_disabled_tracking_logs_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(tracking, "connect", lambda _: pytest.fail("nothing is to be connected to"))
     output = Output(tmp_path)
     assert not opened_and_closed(make_params(tracking={"enabled": False}), output)
-    assert (output.notes, output.mlflow_run_id) == ([], None)
+    assert (output.run_notes, output.mlflow_run_id) == ([], None)
 
 
 START = """
@@ -262,7 +262,7 @@ while not all(Path(name).exists() for name in "ab"):
     time.sleep(0.01)
 with Tracker(parse_params(content, "test"), "collect", {}, output).stage_run() as run:
     run.log_metrics({"value": 1.0})
-print(output.notes)
+print(output.run_notes)
 """
 
 

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from laurel.data.directory import Output, write_json
+from laurel.data.directory import RUN, Output, write_json
 from laurel.tracking import agents as tracking_agents
 from laurel.tracking.agents import NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
 from laurel.tracking.runs import Run, Tracker
@@ -39,8 +39,8 @@ def checkpoint(place: Path, updates: int) -> None:
     place.mkdir(parents=True, exist_ok=True)
     rows = [{"env_steps": 10 * (i + 1), "episodes": i, "window": i, "return_mean": float(i)} for i in range(updates)]
     pq.write_table(pa.Table.from_pylist(rows, schema=CURVE_SCHEMA), place / CURVE)
-    wall = [BEGAN, BEGAN + 10 * updates]
-    write_json(place / STATE, {"env_steps": 10 * updates, "finished": updates == 10, "wall": wall})
+    write_json(place / RUN, {"seconds": 10.0 * updates, "wall": [BEGAN, BEGAN + 10 * updates]})
+    write_json(place / STATE, {"env_steps": 10 * updates, "finished": updates == 10})
 
 
 def wait_for(what: Callable[[], Any]) -> Any:
@@ -97,7 +97,7 @@ def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped
     before = dict(stopped)
     stage(out, go_on, [agent])
     assert out.agent_runs == {"extrinsic/seed-0": before["extrinsic/seed-0"]}
-    assert (out.mlflow_run_id, out.notes) == (before[STAGE], [])
+    assert (out.mlflow_run_id, out.run_notes) == (before[STAGE], [])
     assert not (tmp_path / NOTE).exists()
     run = client.get_run(before["extrinsic/seed-0"])
     points = sorted(client.get_metric_history(run.info.run_id, "episodes"), key=lambda point: point.step)
@@ -130,7 +130,7 @@ def test_a_server_that_fails_on_the_way_is_tried_again_in_the_end(
     monkeypatch.setattr(Run, "log_curve", flaky)
     out = Output(tmp_path)
     stage(out, train, [("extrinsic", 0, place)])
-    assert out.notes == []
+    assert out.run_notes == []
     points = client.get_metric_history(out.agent_runs["extrinsic/seed-0"], "episodes")
     assert sorted(point.step for point in points) == list(range(10, 110, 10))
 

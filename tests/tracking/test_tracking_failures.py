@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from laurel.data.directory import Output, output_directory, read_manifest
+from laurel.data.directory import RUN, Output, output_directory, read_manifest
 from laurel.stages.pipeline import STAGE
 from laurel.tracking import runs as tracking
 from laurel.tracking.runs import Tracker
@@ -51,12 +51,12 @@ def test_a_server_that_is_not_there_costs_a_note(
         STAGE["collect"].run(make_params(), output=tmp_path / "trajectories")
     assert time.monotonic() - started < 120
     manifest = read_manifest(tmp_path / "trajectories", "collect")
-    note = check_note(manifest["notes"], "http://127.0.0.1:9")
+    note = check_note(manifest["run_notes"], "http://127.0.0.1:9")
     assert "Connection refused" in note
     assert manifest["mlflow_run_id"] is None
     assert "The files are complete." in caplog.text
     said = capfd.readouterr()
-    files = (tmp_path / "trajectories" / "manifest.json").read_text()
+    files = "".join((tmp_path / "trajectories" / name).read_text() for name in ("manifest.json", RUN))
     assert not any(
         secret in text for secret in ("secret", "user:") for text in (caplog.text, said.out, said.err, files)
     )
@@ -72,7 +72,7 @@ def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: 
         output = Output(tmp_path)
         assert not opened_and_closed(make_params(), output)
         assert connections(silent) == 2
-    assert "timed out" in check_note(output.notes, os.environ[URI])
+    assert "timed out" in check_note(output.run_notes, os.environ[URI])
     monkeypatch.delenv("MLFLOW_HTTP_REQUEST_TIMEOUT")
     monkeypatch.setenv(URI, f"sqlite:///{tmp_path}/none/x.db")
     monkeypatch.setattr(tracking, "_experiment", lambda *_: "0")
@@ -153,7 +153,7 @@ def test_a_server_that_refuses_artifacts_midway(
         if breaks:
             run.log_directory(tmp_path / "model", "model")
         after.append("reached")
-    notes = read_manifest(tmp_path / "out")["notes"]
+    notes = read_manifest(tmp_path / "out")["run_notes"]
     if breaks:
         assert not after
         assert "403" in check_note(notes, flaky)
@@ -181,6 +181,6 @@ def test_other_places_that_cannot_be_logged_to(
     monkeypatch.setenv(URI, uri)
     output = Output(tmp_path)
     assert not opened_and_closed(make_params(), output)
-    note = check_note(output.notes, uri.partition("?")[0].replace("user:secret@", ""))
+    note = check_note(output.run_notes, uri.partition("?")[0].replace("user:secret@", ""))
     assert reason in note
     assert "secret" not in note

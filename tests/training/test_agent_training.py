@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ def test_a_curve_has_a_row_an_update(tmp_path: Path, frozen_lake: EnvAdapter) ->
     assert pq.read_schema(tmp_path / "agent" / "curve.parquet").equals(CURVE_SCHEMA)
     rows = curve(tmp_path / "agent")
     assert [row["env_steps"] for row in rows] == list(range(48, 385, 48))
-    assert all(a["seconds"] <= b["seconds"] for a, b in pairwise(rows))
     assert sum(row["episodes"] for row in rows) > 10
     assert all(np.isfinite(row["policy"]) and row["raw_reward"] is not None for row in rows)
     run(make_task(), frozen_lake, tmp_path / "plain")

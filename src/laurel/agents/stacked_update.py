@@ -8,25 +8,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from laurel.agents.stacked import BOTH, host
+from laurel.agents.stacked import BOTH, Pass, Stack, host
 from laurel.envs.base import BoolArray, IntArray
-
-if TYPE_CHECKING:
-    from laurel.agents.stacked_ppo import PPOGroup
+from laurel.params.training import PPOParams
 
 TOLD = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 
+class Group(Protocol):
+    """What an update needs of the agents that it improves: S rows, with Adam's moments and step counts."""
+
+    params: PPOParams
+    stack: Stack
+    mean: Any
+    square: Any
+    steps: npt.NDArray[np.float64]
+
+    @property
+    def learners(self) -> Sequence[Any]:
+        """The agents, each with its `learning_rate`."""
+
+    def pass_of(self, policies: slice, batch: int, bodies: slice) -> Pass:
+        """Return room for a pass of a batch."""
+
+
 class Update:
     """The steps of gradient descent of one update, and the means of what they meet."""
 
-    def __init__(self, group: PPOGroup, policies: slice, size: int) -> None:
+    def __init__(self, group: Group, policies: slice, size: int) -> None:
         self.group, self.policies = group, policies
         stack, self.xp = group.stack, group.stack.arrays
         self.work = group.pass_of(policies, size, BOTH)

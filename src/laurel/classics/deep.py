@@ -34,9 +34,9 @@ LAST = 10
 """Points at the end of a run that the table speaks of."""
 
 CARTPOLE: dict[str, Any] = {"n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.0}
-"""PPO's settings in RL Baselines3 Zoo for this task."""
+"""PPO's settings in RL Baselines3 Zoo for CartPole-v1."""
 PENDULUM: dict[str, Any] = {"n_epochs": 10, "gamma": 0.9, "gae_lambda": 0.95, "entropy_coef": 0.0}
-"""Likewise."""
+"""PPO's settings in RL Baselines3 Zoo for Pendulum-v1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Task:
     limits: tuple[float, float]
     """Lowest return that is drawn, and the best that there can be."""
     goal: float
-    """Return at which the task is said to be learned."""
+    """Return from which the task counts as learned."""
 
 
 TASKS = (
@@ -140,7 +140,7 @@ def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
     """Train an agent; return the mean return of the episodes that ended in each GRID steps, or of those before."""
     env = EnvParams(id=task.env_id)
     reference = make_reference(env)
-    adapter = EnvAdapter(task.env_id, reference.observation_space, reference.action_space)  # nothing is said here
+    adapter = EnvAdapter(task.env_id, reference.observation_space, reference.action_space)  # captions are not used
     reference.close()
     learner = make_learner(initial_policy(adapter, settings, seed, 0), settings, generator(seed, "actions"))
     envs = make_vector(env, adapter, settings.n_envs, derive_seed(seed, "envs"))
@@ -167,7 +167,7 @@ def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
 
 
 def _figures(curves: Floats, task: Task) -> dict[str, Any]:
-    """Return what is told of an agent's curves (runs, points): the return in the end, and the steps to the goal.
+    """Summarise an agent's curves (runs, points): the return in the end, and the steps to the goal.
 
     The goal is reached where the mean of the last few points is; a point alone may be a single lucky episode.
     """

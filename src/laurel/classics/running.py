@@ -1,6 +1,6 @@
 """Running an agent many times at once, and keeping what it was paid.
 
-Knows environments and the interface of agents; knows nothing about how they learn, or about figures.
+Uses environments and the interface of agents alone.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Steps:
     rewards: Floats
     """(R, T)"""
     optimal: Bools | None
-    """(R, T) whether the best arm was pulled; None where the environment does not tell it."""
+    """(R, T) whether the best arm was pulled; None where the environment does not report it."""
     regret: Floats | None
-    """(R, T) what the best arm pays more on average; None likewise."""
+    """(R, T) what the best arm pays more on average; None as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +66,25 @@ def run_agent(env: Source, agent: Agent, n_runs: int = 200, seed: int = 0, *, n_
     rewards = np.zeros((n_runs, n_steps))
     best = np.zeros((n_runs, n_steps), dtype=np.bool_)
     regret = np.zeros((n_runs, n_steps))
-    told = [False, False]
+    reported = {"best_arm": False, "regret": False}
     observation, info = envs.reset(seed=derive_seed(seed, "environment"))
     agent.reset(derive_seed(seed, "agent"), n_runs)
     ended = np.zeros(n_runs, dtype=np.bool_)
     for t in range(n_steps):
         action = agent.get_action(observation, info)
         if "best_arm" in info:
-            told[0] = True
+            reported["best_arm"] = True
             best[:, t] = (action == info["best_arm"]) & ~ended
         after, reward, terminated, truncated, info = envs.step(action)
         if "regret" in info:
-            told[1] = True
+            reported["regret"] = True
             regret[:, t] = info["regret"]
         rewards[:, t] = np.where(ended, 0.0, reward)
         agent.observe(Experience(observation, action, rewards[:, t], after, terminated, truncated, ~ended))
         observation, ended = after, terminated | truncated
     if own:
         envs.close()
-    return Steps(rewards, best if told[0] else None, regret if told[1] else None)
+    return Steps(rewards, best if reported["best_arm"] else None, regret if reported["regret"] else None)
 
 
 def run_episodes(

@@ -130,7 +130,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
 
 
 def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Chosen:
-    """Find who is meant.
+    """Return the agent that the options name.
 
     Raises:
         ParamsError: what was named is neither an arm nor a directory.
@@ -179,7 +179,7 @@ def _learned_reward(params: Params, place: Path | None, adapter: EnvAdapter) -> 
     from laurel.rewards.model import RewardModel
 
     if place is None and not REWARD.is_dir():
-        tell(f"laurel: no learned reward is shown, as there is none in {REWARD}.")
+        tell(f"laurel: no learned reward is shown: {REWARD} does not exist.")
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
     model = RewardModel.load(place or REWARD)

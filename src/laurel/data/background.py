@@ -1,7 +1,7 @@
 """Work in a thread beside the caller's: writing what is finished, and reading what comes next.
 
-It pays where the work is done outside of Python, as in Arrow and NumPy. Order stays as it is, so results do not
-depend on it; an error of the work is raised in the caller. Knows nothing about what is read or written.
+It pays where the work is done outside of Python, as in Arrow and NumPy. Order stays as it is, so results do not depend
+on it; an error of the work is raised in the caller.
 """
 
 from __future__ import annotations

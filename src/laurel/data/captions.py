@@ -1,6 +1,6 @@
 """Captions of collected steps: ids beside the steps, and tables of what the ids and segments say.
 
-Knows nothing about how a caption is made. Ids are dense: id i is row i of its table.
+Ids are dense: id i is row i of its table.
 """
 
 from __future__ import annotations

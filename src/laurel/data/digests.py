@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,17 +32,17 @@ def digest_file(path: Path) -> str:
         return found[1]
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    if _stamp(path) == stamp:  # else somebody writes it: it is read again the next time
+    if _stamp(path) == stamp:  # else it is being written: it is read again the next time
         _known[place] = stamp, digest
     return digest
 
 
-def digest_directory(path: Path, without: str) -> str:
+def digest_directory(path: Path, without: Collection[str]) -> str:
     """Return the SHA-256 of all files below a directory, by name and content.
 
-    Left out are those of one name, and hidden ones, which file managers and network disks make.
+    Left out are those of some names, and hidden ones, which file managers and network disks make.
     """
-    files = sorted(f for f in path.rglob("*") if f.is_file() and f.name != without and not f.name.startswith("."))
+    files = sorted(f for f in path.rglob("*") if f.is_file() and f.name not in without and not f.name.startswith("."))
     large = [file for file in files if file.stat().st_size >= LARGE]
     if large:
         _recall(path)

@@ -28,8 +28,19 @@ from laurel.errors import DataError
 from laurel.machine import machine
 
 MANIFEST = "manifest.json"
-VOLATILE = ("seconds", "mlflow_run_id", "mlflow_agent_runs", "usage", "machine")
-"""Manifest keys that differ between two runs with the same result."""
+RUN = ".run.json"
+"""What is true of one run alone: how long it took, what it cost, its runs in MLflow. DVC ignores this file, so that two
+runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
+RUN_PAGE = "run.html"
+"""The same for a person, beside the report; DVC ignores it, too."""
+RUN_FACTS: Mapping[str, Any] = {
+    "seconds": None,
+    "usage": {},
+    "mlflow_run_id": None,
+    "mlflow_agent_runs": {},
+    "run_notes": [],
+}
+"""Keys of RUN, which `read_manifest` adds to the manifest's -> what they are where RUN is missing."""
 LOCK_SECONDS = 10.0
 """How long a reader waits for a writer between its two renames, which follow each other at once."""
 SPENT = ".seconds.json"
@@ -43,9 +54,11 @@ class Output:
     path: Path
     """Where to write; not the final place."""
     counts: dict[str, Any] = field(default_factory=dict)
-    """What there is: rows, episodes, skips."""
+    """Counts of rows, episodes, skips."""
     notes: list[str] = field(default_factory=list)
     """What was skipped, degraded or simulated, as sentences; the report shows them."""
+    run_notes: list[str] = field(default_factory=list)
+    """What went wrong in this run without any effect on the content, e.g. with MLflow."""
     usage: dict[str, Any] = field(default_factory=dict)
     """What it cost: calls of a model, tokens. The same result may cost nothing the next time."""
     mlflow_run_id: str | None = None
@@ -73,7 +86,7 @@ def output_directory(
 
     Args:
         output: the directory to make or replace.
-        stage: who writes, for the manifest.
+        stage: name of the stage that writes, for the manifest.
         params: the parameters that the content depends on.
         inputs: name -> directory, or file of the user's own, that the content was made from.
         resumable: keep what was written if the block fails, for the next call with the same params and inputs.
@@ -119,12 +132,17 @@ def output_directory(
                 "digest": digest_directory(partial),
                 "counts": out.counts,
                 "notes": out.notes,
+                "machine": machine(),
+            }
+            run = {
+                "digest": manifest["digest"],
                 "seconds": out.seconds,
                 "usage": out.usage,
-                "machine": machine(),
                 "mlflow_run_id": out.mlflow_run_id,
-                **({"mlflow_agent_runs": out.agent_runs} if out.agent_runs else {}),
+                "mlflow_agent_runs": out.agent_runs,
+                "run_notes": out.run_notes,
             }
+            write_json(partial / RUN, run)
             write_json(partial / MANIFEST, manifest)
             replace_directory(partial, output)
 
@@ -147,8 +165,11 @@ def check_output(output: Path) -> None:
 def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
     """Read the manifest of a stage's output, whose files are as they are; `checked_manifest` looks at them.
 
+    RUN_FACTS are added, from the run that wrote it; where that is not known, e.g. of data that DVC pulled, they are
+    empty.
+
     Raises:
-        DataError: there is none, it is damaged, or it is another stage's.
+        DataError: it is missing, damaged or another stage's.
     """
     command = f"laurel {stage}" if stage else "the stage that makes it"
     recover_killed(path)
@@ -159,11 +180,17 @@ def read_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
         raise DataError(f"{path / MANIFEST}: not a manifest of Laurel's. Run {command} again.")
     if stage is not None and manifest["stage"] != stage:
         raise DataError(f'{path}: holds the output of "{manifest["stage"]}", but that of "{stage}" is needed.')
-    return manifest
+    return manifest | _run_facts(path, manifest["digest"])
+
+
+def _run_facts(path: Path, digest: str) -> dict[str, Any]:
+    """Read RUN where it is of the content that is there: DVC replaces that, and leaves the file."""
+    run = read_json(path / RUN) if (path / RUN).exists() else {}
+    return {**RUN_FACTS, **({key: run[key] for key in RUN_FACTS} if run.get("digest") == digest else {})}
 
 
 def checked_manifest(path: Path, stage: str | None = None) -> dict[str, Any]:
-    """Read the manifest of a stage's output whose files are those that the stage wrote.
+    """Read the manifest of a stage's output, and check that its files are those that the stage wrote.
 
     Raises:
         DataError: as `read_manifest`, or a file was changed, added or removed since.
@@ -213,8 +240,8 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def digest_directory(path: Path) -> str:
-    """Return the SHA-256 of all files below a directory, by name and content, manifest and hidden files left out."""
-    return digests.digest_directory(path, without=MANIFEST)
+    """Return the SHA-256 of a directory's files, by name and content, without MANIFEST, RUN_PAGE and hidden ones."""
+    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE))
 
 
 def _digest_input(path: Path) -> str:
@@ -289,7 +316,7 @@ def _lock(place: Path) -> Path:
 
 
 def _remove(previous: Path) -> None:
-    """Remove what was moved aside, be it a symbolic link."""
+    """Remove what was moved aside, which may be a symbolic link."""
     if previous.is_symlink():
         previous.unlink()
     else:
@@ -324,7 +351,7 @@ def _check_replaceable(output: Path) -> None:
             return
         raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
     if output.exists():
-        raise DataError(f"{output}: is a file, but a directory is to be written. Choose another --output.")
+        raise DataError(f"{output}: is a file, but a directory is needed. Choose another --output.")
 
 
 def _remove_partial(output: Path, keep: Path | None) -> None:

@@ -1,7 +1,7 @@
 """Gold labels: what a person answered to pairs of texts, a line of JSON each, kept by what the texts say.
 
 A label holds for a task alone: an environment and a goal. Lines are added, never changed: a later answer to the same
-pair stands, and one that was taken back says so. Knows nothing about pairs' numbers, so it survives another draw.
+pair stands, and one that was taken back says so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class GoldFile:
     """The answers in a file, for one task.
 
     Raises:
-        DataError: the file cannot be read, or a line of it is none of these.
+        DataError: the file cannot be read, or a line of it is not such a label.
     """
 
     def __init__(self, path: Path, task: Task) -> None:
@@ -101,7 +101,7 @@ def require_gold(path: Path) -> None:
     """Refuse a gold file that is not there.
 
     Raises:
-        DataError: there is none.
+        DataError: it does not exist.
     """
     if not path.is_file():
         raise DataError(

@@ -1,7 +1,7 @@
 """Writing pairs and what was said about them as they come, so that memory does not grow with their number.
 
-Knows nothing about who judges. The files are those that `laurel.data.preferences` reads; their bytes depend on the
-rows alone, not on the shares in which they were written.
+The files are those that `laurel.data.preferences` reads; their bytes depend on the rows alone, not on the shares in
+which they were written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the directories that a stage is given go together: made with the same parameters, each from the others.
 
-Looks at manifests, and whether files are those of then; knows nothing about what they hold, nor what a parameter does.
+Compares manifests, and checks that files are those that their stages wrote.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What each member of an ensemble said about each pair, beside the label that they voted for.
-
-Knows nothing about how votes are weighed, or what agreement amounts to.
-"""
+"""What each member of an ensemble said about each pair, beside the label that they voted for."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ MEMBERS_SCHEMA = pa.schema(
         pa.field("swap_consistent", pa.bool_()),
     ]
 )
-"""As many rows a pair as there are members, in their order; no rows where nobody was asked."""
+"""As many rows a pair as there are members, in their order; no rows for a pair that was not asked about."""
 SIDES = ("second", "tie", "first")
 AT_ONCE = 8192
 """Pairs that are read at a time."""
@@ -49,7 +46,7 @@ class Tally:
 
 
 def read_members(path: Path, stage: str = STAGE) -> pa.Table | None:
-    """Read what the members of an ensemble said; None where the annotator is none. Errors as `tally_members`."""
+    """Read what the members of an ensemble said; None for other annotators. Errors as `tally_members`."""
     read_manifest(path, stage)
     return read_table(path / MEMBERS, MEMBERS_SCHEMA, STAGE) if (path / MEMBERS).exists() else None
 
@@ -58,7 +55,7 @@ def tally_members(path: Path) -> Tally | None:
     """Count what the members of an ensemble said, also in a directory that is still being written.
 
     Returns:
-        None where the annotator is no ensemble.
+        None where the annotator is not an ensemble.
 
     Raises:
         DataError: the file is damaged.
@@ -105,7 +102,7 @@ def read_votes(path: Path, n: int) -> dict[str, Preferences]:
 
     Returns:
         Member -> its labels, in the members' order; a pair that it was not asked about is a tie of no votes. Empty
-        where the annotator is no ensemble.
+        where the annotator is not an ensemble.
 
     Raises:
         DataError: the file is damaged.

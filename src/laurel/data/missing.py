@@ -1,7 +1,4 @@
-"""Why answers are missing: reasons and how often each was met, kept beside the labels.
-
-Knows how that is kept and put in words; knows nothing about who gives reasons.
-"""
+"""Why answers are missing: reasons and how often each was met, kept beside the labels."""
 
 from __future__ import annotations
 
@@ -72,7 +69,7 @@ class Reasons:
 
 
 def kind_of(reason: str) -> str:
-    """Return what reasons have in common that differ in numbers and ids alone; the status of a refusal is none."""
+    """Return what reasons have in common that differ in numbers and ids alone; a refusal's status is left out."""
     return _NUMBERED.sub("0", reason)
 
 

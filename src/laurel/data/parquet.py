@@ -1,6 +1,6 @@
 """Parquet files of a declared schema: the same content gives the same bytes, and what is read is checked.
 
-Knows nothing about what the columns mean. Pages carry checksums, so that a damaged file cannot pass for data.
+Pages carry checksums, so that a damaged file cannot pass for data.
 """
 
 from __future__ import annotations

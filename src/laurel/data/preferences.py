@@ -1,6 +1,6 @@
 """Pairs of segments and what an annotator said about them.
 
-Knows segments by number; knows nothing about who judged or how. `laurel.data.labels` writes what is read here.
+`laurel.data.labels` writes what is read here.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Preferences:
     """Who judged, with model and settings."""
 
     def __post_init__(self) -> None:
-        self._require(_is_one_of(self.status, STATUSES), f"has a status that is none of {', '.join(STATUSES)}")
+        self._require(_is_one_of(self.status, STATUSES), f"has a status that is not one of {', '.join(STATUSES)}")
         unlabelled = _is_one_of(self.status, UNLABELLED)
         self._require(np.isnan(self.p_first) == unlabelled, "has a probability if and only if it has no label")
         inside = (self.p_first >= 0) & (self.p_first <= 1)
@@ -189,7 +189,7 @@ def read_preferences(path: Path, stage: str = STAGE) -> Preferences:
 
 
 def read_labels(path: Path) -> tuple[Pairs, Preferences]:
-    """Read pairs and labels of an output that is still being written, without what all rows share or nobody measures.
+    """Read pairs and labels of an output that is still being written, without what all rows share or no figure needs.
 
     That is sampler, seed, annotator and votes: for a million pairs most of the memory.
     """

@@ -1,7 +1,4 @@
-"""What quality.json holds, the figures that say how far labels can be trusted, and how they are put in words.
-
-Knows the figures' names and what they are to be read against; knows nothing about how they are measured.
-"""
+"""What quality.json holds, the figures that say how far labels can be trusted, and how they are put in words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The sample of labelled pairs with their raw answers: a row an answer, or a pair where no answers are kept.
-
-Knows how it is stored; knows nothing about which pairs are drawn.
-"""
+"""The sample of labelled pairs with their raw answers: a row an answer, or a pair where no answers are kept."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from laurel.data.directory import MANIFEST, checked_manifest, read_json
+from laurel.data.directory import MANIFEST, RUN, checked_manifest, read_json
 from laurel.data.missing import listed
 from laurel.data.parquet import opened, readable
 from laurel.data.quality import QUALITY, figures
@@ -88,7 +88,9 @@ def describe_directory(path: Path) -> str:
 
 def _groups(path: Path) -> list[_Group]:
     found: dict[str, list[Path]] = {}
-    for file in sorted(file for file in path.rglob("*") if file.is_file() and file != path / MANIFEST):
+    for file in sorted(
+        file for file in path.rglob("*") if file.is_file() and file != path / MANIFEST and file.name[0] != "."
+    ):
         name = file.relative_to(path).as_posix()
         found.setdefault(re.sub(r"\d+", "*", name), []).append(file)
     return [
@@ -103,9 +105,13 @@ def _manifest_lines(manifest: dict[str, Any]) -> list[str]:
     pairs += list(manifest.get("counts", {}).items())
     usage = manifest.get("usage", {})
     pairs += [(f"used {name}", "unknown" if amount is None else amount) for name, amount in usage.items()]
-    pairs += [("seconds", manifest.get("seconds")), ("mlflow run", manifest.get("mlflow_run_id") or "none")]
+    seconds = manifest["seconds"]
+    pairs += [
+        ("seconds", "unknown" if seconds is None else seconds),
+        ("mlflow run", manifest["mlflow_run_id"] or "none"),
+    ]
     lines = [f"  {key:<22} {_fit(_cell(value), WIDTH - 25)}" for key, value in pairs]
-    for note in manifest.get("notes", []):
+    for note in [*manifest.get("notes", []), *manifest["run_notes"]]:
         lines += textwrap.wrap(f"note: {note}", WIDTH - 2, initial_indent="  ", subsequent_indent="        ")
     return lines
 
@@ -117,7 +123,9 @@ def _agent_lines(path: Path, stage: str) -> list[str]:
         with opened(curve, None, stage) as file, readable(curve, stage):
             table = file.read()
         last = table.slice(max(0, len(table) - 1)).to_pylist()[0] if len(table) else {}
-        measured = [last.get(key) for key in ("env_steps", "return_mean", "success_rate", "shaped_reward", "seconds")]
+        measured = [last.get(key) for key in ("env_steps", "return_mean", "success_rate", "shaped_reward")]
+        run = curve.with_name(RUN)
+        measured.append(read_json(run)["seconds"] if run.exists() else None)
         rows.append([curve.parent.parent.name, curve.parent.name, *measured])
     headers = ["arm", "seed", "env steps", "return", "success", "shaped reward", "seconds"]
     title = "agents, at the end of their learning curves (means over the last 100 episodes)"

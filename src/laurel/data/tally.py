@@ -1,7 +1,4 @@
-"""Counts of captions and segments over shards of steps; memory grows with what is distinct alone.
-
-Knows captions by their ids; knows nothing about files.
-"""
+"""Counts of captions and segments over shards of steps; memory grows with what is distinct alone."""
 
 from __future__ import annotations
 

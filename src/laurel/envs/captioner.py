@@ -1,7 +1,4 @@
-"""Captions of transitions as dictionary-encoded text, alike offline and in the live reward.
-
-Knows the adapter's events and their words; knows nothing about files or rewards.
-"""
+"""Captions of transitions as dictionary-encoded text, alike offline and in the live reward."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class Captioner:
         """Return the caption id of each transition (N,), NOTHING where there is nothing to say.
 
         Raises:
-            EnvError: what the adapter says is no text.
+            EnvError: what the adapter says is not text.
         """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
@@ -52,7 +49,7 @@ class Captioner:
         return np.array([self._id_of(int(event)) for event in distinct], dtype=np.int64)[inverse]
 
     def ids_of(self, transitions: Transitions, valid: BoolArray) -> IntArray:
-        """Return caption ids as `ids`, NOTHING where a row is not `valid` (N,): a reset is no transition."""
+        """Return caption ids as `ids`, NOTHING where a row is not `valid` (N,): a reset is not a transition."""
         if valid.all():
             return self.ids(transitions)
         ids = np.full(len(transitions), NOTHING, dtype=np.int64)
@@ -88,7 +85,7 @@ class Captioner:
             caption.encode()
         except UnicodeEncodeError as error:
             raise EnvError(
-                f"{self.adapter.env_id}: a caption is no text, {caption[:60]!a}: {error.reason} at character "
+                f"{self.adapter.env_id}: a caption is not text, {caption[:60]!a}: {error.reason} at character "
                 f"{error.start}. Mend what its adapter says."
             ) from None
 

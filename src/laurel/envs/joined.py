@@ -2,7 +2,7 @@
 
 Gymnasium's cart poles become rows of one array; those of other forms are stepped in turns, and those with threads of
 their own are at work at the same time. All keep their own random streams, so that what happens in each is to the bit
-what happens in it alone. Knows nothing about agents.
+what happens in it alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What each member of the MiniGrid family asks for, and what there is in it, in MiniGrid's own words.
-
-Knows nothing about observations; see `laurel.envs.minigrid`.
-"""
+"""What each member of the MiniGrid family asks for, and what there is in it, in MiniGrid's own words."""
 
 from __future__ import annotations
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from laurel.errors import EnvError
 
-if TYPE_CHECKING:
-    from laurel.envs.base import Array, FloatArray
+Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float32]
 
 UNBOUNDED = 1e6
 """A bound of a Box from here on says nothing about the values to expect."""
@@ -47,7 +48,7 @@ class PackedSpace:
         self.leaves = leaves_of(space)
         self.size = sum(leaf.size for leaf in self.leaves)
         if self.size == 0:
-            raise EnvError(f"Observation space {space} holds no number for a policy to see.")
+            raise EnvError(f"Observation space {space} has no numbers that a policy could see.")
         self.dtype = _common_dtype(self.leaves)
         self._to_features = [_features_of(leaf.space) for leaf in self.leaves]
 

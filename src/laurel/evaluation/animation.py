@@ -45,7 +45,7 @@ def record(
         captioner: of that adapter; the one that the learned reward was asked with before, if it was.
         max_steps: cut the recording here.
         seed: of the episode and its actions; the same seed begins in the same state.
-        learned: the learned reward; None where there is none.
+        learned: the learned reward, if any.
 
     Raises:
         NotRenderedError: this environment cannot be shown.
@@ -135,7 +135,7 @@ def _episode(
     draw.rectangle((x - 1, HEAD - 1, x + SIDE, HEAD + height), outline=LINE)
 
     y = HEAD + height + 10
-    for line in textwrap.wrap(moment.said, 42, max_lines=2, placeholder=" …"):
+    for line in textwrap.wrap(moment.text, 42, max_lines=2, placeholder=" …"):
         draw.text((x, y), line, fill=INK if moment.caption else MUTED, font=font(14))
         y += 19
     y = HEAD + height + 56

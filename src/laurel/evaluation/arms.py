@@ -1,6 +1,6 @@
 """How the arms of an experiment stand to each other: their order, the main one, and what it is compared with.
 
-Goes by roles and rewards, never by names.
+Follows roles and rewards, never names.
 """
 
 from __future__ import annotations

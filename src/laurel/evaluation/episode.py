@@ -1,7 +1,4 @@
-"""One episode, moment by moment: what is seen, what is said of it, and what it pays.
-
-Steps the reference environment; knows nothing about how moments are shown.
-"""
+"""One episode of the reference environment, moment by moment: picture, caption and rewards."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ class Moment:
     action: str = ""
     """Name of what was done; empty at first."""
     caption: str = ""
-    """What happened in the step; empty at first and where there is nothing to say."""
+    """What happened in the step; empty at first and where the step has no caption."""
     reward: float = 0.0
     """The environment's own."""
     learned: float | None = None
-    """The learned reward, normalised; None where there is none, or nothing to say."""
+    """The learned reward, normalised; None without one, or where the step has no caption."""
     shaped: float | None = None
     """What shaping makes of it, before its weight; None as above."""
     total: float = 0.0
@@ -46,7 +43,7 @@ class Moment:
     success: bool | None = None
     """None where success has no meaning, or the episode goes on."""
     cut: bool = False
-    """Whether nothing more is shown of an episode that would go on."""
+    """Whether the recording stops here although the episode would go on."""
 
     @property
     def picture(self) -> Picture:
@@ -64,7 +61,7 @@ class Moment:
         return self.over or self.cut
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """The caption, or what to show in its place."""
         return self.caption or ("Nothing to say." if self.step else "The episode begins.")
 
@@ -101,7 +98,7 @@ def moments(
         captioner: of that adapter; the one that the learned reward was asked with before, if it was.
         max_steps: go no further than this.
         seed: of the episode; the same seed begins in the same state.
-        learned: the learned reward; None where there is none.
+        learned: the learned reward, if any.
 
     Raises:
         NotRenderedError: the environment renders something else than its mode says.

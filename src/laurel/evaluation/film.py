@@ -1,7 +1,4 @@
-"""Episodes as a moving picture: GIF or WebP, with what is said and paid beside each frame.
-
-Knows nothing about agents or environments; the same moments give the same bytes.
-"""
+"""Episodes as GIF or WebP, with captions and rewards beside each frame. The same moments give the same bytes."""
 
 from __future__ import annotations
 
@@ -85,7 +82,7 @@ def draw(moment: Moment, title: Sequence[str]) -> Image.Image:
         pen.text((x + 122, y), value, fill=color, font=font(13, bold=True))
         y += 20
     y += 10
-    for line in textwrap.wrap(moment.said, 40, max_lines=CAPTION_LINES, placeholder=" …"):
+    for line in textwrap.wrap(moment.text, 40, max_lines=CAPTION_LINES, placeholder=" …"):
         pen.text((x, y), line, fill=INK if moment.caption else MUTED, font=font(14))
         y += 19
     if moment.last:
@@ -94,7 +91,7 @@ def draw(moment: Moment, title: Sequence[str]) -> Image.Image:
 
 
 def _rows(moment: Moment) -> list[tuple[str, str, tuple[int, int, int]]]:
-    """Return name, value and colour of what there is to read beside a picture."""
+    """Return name, value and colour of the figures beside a picture."""
     rows = [("action", _cut(moment.action, 20) or "-", INK), ("reward", signed(moment.reward), tone(moment.reward))]
     rows += [
         (name, signed(value), tone(value))

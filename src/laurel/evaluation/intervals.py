@@ -1,6 +1,6 @@
 """95% intervals that cover with as few as five seeds, and that never shrink to a point because all seeds were alike.
 
-Works on the scores of an arm's seeds. Knows nothing about arms, files or figures.
+Works on the scores of an arm's seeds.
 
 Training runs succeed or fail: a bootstrap, and a t interval, of five successes is a point, although one run in ten may
 fail. The intervals here allow for outcomes that so few seeds would miss. `tests/evaluation/test_intervals.py` measures
@@ -46,7 +46,7 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def mean_intervals(scores: Floats, low: float, high: float, *, draws: int, seed: int) -> tuple[Floats, Floats]:
     """Return the interval of the mean of each row of scores, whose distribution lies between `low` and `high`.
 
-    Gaffke's bounds: as a Bayesian bootstrap, but with one seed more that nobody saw, at the worst end for the lower
+    Gaffke's bounds: as a Bayesian bootstrap, but with one more, unseen seed, at the worst end for the lower
     bound and at the best end for the upper. For seeds that succeed or fail they are the exact (Clopper-Pearson)
     interval of a share; where seeds differ little they are narrower. They are conjectured to cover for every bounded
     distribution, and no exception is known. Gaffke 2005 (Mathematical Methods of Statistics 14, 451-467);

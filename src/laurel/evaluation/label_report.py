@@ -1,6 +1,6 @@
 """How far labels can be trusted, laid out for the report: figures, annotators side by side, a plot, a sample of pairs.
 
-Takes what quality.json and the sample hold; knows nothing about pages, nor about how the figures came about.
+Takes what quality.json and the sample hold.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USED = {
 }
 """What asking took -> in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
-KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator", "usage")
+KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator")
 """What of an annotation's figures is laid out here."""
 
 
@@ -94,20 +94,31 @@ def members(annotation: Mapping[str, Any]) -> Members | None:
     several = annotation.get("by", [])
     if not several:
         return None
-    usage = annotation.get("usage", {})
-    known = []
-    for number, one in enumerate(several):
-        start = f"members.{number}."
-        own = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
-        known.append({f.measure: (f.shown, f.shown_interval) for f in figures(one)})
-        known[-1] |= {what: (amount, "") for what, amount in used(own)}
+    known = [{f.measure: (f.shown, f.shown_interval) for f in figures(one)} for one in several]
     measures = list(dict.fromkeys(measure for one in known for measure in one))
     rows = tuple((measure, tuple(one.get(measure, ("-", "")) for one in known)) for measure in measures)
     return Members(tuple(str(one["annotator"]) for one in several), rows)
 
 
+def usage_by_annotator(
+    usage: Mapping[str, float | None], annotators: Sequence[str]
+) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Say what asking took, in all under no name, then by each member of an ensemble; nothing where nothing was asked.
+
+    Args:
+        usage: of all; keys such as `members.0.calls` are of a member.
+        annotators: the members' names.
+    """
+    found = [("", used(usage))]
+    for number, name in enumerate(annotators):
+        start = f"members.{number}."
+        own = {key.removeprefix(start): amount for key, amount in usage.items() if key.startswith(start)}
+        found.append((name, used(own)))
+    return [(name, amounts) for name, amounts in found if amounts]
+
+
 def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Say what asking took; a cost that nobody knows is unknown, for it is not nothing."""
+    """Say what asking took; a cost without a known price is unknown, not zero."""
     return [(words, _amount(key, usage[key])) for key, words in USED.items() if key in usage]
 
 
@@ -166,7 +177,7 @@ def _answer(answer: Mapping[str, Any], several: bool) -> Answer:
 
 
 def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[str, Any]]]:
-    """Return who knows better -> how often labels are right by how sure they are, where labels say.
+    """Return reference -> calibration bins: how often labels are right by how sure they are, where labels say.
 
     What is known of pairs that were picked in doubt is left out: they are not like the others.
     """
@@ -178,7 +189,7 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
     """Draw how often labels are right against how sure they are, with 95% intervals.
 
     Args:
-        references: who knows better -> bins, each with `p`, how sure labels are on average, the share `observed` that
+        references: reference -> bins, each with `p`, how sure labels are on average, the share `observed` that
             is right, its `ci95`, and `pairs`.
     """
     looks = {"gold": (POSITIVE, "o"), "oracle": ("#C0609A", "D")}
@@ -188,7 +199,7 @@ def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
         most = max(entry["pairs"] for bins in references.values() for entry in bins)
         for place, (name, bins) in enumerate(references.items()):
             color, marker = looks[name]
-            aside = 0.007 * (place - (len(references) - 1) / 2)  # lest one hide the other
+            aside = 0.007 * (place - (len(references) - 1) / 2)  # so that neither hides the other
             p = [entry["p"] + aside for entry in bins]
             observed = [entry["observed"] for entry in bins]
             low, high = zip(*(entry["ci95"] for entry in bins), strict=True)

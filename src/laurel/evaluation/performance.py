@@ -26,7 +26,7 @@ from laurel.seeding import derive_seed, generator
 FASTEST = 10.0
 """Steps a second at most, unless one asks for more: captions want to be read."""
 Write = Callable[[str], int]
-"""Takes text; returns 0, or the exit code where nobody reads any more."""
+"""Writes text; returns 0, or an exit code once the reader has closed the pipe."""
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ def show_in_terminal(performance: Performance, write: Write, remark: Callable[[s
     Args:
         performance: what to show.
         write: writes to the terminal.
-        remark: tells the user what could not be done.
+        remark: called with a sentence on what could not be done.
     """
     modes, unfit = metadata(performance.env).get("render_modes", ()), _why_unfit()
     if unfit is None and not {"ansi", "rgb_array"} & set(modes):
         unfit = f"{performance.env.id} renders neither pictures nor text"
     if unfit is not None:
         if unfit:
-            remark(f"laurel: there are words alone, as {unfit}.")
+            remark(f"laurel: only text is shown, because {unfit}.")
         return _lines(performance, write)
     screen = Screen(true_color=os.environ.get("COLORTERM") in ("truecolor", "24bit"))
     pace, code = performance.pace, write(HIDE_CURSOR)
@@ -134,7 +134,7 @@ def show_in_terminal(performance: Performance, write: Write, remark: Callable[[s
 
 
 def _why_unfit() -> str | None:
-    """Say why standard output takes no pictures: empty where it is no terminal and wants none; None where it does."""
+    """Return why standard output cannot show pictures: empty if it is not a terminal, None if it can."""
     if not sys.stdout.isatty():
         return ""
     size = shutil.get_terminal_size()

@@ -1,7 +1,4 @@
-"""Agents at play: the policy of each arm on fresh episodes, a table for each agent.
-
-Knows where agents and the reward model lie; knows nothing about statistics.
-"""
+"""Agents at play: the policy of each arm on fresh episodes, a table for each agent."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def play_agent(
     Episodes of the same seed begin alike for all arms, so that arms are compared on the same tasks.
     """
     torch.set_num_threads(1)
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has said it once
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     function = learned(RewardModel.load(reward), adapter, params.shaping.quantile)
     evaluation = derive_seed(params.seed, "evaluate", seed)

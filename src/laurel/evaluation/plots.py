@@ -1,7 +1,4 @@
-"""The figures of the report and the README, drawn from tables and written with the same bytes each time.
-
-Knows nothing about pages, nor about how the numbers came about.
-"""
+"""The figures of the report and the README, drawn from tables and written with the same bytes each time."""
 
 from __future__ import annotations
 
@@ -83,8 +80,8 @@ def learning_curves(
 ) -> Figure:
     """Draw each arm's mean over seeds of the last episodes over environment steps, and 95% intervals.
 
-    All arms' intervals over each other cannot be read: those of other arms than the main one are marked as `hidden`,
-    for `save` to leave out and for a page to show on request.
+    Intervals of many arms over each other cannot be read: all but the main arm's are marked as `hidden`. `save` leaves
+    them out, and the report shows them on request.
 
     Args:
         curves: an update of a training run a row.

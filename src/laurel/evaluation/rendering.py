@@ -1,6 +1,6 @@
 """One environment that shows itself: as pictures, or in text where it draws itself in letters.
 
-Works without a display. Knows nothing about agents or captions.
+Works without a display.
 """
 
 from __future__ import annotations

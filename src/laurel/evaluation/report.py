@@ -1,7 +1,7 @@
 """The report: one HTML file that opens from disk and says what a run found, plainly in every case.
 
-Lays out what others computed; knows nothing about environments, training or MLflow. Everything is inline:
-styles, figures (SVG) and the animation; captions and keys are data and are escaped.
+Lays out what others computed. Everything is inline: styles, figures (SVG) and the animation. Captions and keys are
+data and are escaped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.arms import arms_of
-from laurel.evaluation.label_report import KEYS, examples, kappa, members, status_in_words, used
+from laurel.evaluation.label_report import KEYS, examples, kappa, members, status_in_words
 from laurel.evaluation.plots import svg
 from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
@@ -86,8 +86,6 @@ class ReportContent:
     """What was skipped, degraded or simulated, as sentences; shown near the top."""
     animation: Path | None = None
     """WebP of an episode before and after training."""
-    made: Sequence[str] = ()
-    """When, from which commit and on what machine the report was made, in a few words each."""
     portraits: Sequence[Portrait] = ()
     """An episode of each arm."""
     animation_of: str = ""
@@ -103,8 +101,6 @@ class ReportContent:
     """Labelled pairs with their raw answers, as `laurel.data.sample.read_sample` gives them."""
     reward: Mapping[str, Any] | None = None
     """Quality of the reward model: heldout_agreement, heldout_loss, baselines; any other keys are shown too."""
-    stage_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Stage -> seconds it took, in the order of the stages."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """The whole of params.yaml."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +117,7 @@ def render(content: ReportContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, steps=steps, seconds=_seconds, words=_words, status=status_in_words)
+    environment.filters.update(number=number, steps=steps, words=_words, status=status_in_words)
     heads, rows = columns(content.metrics)
     infos = arms_of(content.metrics)
     places = {info.name: place for place, info in enumerate(infos)}
@@ -130,7 +126,6 @@ def render(content: ReportContent) -> str:
         content=content,
         headline=_in_words(headline(content.metrics), arms),
         facts=_facts(arms, content.metrics.get("algorithm")),
-        made=content.made,
         notes=[*content.notes, *_own_notes(content)],
         figures={name: _inline(name, figure, places) for name, figure in content.figures.items() if name in _FIGURES},
         places=places,
@@ -159,18 +154,16 @@ def render(content: ReportContent) -> str:
         examples=examples(content.sample),
         reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_agreement")),
         agreement=_heldout_agreement(content.reward),
-        longest=max(content.stage_seconds.values(), default=0.0) or 1.0,
-        total=sum(content.stage_seconds.values()),
         params=yaml.safe_dump(dict(content.params), sort_keys=False, allow_unicode=True) if content.params else "",
     )
 
 
-def _in_words(said: Headline, arms: Iterable[str]) -> Headline:
+def _in_words(found: Headline, arms: Iterable[str]) -> Headline:
     """Return the headline with arms named in words."""
-    sentences = said.sentences
+    sentences = found.sentences
     for arm in sorted(arms, key=len, reverse=True):  # a name may hold another
         sentences = tuple(sentence.replace(arm, _words(arm)) for sentence in sentences)
-    return replace(said, sentences=sentences)
+    return replace(found, sentences=sentences)
 
 
 def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list[str]:
@@ -192,7 +185,7 @@ def _counted(n: int, noun: str) -> str:
 
 
 def _own_notes(content: ReportContent) -> list[str]:
-    """What the numbers themselves call for."""
+    """Return notes that the numbers themselves call for."""
     notes = []
     single = [arm for arm, entry in content.metrics["arms"].items() if len(entry["seeds"]) == 1]
     if single:
@@ -205,7 +198,7 @@ def _own_notes(content: ReportContent) -> list[str]:
 
 
 def _is_simulated(content: ReportContent) -> bool:
-    """Tell whether a simulated teacher judged, alone or among others, whom only a note names."""
+    """Whether a simulated teacher judged, alone or in an ensemble, which only a note says."""
     scripted = content.annotation is not None and str(content.annotation.get("annotator", "")).startswith("scripted")
     return scripted or any(note.startswith("The labels are simulated") for note in content.notes)
 
@@ -252,8 +245,8 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
 
 
 def _annotation(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say in pairs of texts how much was judged and what that took, besides what has a table of its own."""
-    return [*_flat(annotation, leave_out=(*STATUSES, *KEYS)), *kappa(annotation), *used(annotation.get("usage", {}))]
+    """Say in pairs of texts how much was judged, besides what has a table of its own."""
+    return [*_flat(annotation, leave_out=(*STATUSES, *KEYS)), *kappa(annotation)]
 
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:
@@ -305,22 +298,6 @@ def _text(value: Any) -> str:
             return ", ".join(_text(item) for item in value) or NONE
         case _:
             return str(value)
-
-
-def _seconds(value: float) -> str:
-    """Write a duration.
-
-    >>> _seconds(0.34), _seconds(12.3), _seconds(75), _seconds(7260)
-    ('0.3 s', '12 s', '1 min 15 s', '2 h 1 min')
-    """
-    if value < 10:
-        return f"{value:.1f} s"
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 # -- pictures -------------------------------------------------------------------------------------

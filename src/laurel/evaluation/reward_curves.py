@@ -1,6 +1,6 @@
 """Curves of what agents were paid, run by run: means over the runs with 95% intervals.
 
-Works on arrays (agents, runs, steps or episodes); knows nothing about agents, nor about the arms of the pipeline.
+Works on arrays (agents, runs, steps or episodes); the pipeline's arms are drawn by `plots`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Estimate:
 
     mean: Floats
     interval: tuple[Floats, Floats] | None
-    """95% interval; None with a single run, from which nothing can be said about others."""
+    """95% interval; None with a single run."""
 
 
 def moving_average(values: npt.ArrayLike, window: int) -> Floats:

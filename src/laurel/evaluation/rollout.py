@@ -1,7 +1,7 @@
 """Fresh episodes of a policy on the reference environment, with what the learned reward makes of them.
 
 Runs on the environment's own Python package with seeds that training never used, so that a difference
-between it and a faster re-implementation would show. Knows nothing about training.
+between it and a faster re-implementation would show.
 """
 
 from __future__ import annotations

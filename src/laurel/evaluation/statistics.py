@@ -1,6 +1,6 @@
 """What a handful of seeds allow one to say of each arm: means, intervals, solved seeds, steps to a threshold.
 
-Works on tables of evaluation episodes and training curves; knows nothing about files, plots or captions.
+Works on tables of evaluation episodes and training curves.
 
 A seed is one sample: episodes are first averaged within their seed, then seeds are compared (Agarwal et al.
 2021, arXiv 2108.13264). An interval needs at least two seeds; with one it is None and never made up.
@@ -28,7 +28,7 @@ from laurel.params.arms import ArmInfo
 Floats = npt.NDArray[np.float64]
 
 CURVE_DRAWS = 1000
-"""Draws at most of the interval at each point of a curve, where nobody reads the second digit."""
+"""Most draws for the interval at a point of a curve, where the second digit does not matter."""
 
 _NONE: Floats = np.zeros(0)
 _RESULTS = ("arm", "seed", "episode", "return", "success", "shaped_reward")
@@ -53,7 +53,7 @@ def summarise(
             (the last three as `laurel.agents.episodes` has them).
         arms: all that the results hold, and maybe others, which are left out.
         success_threshold: success rate over the last WINDOW episodes that counts as solved.
-        reward_threshold: the mean return that counts as solved where success has no meaning; None if there is none.
+        reward_threshold: the mean return that counts as solved where success has no meaning, if any.
         draws: of each interval of a mean.
         seed: of the draws.
 

@@ -1,6 +1,6 @@
 """How figures look: a colour and a stroke for each arm, and matplotlib's settings.
 
-Knows nothing about what is drawn. Uses matplotlib's figures directly: no pyplot, no global state, any thread.
+Uses matplotlib's figures directly: no pyplot, no global state, any thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The results of an experiment: numbers in words, tables for terminals and for Markdown.
 
-Works on the metrics alone; imports nothing heavy, and knows nothing about how the numbers came about.
+Works on the metrics alone; imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def interval(bounds: list[float] | None) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """Write a p-value, which is never nothing.
+    """Write a p-value, which is never 0.
 
     >>> p_value(0.0004), p_value(0.0312), p_value(None)
     ('<0.001', '0.031', '-')
@@ -198,8 +198,8 @@ def table(metrics: Mapping[str, Any]) -> str:
         *([_aligned(compared)] if compared else []),
         legend(metrics),
     ]
-    said = metrics.get("headline", {}).get("sentences", ())
-    return "\n\n".join([*parts, *(["\n".join(f"- {sentence}" for sentence in said)] if said else [])])
+    sentences = metrics.get("headline", {}).get("sentences", ())
+    return "\n\n".join([*parts, *(["\n".join(f"- {one}" for one in sentences)] if sentences else [])])
 
 
 def markdown_table(metrics: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Moments of an episode in a terminal: the picture in half blocks, or the environment's own text, with words beside it.
 
-Everything is text in and text out; knows nothing about agents, nor who writes what it returns.
+Returns text, and writes nothing itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from laurel.evaluation.rendering import Picture
 PANEL, GUTTER = 36, 2
 """Columns of the words, and between them and the picture."""
 WORDS = 14
-"""Lines of the words at least, where they are below the picture, lest it change its size from step to step."""
+"""Fewest lines of text below the picture, so that the picture keeps its size from step to step."""
 LEAST_LINES, LEAST_COLUMNS = 10, 40
 """Of a terminal in which a picture makes sense."""
 MOST_LINES = 24
@@ -140,9 +140,9 @@ def panel(moment: Moment, title: Sequence[str], width: int) -> list[str]:
     """Return the words that belong to a moment, in lines of a width."""
     heads = [_bold(line) if i == 0 else _dim(line) for i, text in enumerate(title) for line in wrapped(text, width)]
     rows = [_dim(f"{name:<9}") + line for name, text in figures(moment) for line in wrapped(text, width - 9)[:1]]
-    said = wrapped(moment.caption, width) or [_dim(moment.said)]
+    caption = wrapped(moment.caption, width) or [_dim(moment.text)]
     end = ["", _bold(moment.outcome)] if moment.last else []
-    return [*heads, "", *rows, "", *said, *end]
+    return [*heads, "", *rows, "", *caption, *end]
 
 
 def _dim(text: str) -> str:
@@ -166,13 +166,13 @@ def figures(moment: Moment) -> list[tuple[str, str]]:
 
 
 def plain_line(moment: Moment) -> str:
-    """Say a moment in a line, for what is no terminal; no columns, no colours."""
+    """Write a moment in a line, without columns or colours, for output that is not a terminal."""
     if moment.step == 0:
         return "step 0: the episode begins"
-    said = f"{printable(moment.caption)} " if moment.caption else ""
+    caption = f"{printable(moment.caption)} " if moment.caption else ""
     numbers = ", ".join(f"{name} {text}" for name, text in figures(moment)[2:] if text != "-")
     end = f"; {moment.outcome}" if moment.last else ""
-    return f"step {moment.step}: {printable(moment.action)}. {said}({numbers}){end}"
+    return f"step {moment.step}: {printable(moment.action)}. {caption}({numbers}){end}"
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The headline: whether learning from feedback helped, in words that claim no more than the intervals do.
 
-Works on the metrics alone; imports nothing heavy, and knows nothing about how the numbers came about.
+Works on the metrics alone; imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laurel.evaluation.summary import (
 )
 
 LEAST_SEEDS = 6
-"""Of an arm that can be told from another: with five, even P = 1 has an interval that holds one half."""
+"""Fewest seeds of an arm with which a difference can be shown: with five, even P = 1 has an interval that holds 1/2."""
 
 Verdict = Literal["better", "mixed", "unclear", "worse", "unknown"]
 Outcome = Literal["higher", "lower", "unclear", "too few seeds"]

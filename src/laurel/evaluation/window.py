@@ -1,6 +1,6 @@
 """Moments of an episode in a window of the desktop.
 
-Shows pictures that are drawn elsewhere; knows nothing about environments.
+Shows pictures that are drawn elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What it would take to have several judges asked one after the other: a row for each, and one for all.
 
-Knows what `laurel.feedback.estimate` says of each; a question that two of them share is counted with the first. Knows
-nothing about where the questions are from.
+A question that two of them share is counted with the first.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from pathlib import Path
 from laurel.envs.base import EnvAdapter
 from laurel.errors import LaurelError
 from laurel.feedback.annotator import Pair
-from laurel.feedback.estimate import BATCH_MINUTES, estimate, in_minutes, limits
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.estimate import BATCH_MINUTES, in_minutes, limits
 from laurel.feedback.leaderboard import aligned, plain
 from laurel.llm.prices import add_costs, in_words
 from laurel.params.annotation import AnnotateParams, BudgetParams
@@ -77,9 +77,9 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
         try:
             needs = Needs()
             for voter in cell.annotate.voters:
-                more, said = _needs(voter, adapter, questions, asked)
+                more, remarks = _needs(voter, adapter, questions, asked)
                 needs += more
-                notes |= dict.fromkeys(said)
+                notes |= dict.fromkeys(remarks)
         except LaurelError as error:  # it fails when it is asked, and the others do not
             found.rows.append((cell.title, None))
             notes[f"{cell.title} would fail: {' '.join(str(error).split())}"] = None
@@ -96,13 +96,12 @@ def _needs(
     voter: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair], asked: dict[Path, set[str]]
 ) -> tuple[Needs, Iterator[str]]:
     """Return what one annotator takes, and what is to be said of it; add what it asks to what was asked."""
-    if voter.annotator not in ("openai", "huggingface"):
-        return Needs(), iter(())
     kept = asked.setdefault(voter.language_model.store, set())
-    found = estimate(voter, adapter, questions, kept)
+    found = kind_of(voter).estimate(adapter, questions, kept)
+    if found is None:
+        return Needs(), iter(())
     kept |= found.to_ask
-    batch = voter.annotator == "openai" and voter.openai is not None and voter.openai.mode == "batch"
-    price = found.price.in_batches() if found.price and batch else found.price
+    batch, price = found.in_batches, found.price
     usual = None if price is None or found.usual_output is None else price.of(found.input_tokens, found.usual_output)
     most = None if price is None else price.of(found.input_tokens, found.most_output)
     needs = Needs(
@@ -117,15 +116,15 @@ def _needs(
         minutes=float(BATCH_MINUTES) if batch and found.calls else found.minutes,
     )
 
-    def said() -> Iterator[str]:
+    def notes() -> Iterator[str]:
         if found.calls:
             yield f"Tokens of {found.model} are {found.counted_by}."
-        if found.calls and found.price and found.price.source:
-            yield f"Prices of {found.model} are of {found.price.date}: {found.price.source}"
+        if found.calls and found.single_price and found.single_price.source:
+            yield f"Prices of {found.model} are of {found.single_price.date}: {found.single_price.source}"
         if batch and found.calls:
             yield f"A round of batches may take {BATCH_MINUTES:,} minutes."
 
-    return needs, said()
+    return needs, notes()
 
 
 def in_table(found: Forecast) -> str:

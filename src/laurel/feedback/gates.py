@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from laurel.feedback.success import SUCCESS
 
 if TYPE_CHECKING:
-    from laurel.feedback.advice import Advice
+    from laurel.feedback.annotator_kind import Advice
     from laurel.params.annotation import GateParams
 
 REVIEW = "`laurel annotate review --sample uniform`"

@@ -1,13 +1,10 @@
-"""What annotators judge by: the goal of the params or of the environment's adapter; what is said where none is known.
-
-Knows nothing about how an annotator judges.
-"""
+"""What annotators judge by: the goal of the params or of the environment, or a sentence where none is known."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from laurel.errors import AnnotationError
+from laurel.errors import AnnotationError, PromptError, closest
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
@@ -32,3 +29,24 @@ def embedding_goals(params: EmbeddingParams, adapter: EnvAdapter) -> tuple[str, 
             "(CONTRIBUTING.md), or choose another annotate.annotator and leave out the arm similarity."
         )
     return goal, params.anti_goal or adapter.anti_goal
+
+
+def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
+    """Return a goal's words: None is the adapter's own, or UNKNOWN where it has
+    none; a single word is the name of one of its `goals`.
+
+    Raises:
+        PromptError: the adapter has no goal of that name.
+    """
+    if goal is None:
+        return adapter.goal or UNKNOWN
+    if goal in adapter.goals:
+        return adapter.goals[goal]
+    words = " ".join(goal.split())
+    if " " not in words:
+        known = f"Goals: {', '.join(adapter.goals)}; or say" if adapter.goals else "It has no named goals: say"
+        raise PromptError(
+            f'goal: {adapter.env_id} has none named "{goal}".{closest(goal, adapter.goals)} {known} in words what '
+            "to aim at."
+        )
+    return words

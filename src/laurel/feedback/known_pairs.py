@@ -13,8 +13,8 @@ import numpy as np
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Pair
+from laurel.feedback.annotators.scripted import OracleUtility
 from laurel.feedback.pairs import sample_pairs
-from laurel.feedback.scripted import OracleUtility
 
 if TYPE_CHECKING:
     from laurel.data.captions import Segments

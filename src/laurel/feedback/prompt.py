@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Template
 
 from laurel.errors import PromptError, closest
-from laurel.feedback.goals import UNKNOWN
+from laurel.feedback.goals import goal_in_words
 from laurel.feedback.template import AnswerFormat, read_template, render
 from laurel.llm.chat import Message
 from laurel.textfile import UnfitFileError, read_text
@@ -226,27 +226,6 @@ def quote(caption: str) -> str:
     shown = as_text(shown)
     cut = f" (cut: the first {LONGEST} of {len(caption)} characters)" if len(caption) > LONGEST else ""
     return f"{shown}{cut}"
-
-
-def goal_in_words(adapter: EnvAdapter, goal: str | None) -> str:
-    """Return a goal's words: None is the adapter's own, or UNKNOWN where it has
-    none; a single word is the name of one of its `goals`.
-
-    Raises:
-        PromptError: the adapter has no goal of that name.
-    """
-    if goal is None:
-        return adapter.goal or UNKNOWN
-    if goal in adapter.goals:
-        return adapter.goals[goal]
-    words = " ".join(goal.split())
-    if " " not in words:
-        known = f"Goals: {', '.join(adapter.goals)}; or say" if adapter.goals else "It has no named goals: say"
-        raise PromptError(
-            f'goal: {adapter.env_id} has none named "{goal}".{closest(goal, adapter.goals)} {known} in words what '
-            "to aim at."
-        )
-    return words
 
 
 def _parse(name: str, source: str, text: str, form: Form) -> Prompt:

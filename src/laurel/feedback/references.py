@@ -14,8 +14,8 @@ import numpy.typing as npt
 from laurel.data.gold import P_FIRST, Chosen, GoldFile, Task
 from laurel.data.preferences import Pairs
 from laurel.envs.base import EnvAdapter
-from laurel.feedback.prompt import goal_in_words
-from laurel.feedback.scripted import OracleUtility
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.scripted import OracleUtility
 
 if TYPE_CHECKING:
     from laurel.params import Params
@@ -87,8 +87,4 @@ def task_of(params: Params, adapter: EnvAdapter) -> Task:
     Raises:
         PromptError: there is no goal of the name that params give.
     """
-    if params.annotate.annotator == "embedding":
-        return Task(adapter.env_id, params.annotate.embedding.goal or goal_in_words(adapter, None))
-    if params.annotate.annotator == "scripted":
-        return Task(adapter.env_id, goal_in_words(adapter, None))
-    return Task(adapter.env_id, goal_in_words(adapter, params.annotate.language_model.goal))
+    return Task(adapter.env_id, kind_of(params.annotate).goal(adapter))

@@ -16,6 +16,7 @@ import numpy as np
 
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Annotator, Pair, judge
+from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.rates import rate
 
 if TYPE_CHECKING:
@@ -69,10 +70,7 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
 
 def aims_elsewhere(params: AnnotateParams, adapter: EnvAdapter) -> bool:
     """Say whether the annotator is told to aim at another of the environment's goals than success at its task."""
-    return any(
-        voter.annotator in ("openai", "huggingface") and voter.language_model.goal in adapter.goals
-        for voter in params.voters
-    )
+    return any(kind_of(voter).aims_elsewhere(adapter) for voter in params.voters)
 
 
 def ask_success(annotator: Annotator, questions: Sequence[SuccessQuestion]) -> dict[str, Any]:

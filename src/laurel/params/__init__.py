@@ -1,6 +1,6 @@
-"""`params.yaml` as typed, frozen models; the one place where a knob has a name, a type and a range.
+"""`params.yaml` as typed, frozen models; the one place where a parameter has a name, a type and a range.
 
-Knows nothing about what the knobs do. An error names the file, the key, the value and what is allowed.
+An error names the file, the key, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class CollectParams(Section):
     shard_steps: Count = 100_000
     """Rows after which a new Parquet shard begins (episodes are never split)."""
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
+    """Who acts; each policy drives its share of the environments."""
 
 
 class CaptionParams(Section):
@@ -108,6 +109,7 @@ class TrackingParams(Section):
     enabled: bool = True
     """Log runs to MLflow (at MLFLOW_TRACKING_URI, or mlflow.db beside params.yaml)."""
     experiment: str = "laurel"
+    """MLflow's experiment that the runs are in."""
     register_models: bool = True
     """Register the reward model and the best agent in MLflow's model registry."""
 
@@ -116,6 +118,7 @@ class Params(Section):
     """Everything a run depends on besides its code."""
 
     seed: Seed = 0
+    """All random numbers of the run derive from it."""
     env: EnvParams
     collect: CollectParams
     caption: CaptionParams = CaptionParams()

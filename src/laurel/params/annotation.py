@@ -6,14 +6,53 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
-from laurel.errors import ParamsError
+from laurel.errors import ParamsError, closest
 from laurel.params.fields import Count, Positive, Probability, Section
-from laurel.params.file import sentences
-from laurel.params.judges import EmbeddingParams, HuggingFaceParams, LanguageModelParams, OpenAIParams, ScriptedParams
+from laurel.params.file import sentences, shown
+from laurel.params.judges import (
+    ChatSection,
+    EmbeddingParams,
+    HuggingFaceParams,
+    LanguageModelParams,
+    OpenAIParams,
+    ScriptedParams,
+)
+from laurel.plugins import Plugins
 
 Overrides = dict[str, JsonValue]
+ANNOTATORS: Plugins[Any] = Plugins("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
+"""All kinds of annotators; what one is, `laurel.feedback.annotator_kind` says."""
+ENSEMBLE = "ensemble"
+
+
+def _one_of(value: object, kinds: tuple[str, ...]) -> object:
+    if value not in kinds:
+        hint = closest(value, kinds) if isinstance(value, str) else ""
+        raise ValueError(f"is {shown(value)}, but must be one of {', '.join(kinds)}.{hint}")
+    return value
+
+
+def _annotator(value: object) -> object:
+    return _one_of(value, ANNOTATORS.kinds())
+
+
+def _member(value: object) -> object:
+    return _one_of(value, tuple(kind for kind in ANNOTATORS.kinds() if kind != ENSEMBLE))
 
 
 class BudgetParams(Section):
@@ -65,7 +104,7 @@ class GateParams(Section):
     min_swap_consistency: Probability | None = None
     """Share of pairs that get the same label in either order, at least."""
     max_intransitive: Probability | None = None
-    """Share of judged triads that run in a circle, at most; random answers have 1/4."""
+    """Share of judged triads that are intransitive, at most; random answers have 1/4."""
     min_agreement: Probability | None = None
     """Share of labels that agree with gold, at least; with the environment's progress where there is no gold."""
     min_gold_pairs: Count | None = None
@@ -74,14 +113,16 @@ class GateParams(Section):
 
 def _several(members: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(members) < 2:
-        raise ValueError("must have two entries or more: who else is to vote?")
+        raise ValueError("must have two entries or more: one annotator alone cannot vote.")
     return members
 
 
 class MemberParams(Section):
     """An annotator that votes: as `annotate` has it, but for what is said here."""
 
-    annotator: Literal["embedding", "scripted", "openai", "huggingface"]
+    model_config = ConfigDict(extra="allow")
+
+    annotator: Annotated[str, BeforeValidator(_member)]
     weight: Positive = 1.0
     """Of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
@@ -89,6 +130,14 @@ class MemberParams(Section):
     language_model: Overrides = Field(default_factory=dict)
     openai: Overrides = Field(default_factory=dict)
     huggingface: Overrides = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_known_sections(self) -> MemberParams:
+        for key in self.model_extra or {}:
+            if key != self.annotator:
+                allowed = (*type(self).model_fields, self.annotator)
+                raise ValueError(f"has {key}, which is unknown.{closest(key, allowed)} Allowed: {', '.join(allowed)}.")
+        return self
 
 
 class EnsembleParams(Section):
@@ -122,7 +171,8 @@ class StopParams(Section):
 
 
 class AnnotateParams(Section):
-    annotator: Literal["embedding", "scripted", "openai", "huggingface", "ensemble"] = "embedding"
+    annotator: Annotated[str, BeforeValidator(_annotator)] = "embedding"
+    """One of the annotators of `laurel.feedback.annotators`, or of another package; its section has the same name."""
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"
@@ -139,7 +189,7 @@ class AnnotateParams(Section):
     """annotator: openai only; it needs at least `model`."""
     huggingface: HuggingFaceParams = HuggingFaceParams()
     budget: BudgetParams = BudgetParams()
-    """annotator: openai or huggingface only."""
+    """annotator: openai, huggingface and others that ask a chat model only."""
     ensemble: EnsembleParams | None = None
     """annotator: ensemble only; it needs at least two `members`."""
     probe: ProbeParams = ProbeParams()
@@ -150,10 +200,44 @@ class AnnotateParams(Section):
     """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
     gates: GateParams = GateParams()
 
+    _sections: dict[str, Section] = PrivateAttr(default_factory=dict)
+    """Of annotators that have no field here: kind -> section."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_sections(cls, values: Any, handler: ModelWrapValidatorHandler[AnnotateParams]) -> AnnotateParams:
+        """Take the sections of annotators that have no field here, checked by the class that the annotator names."""
+        unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else set()
+        chosen = values.get("annotator") if isinstance(values, dict) else None
+        if not unknown and (not isinstance(chosen, str) or chosen in cls.model_fields):
+            return handler(values)
+        sections = {}
+        for kind in ANNOTATORS.kinds():
+            if kind not in cls.model_fields and (kind in unknown or kind == chosen):
+                model = ANNOTATORS.load(kind, "annotate.annotator").Params
+                try:
+                    sections[kind] = model.model_validate(values.get(kind) or {})
+                except ValidationError as error:
+                    why = " ".join(sentences("annotate", model, error, prefix=(kind,)).splitlines())
+                    raise ValueError(f"has a section that is not allowed: {why}") from None
+        made = handler({key: value for key, value in values.items() if key not in sections})
+        made._sections.update(sections)
+        return made
+
+    @model_serializer(mode="wrap")
+    def _and_sections(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        sections = {kind: section.model_dump(mode=info.mode) for kind, section in self._sections.items()}
+        return {**handler(self), **sections}
+
+    @property
+    def section(self) -> Any:
+        """The section of the annotator in use."""
+        return self._sections.get(self.annotator) or getattr(self, self.annotator)
+
     @property
     def voters(self) -> tuple[AnnotateParams, ...]:
-        """By which params there is judged: the members' of an ensemble, otherwise these alone."""
-        if self.annotator != "ensemble" or self.ensemble is None:
+        """The params of each annotator that judges: the members of an ensemble, otherwise these alone."""
+        if self.annotator != ENSEMBLE or self.ensemble is None:
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
 
@@ -175,21 +259,21 @@ class AnnotateParams(Section):
     @property
     def api_keys(self) -> tuple[str, ...]:
         """Environment variables that hold the keys of the servers that are asked."""
-        return tuple(dict.fromkeys(name for server in self._asked for name in server.variables))
+        return tuple(dict.fromkeys(name for chat in self._chats for name in chat.variables))
 
     @property
     def servers(self) -> tuple[str, ...]:
         """Addresses of the servers that are asked, OpenAI's own left out."""
-        return tuple(dict.fromkeys(server.base_url for server in self._asked if server.base_url))
+        return tuple(dict.fromkeys(server for chat in self._chats for server in chat.servers))
 
     @property
-    def _asked(self) -> tuple[OpenAIParams, ...]:
-        return tuple(voter.openai for voter in self.voters if voter.annotator == "openai" and voter.openai)
+    def _chats(self) -> tuple[ChatSection, ...]:
+        return tuple(voter.section for voter in self.voters if isinstance(voter.section, ChatSection))
 
     @property
     def keeps_responses(self) -> bool:
         """Whether `language_model.responses` is written to."""
-        return any(voter.annotator in ("openai", "huggingface") for voter in self.voters)
+        return bool(self._chats)
 
     @model_validator(mode="after")
     def _openai_has_model(self) -> AnnotateParams:
@@ -200,7 +284,7 @@ class AnnotateParams(Section):
     @model_validator(mode="after")
     def _members_are_annotators(self) -> AnnotateParams:
         if self.ensemble is None:
-            if self.annotator == "ensemble":
+            if self.annotator == ENSEMBLE:
                 raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
             return self
         try:

@@ -41,4 +41,4 @@ def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
 class Section(BaseModel):
     """A group of parameters: immutable, and closed to names it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)

@@ -1,7 +1,4 @@
-"""A params file: reading its YAML, and saying in a sentence what is wrong with a key or value.
-
-Knows YAML and pydantic's errors; knows none of the parameters.
-"""
+"""A params file: reading its YAML, and saying in a sentence what is wrong with a key or value."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def read_mapping(path: Path, start: str = "Start from the params.yaml of the rep
 
     Args:
         path: the file.
-        start: how to make one where there is none, for the error.
+        start: for the error where the file does not exist: how to make one.
 
     Raises:
         ParamsError: the file is missing, not YAML, holds no mapping, or sets a key twice.

@@ -1,14 +1,11 @@
-"""A grid of judges to compare: models by prompts by temperatures, each cell the section `annotate` with changes.
-
-Knows nothing about how judges are compared.
-"""
+"""A grid of judges to compare: models by prompts by temperatures, each cell the section `annotate` with changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, JsonValue, ValidationError
 
@@ -16,9 +13,7 @@ from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Count, NonNegative, Section, distinct, filled
 from laurel.params.file import read_mapping, sentences
-
-CHAT = ("openai", "huggingface")
-"""Annotators that are asked with a prompt."""
+from laurel.params.judges import ChatSection
 
 
 class GridParams(Section):
@@ -39,7 +34,7 @@ class Cell:
 
     model: str
     prompt: str | None
-    """None where it is asked with none, as `temperature`."""
+    """None where it is not asked with a prompt; likewise `temperature`."""
     temperature: float | None
     annotate: AnnotateParams
 
@@ -77,15 +72,13 @@ def _cells(grid: GridParams, annotate: AnnotateParams, path: Path) -> Iterator[C
         source = f"{path}: models[{number}]"
         named = changes.get("name")
         own = annotate.overridden({key: value for key, value in changes.items() if key != "name"}, source)
-        if own.annotator not in CHAT:
+        if not isinstance(own.section, ChatSection):
             yield Cell(str(named or f"models[{number}] {own.annotator}"), None, None, own)
             continue
-        chat = own.openai if own.annotator == "openai" else own.huggingface
-        assert chat is not None  # params see to it
-        writes = own.annotator == "openai" or own.huggingface.mode == "generate"
+        chat: Any = own.section
         temperatures = grid.temperatures or (chat.temperature,)
         for prompt in grid.prompts or (own.language_model.prompt,):
-            for temperature in temperatures if writes else (None,):
+            for temperature in temperatures if chat.writes else (None,):
                 further = {"language_model": {"prompt": prompt}}
                 if temperature is not None:
                     further[own.annotator] = {"temperature": temperature}  # type: ignore[dict-item]

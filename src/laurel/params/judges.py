@@ -116,7 +116,26 @@ class ScriptedParams(Section):
     """Probability that the teacher just names the first of the two."""
 
 
-class OpenAIParams(Section):
+class ChatSection(Section):
+    """Section of an annotator that asks a chat model, whose answers are kept in `language_model.responses`."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that hold what is sent to a server as key or headers."""
+        return ()
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Addresses of the servers that are asked, OpenAI's own left out."""
+        return ()
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes its answers, so that a temperature makes a difference."""
+        return True
+
+
+class OpenAIParams(ChatSection):
     """A chat model behind an OpenAI-compatible address: OpenAI's own, vLLM, Ollama, llama.cpp, a gateway."""
 
     model: str
@@ -158,8 +177,13 @@ class OpenAIParams(Section):
         """The environment variables that hold what is sent to the server as key or headers."""
         return (self.api_key_env, *self.headers.values())
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Its address, unless that is OpenAI's own."""
+        return (self.base_url,) if self.base_url else ()
 
-class HuggingFaceParams(Section):
+
+class HuggingFaceParams(ChatSection):
     model: str = "Qwen/Qwen2.5-0.5B-Instruct"
     """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template."""
     revision: str | None = None
@@ -183,6 +207,11 @@ class HuggingFaceParams(Section):
     """generate only: draw from the likeliest tokens that have this probability together."""
     max_tokens: Count = 512
     """generate only: tokens of an answer at most."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes its answers, rather than scoring the possible ones."""
+        return self.mode == "generate"
 
 
 class LanguageModelParams(Section):

@@ -1,7 +1,6 @@
 """A search space: which parameters of the agents' training are varied, and over which values.
 
-A parameter is named as in params.yaml, with dots: shaping.intrinsic, agent.ppo.learning_rate. Knows nothing about how
-values are drawn, or what makes one better than another.
+A parameter is named as in params.yaml, with dots: shaping.intrinsic, agent.ppo.learning_rate.
 """
 
 from __future__ import annotations
@@ -147,7 +146,9 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
         for depth, section in enumerate(sections):
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
-                raise ParamsError(f"{source}: {'.'.join(sections[: depth + 1])} is no section, so {name} is unknown.")
+                raise ParamsError(
+                    f"{source}: {'.'.join(sections[: depth + 1])} is not a section, so {name} is unknown."
+                )
         place[last] = value
     return parse_params(content, source)
 
@@ -244,7 +245,7 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     if _is_section(annotation):
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
     if searched.choices is None and annotation not in (int, float, JsonValue):
-        raise ParamsError(f"{OPTION}: {name} is no number, so it needs choices: {name}=A,B,C")
+        raise ParamsError(f"{OPTION}: {name} is not a number, so it needs choices: {name}=A,B,C")
     agent = params.agent
     sb3 = agent.engine == "sb3"
     if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):

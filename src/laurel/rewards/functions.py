@@ -117,7 +117,7 @@ def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> Reward:
 
 def utilities(texts: tuple[str, ...], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:
     """Return the sentence encoder's utility of each text (N,): what `similarity` pays."""
-    from laurel.feedback.embedding import EmbeddingAnnotator
+    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 
     return EmbeddingAnnotator.load(params, adapter).utility(list(texts)).astype(np.float32)
 

@@ -299,7 +299,7 @@ def _nothing_to_learn(
     params: Params, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
     """Say whether no pair has a preference, why that may be, and what to try with the annotator in use."""
-    from laurel.feedback.advice import advice_for
+    from laurel.feedback.annotator_kind import kind_of
     from laurel.feedback.gates import MOST_BIAS, interval
 
     pairs = sum(statuses.values())
@@ -307,7 +307,7 @@ def _nothing_to_learn(
         return [f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget)."]
     if statuses["ok"]:
         return []
-    advice, bias = advice_for(params.annotate), quality.get("position_bias")
+    advice, bias = kind_of(params.annotate).advice, quality.get("position_bias")
     counts = ", ".join(
         f"{statuses[status]} {words}"
         for status, words in (("tie", "ties"), ("abstain", "abstained"), ("incomplete", "answered in part"))

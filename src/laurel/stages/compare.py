@@ -93,8 +93,8 @@ def known_pairs(params: Params, captions: Path, adapter: EnvAdapter, n: int, gol
     """Return the pairs that all judges are asked about; arguments and errors as `run`."""
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.gold import GoldFile, Task
+    from laurel.feedback.goals import goal_in_words
     from laurel.feedback.known_pairs import known_by_gold, known_by_oracle
-    from laurel.feedback.prompt import goal_in_words
     from laurel.seeding import derive_seed
 
     seed = derive_seed(params.seed, "compare")

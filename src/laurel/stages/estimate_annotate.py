@@ -81,13 +81,15 @@ def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pai
         yield heading + _of_one(voter, adapter, questions)
 
 
-def _of_one(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> str:
+def _of_one(asking: AnnotateParams, adapter: EnvAdapter, pairs: Sequence[Pair]) -> str:
     """Say what one annotator would take."""
-    if asking.annotator not in ("openai", "huggingface"):
+    from laurel.feedback.annotator_kind import kind_of
+    from laurel.feedback.estimate import in_lines
+
+    found = kind_of(asking).estimate(adapter, pairs)
+    if found is None:
         return (
-            f"{len(questions):,} pairs. The annotator {asking.annotator} works in this process: "
+            f"{len(pairs):,} pairs. The annotator {asking.annotator} works in this process: "
             "no calls, no tokens, no cost.\n"
         )
-    from laurel.feedback.estimate import estimate, in_lines
-
-    return in_lines(estimate(asking, adapter, questions), asking)
+    return in_lines(found, asking.budget)

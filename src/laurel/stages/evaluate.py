@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from laurel.data.directory import Output
     from laurel.envs.base import EnvAdapter
     from laurel.evaluation.report import Portrait
+    from laurel.evaluation.run_page import RunFacts
     from laurel.rewards.model import RewardModel
     from laurel.tracking.runs import Run
 
@@ -34,7 +35,10 @@ EPISODES = "episodes"
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
-"""Those too, where they trained."""
+"""Their versions are given, too, where they trained."""
+
+NO_RESULT = ("tracking", "pipeline")
+"""Sections that no result depends on; the report leaves them out, so that equal results give equal reports."""
 
 Agents = list[tuple[str, int, Path | None]]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
@@ -62,7 +66,7 @@ def run(
 
     from laurel.data.captions import read_vocabulary
     from laurel.data.directory import output_directory, read_json, write_json
-    from laurel.data.lineage import PRODUCERS, read_inputs
+    from laurel.data.lineage import read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
     from laurel.envs import adapter_for
@@ -112,28 +116,26 @@ def run(
                 "annotation": {
                     **manifests["preferences"]["counts"],
                     **read_json(preferences / QUALITY),
-                    "usage": manifests["preferences"]["usage"],
                 },
                 "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
-                "seconds": {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()},
             }
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = _animate(params, adapter, model, played, out)
             portraits = _portraits(params, adapter, played, results, out) if animation else []
             advance(1)
-            metrics["seconds"]["evaluate"] = out.seconds
             write_json(out.path / METRICS, metrics)
             sample = _with_references(params, adapter, read_sample(preferences), read_vocabulary(captions).texts)
             _write_report(params, adapter, model, metrics, results, curves, rank, animation, portraits, sample, out)
+            facts = _write_run_page(params, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
             late = track_late(params, inputs, out)
             with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
-                    runs = {**manifests["agents"].get("mlflow_agent_runs", {}), **out.agent_runs}
-                    _track(tracked, params, metrics, results, played, out.path, runs)
+                    runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
+                    _track(tracked, params, metrics, facts, results, played, out.path, runs)
             advance(1)
 
 
@@ -317,7 +319,7 @@ def _with_references(
 
 
 def _made() -> list[str]:
-    """Say when, from which commit and on what machine this is made."""
+    """Return when, from which commit and on what machine this is made."""
     import os
     from datetime import UTC, datetime
 
@@ -380,7 +382,6 @@ def _write_report(
         description=adapter.description,
         figures=figures,
         notes=out.notes,
-        made=_made(),
         portraits=portraits,
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
@@ -389,11 +390,31 @@ def _write_report(
         annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
         sample=sample,
         reward=metrics["reward"],
-        stage_seconds=metrics["seconds"],
-        params=params.dump(),
+        params={name: section for name, section in params.dump().items() if name not in NO_RESULT},
         versions=_versions(params.agent.engine),
     )
     (out.path / REPORT).write_text(render(content), encoding="utf-8")
+
+
+def _write_run_page(
+    params: Params, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
+) -> RunFacts:
+    """Write what is true of this run alone beside the report."""
+    from laurel.data.directory import RUN_PAGE
+    from laurel.data.lineage import PRODUCERS
+    from laurel.evaluation.run_page import RunFacts, render_run
+
+    took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
+    facts = RunFacts(
+        title=params.env.id,
+        made=_made(),
+        stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
+        usage=manifests["preferences"]["usage"],
+        annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
+        notes=[note for manifest in manifests.values() for note in manifest["run_notes"]],
+    )
+    (out.path / RUN_PAGE).write_text(render_run(facts), encoding="utf-8")
+    return facts
 
 
 def _versions(engine: str) -> dict[str, str]:
@@ -414,6 +435,7 @@ def _track(
     tracked: Run,
     params: Params,
     metrics: dict[str, Any],
+    facts: RunFacts,
     results: pd.DataFrame,
     agents: Agents,
     path: Path,
@@ -423,15 +445,17 @@ def _track(
 
     The best trained agent of a method is registered under an alias.
     """
+    from laurel.data.directory import RUN_PAGE
     from laurel.evaluation.statistics import seed_scores
     from laurel.params.arms import arm_infos
     from laurel.tracking.agents import log_evaluation, name_of
     from laurel.tracking.runs import BEST, flatten
 
-    numbers = {k: v for k, v in flatten(metrics).items() if isinstance(v, int | float)}
+    of_run = {"seconds": facts.stage_seconds, "annotation": {"usage": facts.usage}}
+    numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})
     tracked.log_metrics({key.replace("@", "_"): float(value) for key, value in numbers.items()})
-    for name in (METRICS, REPORT, RESULTS):
+    for name in (METRICS, REPORT, RUN_PAGE, RESULTS):
         tracked.log_file(path / name)
     scores = {
         (str(row["arm"]), int(row["seed"])): (float(row["return"]), float(row["success"]))

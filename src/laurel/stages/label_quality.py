@@ -168,7 +168,7 @@ def ask_about_success(
     """
     from laurel.data.directory import write_json
     from laurel.data.quality import QUALITY
-    from laurel.feedback.advice import advice_for
+    from laurel.feedback.annotator_kind import kind_of
     from laurel.feedback.gates import check_success
     from laurel.feedback.success import SUCCESS, ask_success
 
@@ -178,7 +178,7 @@ def ask_about_success(
         return []
     found = ask_success(annotator, questions)
     write_json(out.path / SUCCESS_FILE, found)
-    checked = check_success(params.annotate.gates, found, advice_for(params.annotate))
+    checked = check_success(params.annotate.gates, found, kind_of(params.annotate).advice)
     _warn(checked, out)
     if checked.refusals:
         write_json(out.path / QUALITY, {"annotator": annotator.name, SUCCESS: found, "gates": checked.limits})
@@ -210,7 +210,7 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
     from laurel.envs import adapter_for
-    from laurel.feedback.advice import advice_for
+    from laurel.feedback.annotator_kind import kind_of
     from laurel.feedback.gates import check_gates, check_success
     from laurel.feedback.quality import measure
     from laurel.feedback.references import references
@@ -229,7 +229,7 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
             out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
-    gates, advice = params.annotate.gates, advice_for(params.annotate)
+    gates, advice = params.annotate.gates, kind_of(params.annotate).advice
     checked = check_gates(gates, quality, advice)
     limits = checked.limits
     if (out.path / SUCCESS_FILE).exists():  # it was looked at before any pair was asked about

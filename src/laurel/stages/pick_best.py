@@ -1,6 +1,6 @@
 """pick-best: the trials of all candidates → the best parameters. Joins what was tried on several machines.
 
-The result is what `tune.run` gives with the same candidates, none pruned. Knows nothing about who trains them.
+The result is what `tune.run` gives with the same candidates, none pruned.
 """
 
 from __future__ import annotations

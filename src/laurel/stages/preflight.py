@@ -15,7 +15,6 @@ from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.params.annotation import AnnotateParams
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
@@ -43,9 +42,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     if "train-agents" in ahead:
         _check_agents(params, adapter)
     if "annotate" in ahead:
-        _check_annotators(params, adapter)
-        for voter in params.annotate.voters:
-            _check_files(voter)
+        _check_annotators(params, adapter, here=True)
         if gold:
             gold_of(params, adapter)
     if "collect" in ahead:
@@ -137,37 +134,12 @@ def _check_agents(params: Params, adapter: EnvAdapter) -> None:
         embedding_goals(params.annotate.embedding, adapter)
 
 
-def _check_annotators(params: Params, adapter: EnvAdapter) -> None:
+def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:
+    """Refuse annotators that do not fit; with `here`, also what this machine lacks."""
+    from laurel.feedback.annotator_kind import kind_of
+
     for voter in params.annotate.voters:
-        _check_annotator(voter, adapter)
-
-
-def _check_annotator(params: AnnotateParams, adapter: EnvAdapter) -> None:
-    from laurel.feedback.annotators import choices_of, make_annotator
-    from laurel.feedback.goals import embedding_goals
-    from laurel.feedback.questions.pair import PairQuestion
-
-    match params.annotator:
-        case "embedding":
-            embedding_goals(params.embedding, adapter)
-        case "scripted":
-            make_annotator(params, adapter, 0)
-        case "openai" | "huggingface":
-            prompt = PairQuestion.load_prompt(params.language_model.prompt)
-            question = PairQuestion(prompt, adapter, params.language_model.goal)
-            question.messages(question.sample)
-            choices_of(params, prompt)
-
-
-def _check_files(params: AnnotateParams) -> None:
-    """Refuse an annotator that lacks something here; whether a server takes its key is seen when it is asked."""
-    from laurel.llm.encoder import check_directory
-    from laurel.llm.local_model import check_installed
-    from laurel.llm.prices import read_prices
-
-    if params.annotator == "embedding":
-        check_directory(params.embedding.model)
-    if params.annotator == "huggingface":
-        check_installed(params.huggingface)
-    if params.annotator in ("openai", "huggingface") and params.budget.prices is not None:
-        read_prices(params.budget.prices)
+        kind_of(voter).check(adapter)
+    if here:
+        for voter in params.annotate.voters:
+            kind_of(voter).check_here()

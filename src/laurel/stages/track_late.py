@@ -48,7 +48,7 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
             if run:
                 _TRACK[name](params, tracker, run, late)
         if late.mlflow_run_id is None:
-            out.notes += late.notes
+            out.run_notes += late.run_notes
             break
         made[name] = late.mlflow_run_id
         out.agent_runs |= late.agent_runs

@@ -1,6 +1,6 @@
 """try-candidate: reward model → the trial of one candidate. What a step of a sweep on Kubeflow does.
 
-Knows nothing about the other candidates, so it prunes nothing.
+It does not see the other candidates, so it prunes nothing.
 """
 
 from __future__ import annotations

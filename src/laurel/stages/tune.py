@@ -37,7 +37,7 @@ def run(
     text: str | None = None,
     workers: int | None = None,
 ) -> str:
-    """Search; return what came of it as text.
+    """Search; return a summary as text.
 
     Args:
         params: sections seed, env, caption, annotate, reward, shaping and agent are used.
@@ -50,7 +50,7 @@ def run(
         workers: candidates at a time; None takes agent.workers.
 
     Raises:
-        ParamsError: what is to be searched is not allowed.
+        ParamsError: the search asks for what is not allowed.
         DataError: an input is missing or damaged, or the study was begun with something else.
         WorkerError: a training process died; the same call goes on.
     """
@@ -79,7 +79,7 @@ def run(
     check_output(output)
     name = search.study or sweep.arm
     folder = search.storage.parent / f".{search.storage.stem}.{name}.partial"
-    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stages before have said it
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # earlier stages have logged it
     with _alone(search.storage, name), progress(search.trials, STAGE, "trials") as advance:
         study = Study(search.storage, name, sweep.space, params, about, sampler=search.sampler)
         go_on(
@@ -100,10 +100,10 @@ def run(
 
 @contextmanager
 def _alone(storage: Path, study: str) -> Iterator[None]:
-    """Keep others from searching the same study.
+    """Hold the lock of a study.
 
     Raises:
-        DataError: somebody does, or there is no place for the storage.
+        DataError: another process holds it, or the storage cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -131,7 +131,7 @@ def publish(
     *,
     text: str | None = None,
 ) -> str:
-    """Write what came of all trials, and log it; return it as text.
+    """Write and log the results of all trials; return a summary as text.
 
     Raises:
         DataError: no trial has a score, or the place cannot be written.
@@ -173,7 +173,7 @@ def used_by(params: Params, space: Space) -> dict[str, Any]:
 def jobs_of(
     params: Params, sweep: Sweep, captions: Path, preferences: Path, reward: Path, *, alone: bool = False
 ) -> Callable[[Mapping[str, JsonValue], Path], Mapping[Path, Job]]:
-    """Return what makes the jobs of a candidate: the directory of each seed's agent -> who trains it.
+    """Return what makes the jobs of a candidate: the directory of each seed's agent -> the job that trains it.
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
@@ -242,7 +242,7 @@ def train_candidate(
 ) -> None:
     """Train agents as `train_arms`; training that diverges, or values that do not go together, are a result.
 
-    They leave a note of it.
+    They leave a note.
     """
     from laurel.data.directory import write_json
     from laurel.errors import TrainingError

@@ -2,7 +2,7 @@
 
 Read from the agents' checkpoints alone, by a thread, so that a slow server keeps no process from training; what could
 not be logged on the way is logged in the end. A stage that was stopped finds its runs again by a note beside the
-agents. Knows nothing about how agents are trained.
+agents.
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ class AgentRuns:
         stamp = _written(agent.place)
         checkpoint = _read(agent.place) if stamp is not None and stamp != agent.stamp else None
         if agent.run is None:
-            began = checkpoint[0]["wall"][0] if checkpoint else agent.began
+            began = checkpoint[0][0] if checkpoint else agent.began
             agent.time = began
             agent.run = self._open(agent)
         if checkpoint is None or stamp is None or agent.ended:
             return
-        state, rows = checkpoint
+        (_, now), state, rows = checkpoint
         agent.stamp = stamp
-        now, first, begun = state["wall"][1], agent.step, agent.time
+        first, begun = agent.step, agent.time
         points = [row for row in thinned(rows, self._total(agent), state["finished"]) if row["env_steps"] > first]
         last = max(int(state["env_steps"]), first + 1)
         agent.run.log_curve(
@@ -163,7 +163,7 @@ class AgentRuns:
     def _open(self, agent: _Followed) -> Run:
         """Open an agent's run, or go on with the one that it had before the stage was stopped."""
         name = name_of(agent.arm, agent.seed)
-        run = self.parent.of(self._known[name]) if name in self._known else None
+        run = self.parent.find(self._known[name]) if name in self._known else None
         if run is not None:
             agent.ended = run.resume() == "FINISHED"
             agent.step, agent.time = run.last_point("episodes") or (0, agent.time)
@@ -223,7 +223,7 @@ def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Map
         scores: agent -> its return and its success, None where that has no meaning.
     """
     for name, values in scores.items():
-        if name in agents and (found := run.of(agents[name])) is not None:
+        if name in agents and (found := run.find(agents[name])) is not None:
             found.log_metrics({f"eval.{measure}": value for measure, value in values.items()})
 
 
@@ -244,7 +244,7 @@ def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> li
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: value for key, value in row.items() if key not in ("env_steps", "seconds")}
+    return {key: value for key, value in row.items() if key != "env_steps"}
 
 
 def _written(place: Path) -> int | None:
@@ -256,16 +256,20 @@ def _written(place: Path) -> int | None:
         return None
 
 
-def _read(place: Path) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """Read how far an agent's checkpoint is, and its curve so far; None where it is being replaced."""
+def _read(place: Path) -> tuple[tuple[float, float], dict[str, Any], list[dict[str, Any]]] | None:
+    """Read an agent's checkpoint: when its training began and had come so far, its state, and its curve.
+
+    None where it is being replaced.
+    """
     import pyarrow.parquet as pq
 
-    from laurel.training.loop import CURVE, STATE
+    from laurel.training.loop import CURVE, STATE, read_run
 
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))
         content = (place / CURVE).read_bytes()
+        began, now = read_run(place)["wall"]
     except FileNotFoundError:
         return None
     rows = pq.read_table(io.BytesIO(content)).to_pylist()
-    return state, [row for row in rows if row["env_steps"] <= state["env_steps"]]
+    return (began, now), state, [row for row in rows if row["env_steps"] <= state["env_steps"]]

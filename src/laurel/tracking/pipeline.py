@@ -1,6 +1,6 @@
 """The run of a whole pipeline in MLflow: opened by its first step, closed by its last, parent of the stages' runs.
 
-Steps find it by the pipeline's name of the run. Knows nothing about stages; a server that cannot be reached
+Steps find it by the pipeline's name of the run. A server that cannot be reached
 costs a warning, not the pipeline.
 """
 
@@ -44,7 +44,7 @@ def open_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, code_
 
 
 def close_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, state: str, error: str) -> None:
-    """Mark the run with the pipeline's state and what is said of its failure."""
+    """Mark the run with the pipeline's state and its error message."""
 
     def log(client: MlflowClient, experiment: str) -> None:
         run = _find(client, experiment, name) or _create(client, experiment, env, name)

@@ -1,7 +1,7 @@
 """MLflow as a view of the files: one run a stage, one for each agent, flat tags to compare baselines by.
 
 Files remain the truth: whatever is logged here is read from a stage's output, and a server that cannot be
-reached costs a note in the manifest, not the run. Uses the client API alone, so that nothing depends on
+reached costs a note beside the manifest, not the run. Uses the client API alone, so that nothing depends on
 MLflow's idea of an active run.
 """
 
@@ -130,8 +130,8 @@ class Run:
         """Mark the run as over: FINISHED, FAILED or KILLED, now or at a time in seconds since 1970."""
         self.client.set_terminated(self.id, status=status, end_time=None if at is None else _milliseconds(at))
 
-    def of(self, run_id: str) -> Run | None:
-        """Return another run of this server; None where it is not there any more."""
+    def find(self, run_id: str) -> Run | None:
+        """Return another run of this server; None if it was deleted."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -218,7 +218,7 @@ class Tracker:
 
     @staticmethod
     def _abandon(run: Run, status: str) -> None:
-        """End a run of a stage that dies, and those below it, which would be shown as running for ever."""
+        """End the run of a stage that fails, and its child runs: MLflow would show them as running for ever."""
         with suppress(*failures()):
             experiment = run.client.get_run(run.id).info.experiment_id
             below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
@@ -227,10 +227,10 @@ class Tracker:
             run.end(status)
 
     def _note(self, error: Exception) -> None:
-        """Say in the manifest and on standard error that MLflow does not know it all."""
+        """Say in the output's RUN and on standard error that MLflow does not have everything."""
         sentence = f"{self._stage}: nothing or only part was logged to MLflow {explained(error)}."
         logger.warning("%s The files are complete.", sentence)
-        self.output.notes.append(sentence)
+        self.output.run_notes.append(sentence)
         self.output.agent_runs.clear()
         self.output.mlflow_run_id = None  # so that a later stage logs it all, from the files
 
@@ -247,7 +247,7 @@ class Tracker:
         return Run(parent.client, created.info.run_id)
 
     def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:
-        if resumed is not None and (stopped := Run(client, "").of(resumed)) is not None:
+        if resumed is not None and (stopped := Run(client, "").find(resumed)) is not None:
             stopped.resume()
             return stopped
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
@@ -304,7 +304,7 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
 
 
 def quiet() -> None:
-    """Keep MLflow from saying what nobody asked, and have it give up soon on a server that does not answer."""
+    """Silence MLflow's own messages, and make it give up soon on a server that does not answer."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")

@@ -8,6 +8,7 @@ it was. Knows nothing about how rewards are mixed.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import time
@@ -30,7 +31,7 @@ from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
 from laurel.agents.episodes import LEAST, Episodes
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.data.digests import digest_file
-from laurel.data.directory import read_json, recover, replace_directory, write_json
+from laurel.data.directory import RUN, read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
@@ -48,7 +49,6 @@ DIGESTED = (OPTIMIZER, ACTIONS)
 CURVE_SCHEMA = pa.schema(
     [
         ("env_steps", pa.int64()),
-        ("seconds", pa.float64()),
         ("episodes", pa.int64()),  # ended since the row before
         ("window", pa.int64()),  # the last episodes that the next three are over, see laurel.agents.episodes
         ("return_mean", pa.float64()),  # null where those are too few
@@ -236,7 +236,7 @@ class _Run:
         progress.update += 1
         progress.seconds += seconds
         progress.actions.append(_compact(self.rollout.action))
-        row = {"env_steps": progress.update * task.steps_per_update, "seconds": round(progress.seconds, 3)}
+        row = {"env_steps": progress.update * task.steps_per_update}
         self.episodes.follow(self.rollout)
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
@@ -271,13 +271,12 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
             "update": progress.update,
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
-            "seconds": progress.seconds,
-            "wall": [progress.began, time.time()],  # when the training began, and when it had come so far
             "unseen": unseen,
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },
     )
+    write_json(partial / RUN, run_of(progress.seconds, progress.began))
     replace_directory(partial, directory)
 
 
@@ -299,8 +298,8 @@ def _restore(directory: Path, learner: Learner) -> Progress:
         if not is_as_written(directory, state):
             raise ValueError("a file was changed since")
         taken = [actions[key] for key in sorted(actions)]
-        began = state["wall"][0]
-        return Progress(state["update"], state["seconds"], began, curve, taken, state.get("backend"))
+        run = read_run(directory)
+        return Progress(state["update"], run["seconds"], run["wall"][0], curve, taken, state.get("backend"))
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
@@ -318,6 +317,20 @@ def read_rows(directory: Path) -> list[dict[str, Any]]:
     if any(row["window"] is None for row in rows):
         raise ValueError("its learning curve is of an older version")
     return rows
+
+
+def run_of(seconds: float, began: float) -> dict[str, Any]:
+    """Return what RUN says of an agent: how long it was trained, when that began, and when it had come so far."""
+    return {"seconds": seconds, "wall": [began, time.time()]}
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """Read an agent's `run_of`; where it is missing, as from data that DVC pulled, it was written in no time."""
+    try:
+        return dict(json.loads((directory / RUN).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        written = (directory / STATE).stat().st_mtime
+        return {"seconds": 0.0, "wall": [written, written]}
 
 
 def is_finished(directory: Path) -> bool:

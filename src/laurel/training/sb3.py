@@ -24,14 +24,14 @@ from laurel.agents.episodes import LEAST
 from laurel.agents.sb3.env import LearnedRewardEnvs
 from laurel.agents.sb3.model import make_algorithm, make_envs
 from laurel.agents.sb3.policy import SB3Policy
-from laurel.data.directory import read_json, replace_directory, write_json
+from laurel.data.directory import RUN, read_json, replace_directory, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
 from laurel.params.sb3 import SB3Params
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
-from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows
+from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows, read_run, run_of
 from laurel.training.sb3_state import restore_state, save_state
 from laurel.training.signal import Signal
 
@@ -185,7 +185,7 @@ class _Keeper(BaseCallback):
         }
         if metrics["entropy"] is not None:
             metrics["entropy"] *= -1  # what they log is its loss
-        point = {"env_steps": model.num_timesteps, "seconds": round(self._seconds, 3)}
+        point = {"env_steps": model.num_timesteps}
         self._curve.append({**point, **self._envs.figures(at_least=at_least), **metrics})
 
     def _save(self, model: Any, *, finished: bool) -> None:
@@ -203,12 +203,11 @@ class _Keeper(BaseCallback):
                 "engine": "sb3",
                 "env_steps": model.num_timesteps,
                 "finished": finished,
-                "seconds": self._seconds,
-                "wall": [self._began, time.time()],  # when the training began, and when it had come so far
                 "unseen": self._envs.signal.unseen,
                 **state,
             },
         )
+        write_json(partial / RUN, run_of(self._seconds, self._began))
         pq.write_table(pa.Table.from_pylist(self._curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
         replace_directory(partial, self._directory)
         self._saved = model.num_timesteps
@@ -223,7 +222,8 @@ class _Keeper(BaseCallback):
         actions = restore_state(self._directory, model, state)
         try:
             self._curve = read_rows(self._directory)
-            self._spent, self._began = float(state["seconds"]), float(state["wall"][0])
+            run = read_run(self._directory)
+            self._spent, self._began = float(run["seconds"]), float(run["wall"][0])
         except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"{self._directory}: not a whole checkpoint ({str(error).splitlines()[0]}). Delete it to train this "

@@ -1,7 +1,6 @@
 """Candidates that are drawn without looking at results: the same list wherever it is made.
 
-First the parameters' own values, where the space holds them: what the others are to be better than. Knows nothing about
-training.
+First the parameters' own values, where the space holds them: what the others are to be better than.
 """
 
 from __future__ import annotations

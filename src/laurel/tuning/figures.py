@@ -1,7 +1,4 @@
-"""The figures of a search: what mattered, the score over each parameter, and the best so far.
-
-Knows nothing about where trials are from.
-"""
+"""The figures of a search: what mattered, the score over each parameter, and the best so far."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How much each parameter matters for being among the best trials, with intervals.
 
 PED-ANOVA (Watanabe et al. 2023, https://arxiv.org/abs/2304.10255) as Optuna has it, over bootstrap resamples of the
-trials. Knows nothing about how candidates were drawn.
+trials.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A learning curve has the mean return (the environment's own, not the shaped one) of the last 100 episodes at each
 update; the score is its mean over the updates so far. So it says how good agents are and how early, has a meaning at
 any point of the training, and hangs on the last episodes less than a final return does. `laurel.agents.episodes` says
-which episodes those are; updates before there are enough of them count for nothing.
+which episodes those are; updates before there are enough of them do not count.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def reports(curves: Sequence[pd.DataFrame], total_steps: int) -> list[tuple[int,
 
 
 def read_curve(agent: Path) -> pd.DataFrame:
-    """Read the learning curve of an agent as far as its last checkpoint; empty where there is none yet."""
+    """Read the learning curve of an agent as far as its last checkpoint; empty before the first checkpoint."""
     try:
         content = (agent / CURVE).read_bytes()
     except FileNotFoundError:  # or a checkpoint takes the place of the last one just now

@@ -1,7 +1,4 @@
-"""What a search is of: which arm, seeds, steps and parameters, checked before anything is trained.
-
-Knows nothing about how candidates are drawn or compared.
-"""
+"""What a search is of: which arm, seeds, steps and parameters, checked before anything is trained."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
     from laurel.params.search import Space, Sweep
 
 FIRST_SEED = 1000
-"""Seeds of trials begin here, far from those that agents are evaluated with."""
+"""Seeds of trials begin here, far from the seeds that agents are evaluated with."""
 SEEDS = 2
 
 

@@ -1,7 +1,4 @@
-"""What a search leaves: the best parameters as a file, the trials as tables, the figures.
-
-Knows nothing about how candidates were drawn or trained.
-"""
+"""What a search leaves: the best parameters as a file, the trials as tables, the figures."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ SCORE = f"return ({NAME})"
 
 
 def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: Sequence[Trial]) -> list[str]:
-    """Write best.yaml, trials.csv, trials.json, space.json, importance.json and figures/; return what is to be said.
+    """Write best.yaml, trials.csv, trials.json, space.json, importance.json and figures/; return the notes.
 
     Args:
         place: directory.
@@ -91,7 +88,7 @@ def _notes(
             "The parameters' own values were not tried: they are outside of the space, or left to the library."
         )
     if not weights:
-        notes.append(f"Importance is left out: it takes {MIN_TRIALS} complete trials to tell it from accident.")
+        notes.append(f"Importance is left out: it needs at least {MIN_TRIALS} complete trials.")
     for name, searched in sweep.space.items():
         if searched.choices is None and chosen.values[name] in (searched.low, searched.high):
             notes.append(f"The best {name} lies at the edge of its range: a wider one may hold better.")

@@ -25,7 +25,7 @@ from laurel.tuning.study import Asked, Study
 from laurel.tuning.trials import Trial
 
 MakeJobs = Callable[[Candidate, Path], Mapping[Path, Job]]
-"""Makes the jobs of a candidate: the directory of each agent, below the one that is given -> who trains it."""
+"""Makes the jobs of a candidate: the directory of each agent, below the one that is given -> the job that trains it."""
 
 
 @dataclass
@@ -35,17 +35,16 @@ class _Running:
     asked: Asked
     folder: Path
     jobs: Mapping[Path, Job]
-    """The directory of each agent -> who trains it."""
+    """The directory of each agent -> the job that trains it."""
     total_steps: int
     """Of each agent."""
     unfinished: list[Job]
     seen: dict[Path, int | None] = field(default_factory=dict)
     """When the curves that were looked at were written."""
 
-    def hear(self, heard: Sequence[JobReport]) -> None:
-        for one in heard:
-            if one.ended:
-                self.unfinished = [job for job in self.unfinished if job is not one.job]
+    def note_ended(self, reports: Sequence[JobReport]) -> None:
+        ended = [report.job for report in reports if report.ended]
+        self.unfinished = [job for job in self.unfinished if not any(job is other for other in ended)]
 
 
 def search(
@@ -70,7 +69,7 @@ def search(
         total_steps: environment steps of each training run of a candidate.
         workers: processes at a time; None for one a CPU.
         prune: end trials that are worse than the median.
-        advance: told how many trials have ended.
+        advance: called with the number of trials that have ended.
         preload: modules that the processes find imported.
 
     Raises:
@@ -114,9 +113,9 @@ def _go_on(
         if not running:
             return
         time.sleep(POLL_SECONDS)
-        heard = processes.poll()
+        polled = processes.poll()
         for trial in list(running):
-            trial.hear(heard)
+            trial.note_ended(polled)
             if (result := _look(study, trial, prune=prune)) is None:
                 continue
             processes.stop(trial.unfinished)

@@ -2,7 +2,7 @@
 
 One process searches a study at a time. A trial that was under way when it ended is marked as failed, and its candidate
 is tried again first, under the same number; so a search that was stopped gives what an uninterrupted one gives, as long
-as one trial runs at a time. Knows nothing about training.
+as one trial runs at a time.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Study:
                 raise DataError(f"{name} was begun with {key} {was}, but it is {is_}. {again}")
 
     def put_back(self) -> None:
-        """Mark trials that nobody is at any more as failed, and line their candidates up to be tried again."""
+        """Mark abandoned trials as failed, and queue their candidates to be tried again."""
         from optuna.trial import TrialState
 
         for left in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -131,7 +131,7 @@ class Study:
             if fixed is not None:
                 written = {name: stored_as(value) for name, value in fixed.items()}
                 self._study.enqueue_trial(written, user_attrs={NUMBER: number})
-            # a sampler's random state is not kept: with a seed for each trial a stopped study goes on alike
+            # a sampler's random state is not kept: a seed for each trial makes a resumed study draw the same
             seed = derive_seed(self._params.seed, "tune", number)
             self._study.sampler = optuna.samplers.TPESampler(seed=seed)
         handle = self._study.ask(self._distributions)
@@ -141,7 +141,7 @@ class Study:
         return Asked(handle.user_attrs[NUMBER], {name: values[name] for name in self._space}, handle)
 
     def _fixed(self, number: int) -> Candidate | None:
-        """Return a candidate that does not depend on results; None where the next one does, or there is none."""
+        """Return a candidate that does not depend on results; None if the next one does, or the grid has no more."""
         if self._sampler == LEARNS:
             return own_values(self._space, self._params) if number == 0 else None
         drawn = candidates(self._space, self._params, number + 1, self._sampler, self._params.seed)

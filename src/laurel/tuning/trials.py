@@ -1,7 +1,4 @@
-"""A trial: a candidate that was trained, and how it did; and tables of trials.
-
-Knows nothing about who drew the candidate.
-"""
+"""A trial: a candidate that was trained, and how it did; and tables of trials."""
 
 from __future__ import annotations
 

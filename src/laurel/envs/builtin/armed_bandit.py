@@ -1,7 +1,7 @@
 """The armed bandit: a row of arms, each with a mean reward that the player does not see.
 
-Knows nothing about agents. The testbed of Sutton & Barto (2018), section 2.3, and its drifting variant of
-exercise 2.5; every reset draws new arms, unless `arms_seed` says which.
+The testbed of Sutton & Barto (2018), section 2.3, and its drifting variant of exercise 2.5; every reset draws new arms,
+unless `arms_seed` says which.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Catch: a ball falls through a picture, and a paddle in its last row must be there in time.
 
-Knows nothing about agents. The game is that of bsuite (Osband et al. 2020, arXiv 1908.03568), in a picture of bytes.
+The game is that of bsuite (Osband et al. 2020, arXiv 1908.03568), in a picture of bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The grid world: squares, walls, a goal and a trap, and feet that slip.
 
-Knows nothing about agents. The default is the 4 x 3 world of Russell & Norvig, "Artificial Intelligence: A Modern
-Approach", chapter "Making complex decisions", whose utilities are known.
+The default is the 4 x 3 world of Russell & Norvig, "Artificial Intelligence: A Modern Approach", chapter "Making
+complex decisions", whose utilities are known.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class GridWorld(gym.Env[np.int64, np.int64]):
         width = len(self.squares[0])
         row, column = divmod(state, width)
         if self.squares[row][column] in (WALL, GOAL, TRAP):
-            return [(1.0, state, 0.0, True)]  # nobody ever acts there
+            return [(1.0, state, 0.0, True)]  # no action is ever taken there
         outcomes = []
         for turn, probability in ((0, 1 - slip), (-1, slip / 2), (1, slip / 2)):
             down, right = MOVES[(action + turn) % len(MOVES)]

@@ -1,7 +1,7 @@
 """The model of a finite environment: probabilities and rewards of every transition, as tensors.
 
-Knows nothing about agents or planning. Made from the table `P` that Gymnasium's toy-text environments carry
-(state -> action -> [(probability, next state, reward, terminated)]).
+Made from the table `P` that Gymnasium's toy-text environments carry (state -> action -> [(probability, next state,
+reward, terminated)]).
 """
 
 from __future__ import annotations

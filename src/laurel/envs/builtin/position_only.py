@@ -1,7 +1,7 @@
 """CartPole without its velocities: where cart and pole are is seen, how they move must be remembered.
 
-Knows nothing about agents. A task with hidden state that is well known (`PositionOnlyCartPole` of POPGym, Morad et al.
-2023, arXiv 2303.01859): what is seen is half of CartPole's observation, all else is Gymnasium's.
+A task with hidden state that is well known (`PositionOnlyCartPole` of POPGym, Morad et al. 2023, arXiv 2303.01859):
+what is seen is half of CartPole's observation, all else is Gymnasium's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Many episodes of a finite model at once: a Gymnasium vector environment without a loop over environments.
-
-Knows a model; knows nothing about where it came from.
-"""
+"""Many episodes of a finite model at once: a Gymnasium vector environment without a loop over environments."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class TensorEnv(ABC):
     def _move(self, state: Mapping[str, Tensor], action: Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
         """Return what moves as it is after actions (R,), rewards (R,) of float32, and where the episode ended (R,).
 
-        `state` stays as it is, but for what nobody needs again.
+        `state` stays as it is, except for what is not needed again.
         """
 
     @abstractmethod

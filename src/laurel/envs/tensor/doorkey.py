@@ -1,7 +1,4 @@
-"""Tasks of MiniGrid as tensors: how an episode of DoorKey or Empty begins.
-
-Knows where things are placed, as the `_gen_grid` of minigrid does; knows nothing about what happens then.
-"""
+"""Tasks of MiniGrid as tensors: how an episode of DoorKey or Empty begins."""
 
 from __future__ import annotations
 

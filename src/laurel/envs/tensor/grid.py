@@ -1,7 +1,7 @@
 """MiniGrid as tensors: what moves an agent on a grid, and what it sees there.
 
 Cells are codes, few enough that what an action does is looked up; the grid lies in a margin of walls, so that no view
-leaves it. Knows nothing about tasks: how an episode begins is theirs to say (see `laurel.envs.tensor.doorkey`).
+leaves it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Random numbers by counting: Philox4x32-10 (Salmon et al. 2011, doi 10.1145/2063384.2063405), in tensor operations.
 
-The numbers are a function of key and counter, so that those of an agent depend on no other agent, on no order of
-draws, and not on the device; there is no state but the counter. Knows nothing about what is drawn.
+The numbers are a function of key and counter, so that those of an agent depend on no other agent, on no order of draws,
+and not on the device; there is no state but the counter.
 """
 
 from __future__ import annotations

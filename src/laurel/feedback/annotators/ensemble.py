@@ -1,19 +1,19 @@
 """Several annotators that vote: the label is the weighted mean of those that its members gave.
 
-Each block of questions goes to one member after the other, so that none waits for an answer that another is to give.
-Two or more models in this process are loaded one after another, each for all questions: what was said before the last
-of them is kept in a file. Knows nothing about how members judge.
+Each block of pairs goes to one member after the other, so that none waits for an answer that another is to give. Two or
+more models in this process are loaded one after another, each for all pairs: their judgements are kept in a file until
+the last of them has judged.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from laurel.console import tell
 from laurel.data.missing import Reasons
@@ -30,7 +30,15 @@ from laurel.feedback.annotator import (
     failures_of,
     ignore,
 )
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
+from laurel.feedback.goals import goal_in_words
 from laurel.feedback.unreadable import UnreadableError
+from laurel.params.annotation import EnsembleParams
+from laurel.seeding import derive_seed
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.llm.budget import Budget
 
 BLOCK = 4096
 """Questions that are asked of one member before the next; memory does not grow with their number."""
@@ -228,3 +236,44 @@ def _free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+class EnsembleKind(AnnotatorKind):
+    """The annotator `ensemble`; checks and estimates are its members', as `AnnotateParams.voters` lists them."""
+
+    Params = EnsembleParams
+
+    def make(
+        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    ) -> EnsembleAnnotator:
+        """Make all members, which share the budget; errors as of each."""
+        from laurel.llm.budget import Budget
+
+        shared = budget or Budget(self.params.budget)
+
+        def member(number: int) -> Member:
+            kind = kind_of(self.params.of_member(number))
+            own_seed = derive_seed(seed, "member", number)
+            return Member(
+                make=lambda: kind.make(adapter, own_seed, captions, budget=shared),
+                weight=self.section.members[number].weight,
+                local=kind.local,
+            )
+
+        members = [member(number) for number in range(len(self.section.members))]
+        return EnsembleAnnotator(members, self.section.tie_band)
+
+    def goal(self, adapter: EnvAdapter) -> str:
+        """Return the goal that members which ask a chat model aim at, if they have none of their own."""
+        return goal_in_words(adapter, self.params.language_model.goal)
+
+    @property
+    def advice(self) -> Advice:
+        """What to change where its labels are bad."""
+        members = "other members (annotate.ensemble.members)"
+        return Advice(
+            asking=members, aim=members, ties=f"a smaller tie band (annotate.ensemble.tie_band), or {members}"
+        )
+
+
+ANNOTATOR = EnsembleKind

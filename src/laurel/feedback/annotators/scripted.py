@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Judgement, Pair
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind
 from laurel.feedback.steps import StepReader
-from laurel.seeding import generator
+from laurel.params.judges import ScriptedParams
+from laurel.seeding import derive_seed, generator
 
 if TYPE_CHECKING:
-    from laurel.params.judges import ScriptedParams
+    from laurel.llm.budget import Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +151,32 @@ class OracleUtility:
 
 def _sigmoid(x: float) -> float:
     return (1 + math.tanh(x / 2)) / 2
+
+
+class ScriptedKind(AnnotatorKind):
+    """The annotator `scripted`."""
+
+    Params = ScriptedParams
+
+    def make(
+        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    ) -> ScriptedAnnotator:
+        """Make the teacher; errors as of `ScriptedAnnotator`."""
+        return ScriptedAnnotator(self.section, adapter, derive_seed(seed, "scripted"), captions)
+
+    def check(self, adapter: EnvAdapter) -> None:
+        """Refuse an environment without hand-written progress."""
+        self.make(adapter, 0)
+
+    @property
+    def advice(self) -> Advice:
+        """What to change where its labels are bad."""
+        faults = "a teacher with fewer faults (annotate.scripted)"
+        return Advice(
+            asking=faults,
+            aim=faults,
+            ties=f"{faults}, or collect steps in which captions show progress (collect.steps, collect.policies)",
+        )
+
+
+ANNOTATOR = ScriptedKind

@@ -10,7 +10,7 @@ encoder's vectors are rounded such that the utility is exact, and p is rounded t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,13 @@ import numpy.typing as npt
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.goals import embedding_goals
-from laurel.llm.encoder import SentenceEncoder, load_encoder
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.feedback.goals import embedding_goals, goal_in_words
+from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
+from laurel.params.judges import EmbeddingParams
 
 if TYPE_CHECKING:
-    from laurel.params.judges import EmbeddingParams
+    from laurel.llm.budget import Budget
 
 STREAM = 4096
 """Questions whose texts are encoded together; memory does not grow with the number of questions."""
@@ -87,3 +89,41 @@ class EmbeddingAnnotator:
                     # tanh is the sigmoid without an exponential that overflows
                     p = (1 + math.tanh(difference / self.params.temperature / 2)) / 2
                     yield Judgement("ok", round(p, DECIMALS))
+
+
+class EmbeddingKind(AnnotatorKind):
+    """The annotator `embedding`."""
+
+    Params = EmbeddingParams
+
+    def make(
+        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    ) -> EmbeddingAnnotator:
+        """Load the encoder; errors as of `EmbeddingAnnotator.load`."""
+        return EmbeddingAnnotator.load(self.section, adapter)
+
+    def check(self, adapter: EnvAdapter) -> None:
+        """Refuse an environment without a goal, unless the params give one."""
+        embedding_goals(self.section, adapter)
+
+    def check_here(self) -> None:
+        """Refuse a directory that does not hold an encoder."""
+        check_directory(self.section.model)
+
+    def goal(self, adapter: EnvAdapter) -> str:
+        """Return the goal that captions are compared with."""
+        return self.section.goal or goal_in_words(adapter, None)
+
+    @property
+    def advice(self) -> Advice:
+        """What to change where its labels are bad."""
+        goals = "a goal and an anti-goal in the captions' words (annotate.embedding.goal and anti_goal)"
+        encoder = "another encoder (annotate.embedding.model)"
+        return Advice(
+            asking=encoder,
+            aim=f"{goals}, {encoder} or another annotator (annotate.annotator)",
+            ties=f"a smaller tie band (annotate.embedding.tie_band), or {goals}",
+        )
+
+
+ANNOTATOR = EmbeddingKind

@@ -1,0 +1,30 @@
+"""`laurel params`: every parameter with what is allowed, its default and a sentence. Imports nothing heavy itself."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command
+from laurel.console import say
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    params = add_command(
+        commands,
+        "params",
+        "List the parameters: what is allowed, the default, what each does.",
+        "laurel params agent.ppo",
+    )
+    params.add_argument("section", nargs="?", default="", metavar="SECTION", help="e.g. agent.ppo; default: all")
+    params.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.params.listing import listed
+
+    return say("".join(f"{parameter}\n" for parameter in listed(options.section)))

@@ -1,0 +1,61 @@
+"""What is true of one run alone, as a page beside the report: when and where it ran, how long, and at what cost.
+
+The report itself is the same for two runs with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from laurel.evaluation.label_report import usage_by_annotator
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the page shows."""
+
+    title: str
+    """The environment's id."""
+    made: Sequence[str] = ()
+    """When, from which commit and on what machine the report was made, in a few words each."""
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Stage -> seconds that it took, in the order of the stages; stages of which that is not known are left out."""
+    usage: Mapping[str, float | None] = field(default_factory=dict)
+    """What annotating took: calls, tokens, cost; of an ensemble's members, too."""
+    annotators: Sequence[str] = ()
+    """Names of an ensemble's members."""
+    notes: Sequence[str] = ()
+    """What went wrong without any effect on the results."""
+
+
+def render_run(facts: RunFacts) -> str:
+    """Return the page as one HTML document."""
+    environment = Environment(loader=PackageLoader("laurel.evaluation"), autoescape=True, undefined=StrictUndefined)
+    environment.filters["seconds"] = in_words
+    values: dict[str, Any] = {
+        "facts": facts,
+        "longest": max(facts.stage_seconds.values(), default=0.0) or 1.0,
+        "total": sum(facts.stage_seconds.values()),
+        "usage": usage_by_annotator(facts.usage, facts.annotators),
+    }
+    return environment.get_template("run.html.j2").render(values)
+
+
+def in_words(value: float) -> str:
+    """Write a duration.
+
+    >>> in_words(0.34), in_words(12.3), in_words(75), in_words(7260)
+    ('0.3 s', '12 s', '1 min 15 s', '2 h 1 min')
+    """
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,122 @@
+"""A kind of annotator: how one is made from the params, what must fit before, what asking it will cost.
+
+A kind is a module in `laurel.feedback.annotators`, or an entry point of the group `laurel.annotators`, with a subclass
+of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, of the class that it names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from laurel.feedback.goals import goal_in_words
+from laurel.params.annotation import ANNOTATORS, AnnotateParams
+from laurel.params.fields import Section
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.feedback.annotator import Annotator, Pair
+    from laurel.feedback.estimate import Estimate
+    from laurel.llm.budget import Budget
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to try, to follow "Try "."""
+
+    asking: str
+    """Where answers cannot be read, depend on the order or contradict each other."""
+    aim: str
+    """Where it prefers the wrong thing."""
+    ties: str
+    """Where it prefers nothing."""
+
+
+class AnnotatorKind(ABC):
+    """An annotator as the params name it, before it is made.
+
+    Args:
+        params: section annotate, whose `annotator` is this kind.
+    """
+
+    Params: ClassVar[type[Section]]
+    """Of the section `annotate.KIND`."""
+    local: ClassVar[bool] = False
+    """Whether it is a language model in this process, of which there may be no memory for two."""
+
+    def __init__(self, params: AnnotateParams) -> None:
+        self.params = params
+
+    @property
+    def section(self) -> Any:
+        """The params of this kind, of the class `Params`."""
+        return self.params.section
+
+    @abstractmethod
+    def make(
+        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    ) -> Annotator:
+        """Make the annotator.
+
+        Args:
+            adapter: the environment's.
+            seed: of what it draws.
+            captions: of single steps, for those who look into segments; the ones that the adapter lists are known.
+            budget: what asking may cost; None: as the params say.
+
+        Raises:
+            AnnotationError: its model cannot be loaded or asked, or it has nothing to judge this environment by.
+            PromptError: the prompt does not exist, or does not go with the environment's captions.
+            DataError: the store of answers cannot be used.
+        """
+
+    def check(self, adapter: EnvAdapter) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse params that do not fit together or the environment, whatever this machine has; errors as of `make`.
+
+        Asked before anything is collected: loads no model and asks none.
+        """
+
+    def check_here(self) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse what this machine lacks, such as a directory or a package.
+
+        Raises:
+            AnnotationError, ParamsError: it lacks something.
+        """
+
+    def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate | None:
+        """Estimate what asking about pairs takes, opening no connection; None where that is no call and no cost.
+
+        Args:
+            adapter: the environment's.
+            pairs: all of a run.
+            asked: keys of questions that will have been answered by then.
+
+        Raises:
+            AnnotationError, DataError, ParamsError: it cannot be asked, or a file cannot be read.
+        """
+        return None
+
+    def goal(self, adapter: EnvAdapter) -> str:
+        """Return what it judges by, in words."""
+        return goal_in_words(adapter, None)
+
+    def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
+        """Say whether it aims at another of the environment's goals than success at its task."""
+        return False
+
+    @property
+    def advice(self) -> Advice:
+        """What to change where its labels are bad."""
+        other = "another annotator (annotate.annotator)"
+        return Advice(other, other, other)
+
+
+def kind_of(params: AnnotateParams) -> AnnotatorKind:
+    """Return the annotator that the params name.
+
+    Raises:
+        ParamsError: there is no such annotator, or its package cannot be imported.
+    """
+    return cast("type[AnnotatorKind]", ANNOTATORS.load(params.annotator, "annotate.annotator"))(params)

@@ -1,0 +1,78 @@
+"""A chat model in this process as annotator: scores the possible answers, or writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from laurel.errors import AnnotationError
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.prompt import Prompt
+from laurel.llm.budget import Budget
+from laurel.llm.chat import ChatModel, ChatRequest, Identity
+from laurel.llm.responses import ResponseStore
+from laurel.params.judges import HuggingFaceParams
+
+
+class HuggingFaceKind(ChatAnnotator):
+    """The annotator `huggingface`."""
+
+    Params = HuggingFaceParams
+    local = True
+
+    def identity(self) -> tuple[Identity, bool]:
+        """Return the model with the digest of its weights, where they are on this machine."""
+        from laurel.llm.local_model import identity_here
+
+        here = identity_here(self.section)
+        return here or Identity(self.section.model), here is not None
+
+    def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
+        """Load the model."""
+        from laurel.llm.local_chat import load_local
+
+        return load_local(self.section)
+
+    def scored(self, prompt: Prompt) -> bool:
+        """Say whether choices are scored, which the mode `score` needs a prompt with choices for."""
+        if self.section.mode == "generate":
+            return False
+        if not prompt.choices:
+            raise AnnotationError(
+                "annotate.huggingface.mode is score, which reads off one of few answers, but the prompt "
+                f"{prompt.name} asks for words. Set the mode to generate, or annotate.language_model.prompt to "
+                "answer_only."
+            )
+        return True
+
+    def writes(self, prompt: Prompt) -> bool:
+        """Say whether the model writes tokens: scoring writes none."""
+        return not self.scored(prompt)
+
+    def check_here(self) -> None:
+        """Refuse a model, or a package that it needs, that is missing here."""
+        from laurel.llm.local_model import check_installed
+
+        check_installed(self.section)
+        super().check_here()
+
+    def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
+        """Count tokens as the model does, if its tokenizer is on this machine and has a chat template."""
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                self.section.model, revision=self.section.revision, local_files_only=True, trust_remote_code=False
+            )
+        except (OSError, ValueError):
+            return super().count_tokens(requests)
+        if tokenizer.chat_template is None:
+            return super().count_tokens(requests)
+        total = 0
+        for request in requests:
+            turns = [{"role": message.role, "content": message.content} for message in request.messages]
+            text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+            total += len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return total, "by the model's tokenizer"
+
+
+ANNOTATOR = HuggingFaceKind

@@ -1,0 +1,80 @@
+"""A chat model behind an OpenAI-compatible address as annotator, asked live or in batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.prompt import Prompt
+from laurel.llm.batch_ledger import BatchLedger
+from laurel.llm.budget import Budget
+from laurel.llm.chat import ChatModel, Identity, Sampling
+from laurel.llm.responses import ResponseStore
+from laurel.params.judges import OPENAI, OpenAIParams
+
+
+class OpenAIKind(ChatAnnotator):
+    """The annotator `openai`."""
+
+    Params = OpenAIParams
+    can_batch = True
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether it is asked in batches."""
+        return bool(self.section.mode == "batch")
+
+    @property
+    def sampling(self) -> Sampling:
+        """How it draws its answers."""
+        extra = json.dumps(self.section.extra_body, sort_keys=True) if self.section.extra_body else ""
+        return replace(super().sampling, reasoning_effort=self.section.reasoning_effort, extra_body=extra)
+
+    def identity(self) -> tuple[Identity, bool]:
+        """Return the model and its address; its answers may be here."""
+        return Identity(self.section.model, endpoint=self.section.base_url or OPENAI), True
+
+    def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
+        """Return a client; says where questions wait in batches that are now asked live."""
+        if self.in_batches:
+            from laurel.llm.openai_batch import OpenAIBatch
+
+            return OpenAIBatch(self.section, store, budget.seconds_left)
+        from laurel.console import tell
+        from laurel.llm.openai_chat import OpenAIChat
+
+        identity, _ = self.identity()
+        model = OpenAIChat(self.section, takes_them=store.has_answers(identity, prompt.digest, self.sampling))
+        ledger = BatchLedger(store.path)
+        if waiting := ledger.waiting(model.identity.endpoint, model.identity.model):
+            tell(
+                f"{waiting:,} questions to {model.identity.model} are in batches that were sent before. Those of them "
+                "that are asked now are paid twice; annotate.openai.mode: batch fetches them."
+            )
+        ledger.close()
+        return model
+
+    def sent(self, keys: Sequence[str]) -> Mapping[str, str]:
+        """Return which questions are in batches that were sent before and will be fetched."""
+        path = self.params.language_model.store
+        if not self.in_batches or not path.exists():
+            return {}
+        ledger = BatchLedger(path, read_only=True)
+        try:
+            return ledger.find(keys)
+        finally:
+            ledger.close()
+
+    def paces(self, calls: int, tokens: float) -> tuple[dict[str, float], int]:
+        """Return the minutes that the limits of the params make so many calls take, and how many go at once."""
+        paces = {}
+        if self.section.requests_per_minute:
+            paces["requests_per_minute"] = calls / self.section.requests_per_minute
+        if self.section.tokens_per_minute:
+            paces["tokens_per_minute"] = tokens / self.section.tokens_per_minute
+        return paces, self.section.max_in_flight
+
+
+ANNOTATOR = OpenAIKind

@@ -1,0 +1,231 @@
+"""What all annotators that ask a chat model share: making the asker, checking the prompt, estimating the cost.
+
+`ChatAnnotator.asker` asks any kind of question in the way that the params say, not only about pairs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.feedback.asker import Asker
+from laurel.feedback.estimate import Estimate
+from laurel.feedback.goals import goal_in_words
+from laurel.feedback.keys import QuestionKeys
+from laurel.feedback.language_model import LanguageModelAnnotator
+from laurel.feedback.prompt import Prompt
+from laurel.feedback.question import Item, Question, Value
+from laurel.feedback.questions.pair import PairQuestion
+from laurel.llm.budget import Budget, BudgetedChat
+from laurel.llm.chat import ChatModel, ChatRequest, Identity, Sampling
+from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
+from laurel.llm.prices import Price, price_of, read_prices
+from laurel.llm.responses import ResponseStore, Usual
+from laurel.llm.told_failures import TellingChat
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.feedback.annotator import Pair
+
+SAMPLE = 1000
+"""Questions whose tokens are counted; the others are taken to be like them."""
+
+
+class ChatAnnotator(AnnotatorKind):
+    """A chat model that the params name."""
+
+    can_batch = False
+    """Whether it could be asked in batches."""
+
+    @abstractmethod
+    def identity(self) -> tuple[Identity, bool]:
+        """Return who would answer, and whether it can have answered here: not if its weights are yet to be fetched."""
+
+    @abstractmethod
+    def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
+        """Make the model ready to be asked; errors as of `make`."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """How it draws its answers."""
+        return Sampling(self.section.temperature, self.section.top_p, self.section.max_tokens)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether it is asked in batches."""
+        return False
+
+    def scored(self, prompt: Prompt) -> bool:
+        """Say whether the probabilities of the prompt's choices are wanted.
+
+        Raises:
+            AnnotationError: the prompt does not go with the model.
+        """
+        return bool(prompt.choices)
+
+    def writes(self, prompt: Prompt) -> bool:
+        """Say whether the model writes tokens, which take time and cost money."""
+        return True
+
+    def sent(self, keys: Sequence[str]) -> Mapping[str, str]:
+        """Return which questions are in batches that were sent before and will be fetched: key -> batch."""
+        return {}
+
+    def count_tokens(self, requests: Sequence[ChatRequest]) -> tuple[float, str]:
+        """Return the tokens of requests, and how they were counted."""
+        return sum(map(input_tokens_of, requests)), f"estimated as bytes / {BYTES_PER_TOKEN}"
+
+    def paces(self, calls: int, tokens: float) -> tuple[dict[str, float], int]:
+        """Return the minutes that each limit on the pace makes so many calls take, and how many go at once."""
+        return {}, 1
+
+    def price(self, identity: Identity) -> Price | None:
+        """Return what its tokens cost in the way it is asked; None where that is unknown.
+
+        Raises:
+            ParamsError: the table of prices that the params name cannot be read.
+        """
+        price = price_of(identity, self.params.budget.prices)
+        return price.in_batches() if price and self.in_batches else price
+
+    def asker(self, question: Question[Item, Value], budget: Budget | None = None) -> Asker[Item, Value]:
+        """Make what asks this model a question of any kind, with the votes, store and budget of the params.
+
+        Raises:
+            AnnotationError: the model cannot be loaded or asked.
+            PromptError: the prompt does not go with the environment.
+            DataError: the store of answers cannot be used.
+        """
+        question.messages(question.sample)  # refuses now what does not go together
+        store = ResponseStore(self.params.language_model.store)
+        budget = budget or Budget(self.params.budget)
+        model: ChatModel = TellingChat(self.model(store, budget, question.prompt))
+        price = self.price(model.identity)
+        if budget.params.limited:
+            model = BudgetedChat(model, budget, price)
+        votes, gives_up = self.params.language_model.votes, self.params.max_failure_rate < 1
+        return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up)
+
+    def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
+        """Return the question about pairs in the words that the params name.
+
+        Raises:
+            PromptError: the prompt does not exist.
+            AnnotationError: it does not go with the model.
+        """
+        asking = self.params.language_model
+        prompt = PairQuestion.load_prompt(asking.prompt)
+        return PairQuestion(prompt, adapter, asking.goal, scored=self.scored(prompt), both_orders=asking.both_orders)
+
+    def make(
+        self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
+    ) -> LanguageModelAnnotator:
+        """Make what asks the model about pairs."""
+        asker = self.asker(self.pair_question(adapter), budget)
+        return LanguageModelAnnotator(asker, self.params.language_model.tie_band)
+
+    def check(self, adapter: EnvAdapter) -> None:
+        """Refuse a prompt that does not go with the environment or the model."""
+        question = self.pair_question(adapter)
+        question.messages(question.sample)
+
+    def check_here(self) -> None:
+        """Refuse a table of prices that cannot be read."""
+        if self.params.budget.prices is not None:
+            read_prices(self.params.budget.prices)
+
+    def goal(self, adapter: EnvAdapter) -> str:
+        """Return the goal that it is told to aim at."""
+        return goal_in_words(adapter, self.params.language_model.goal)
+
+    def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
+        """Say whether it is told to aim at another of the environment's goals than success at its task."""
+        return self.params.language_model.goal in adapter.goals
+
+    @property
+    def advice(self) -> Advice:
+        """What to change where its labels are bad."""
+        asking = f"another prompt (annotate.language_model.prompt) or model (annotate.{self.params.annotator}.model)"
+        aim = f"another goal (annotate.language_model.goal), {asking}"
+        return Advice(asking=asking, aim=aim, ties=f"a smaller tie band (annotate.language_model.tie_band), or {aim}")
+
+    def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate:
+        """Estimate what asking about pairs takes: answers that are kept cost nothing, and tokens are counted."""
+        different = [pair for pair in pairs if pair.first != pair.second]
+        question, asking = self.pair_question(adapter), self.params.language_model
+        prompt = question.prompt
+        identity, here = self.identity()
+        requests = {request.key: request for request in self._requests(identity, question, different)}
+        stored, usual = _stored(asking.store, identity if here else None, prompt, list(requests))
+        stored = stored | (requests.keys() & asked)
+        sent = self.sent([key for key in requests if key not in stored])
+        to_ask = [request for key, request in requests.items() if key not in stored and key not in sent]
+        sample = to_ask[:: max(len(to_ask) // SAMPLE, 1)]
+        tokens, counted_by = self.count_tokens(sample)
+        if len(sample) < len(to_ask):
+            counted_by += f", in {len(sample):,} of them"
+        input_tokens = tokens * len(to_ask) / max(len(sample), 1)
+        writes = self.writes(prompt)
+        most_output = sum(map(longest_answer, to_ask)) if writes else 0
+        usual_output = None if usual.output_tokens is None else usual.output_tokens * len(to_ask)
+        minutes, minutes_by = self._minutes(len(to_ask), input_tokens + most_output, usual.seconds)
+        return Estimate(
+            annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
+            model=identity.model,
+            pairs=len(pairs),
+            identical=len(pairs) - len(different),
+            distinct=len(requests),
+            orders=question.variants,
+            votes=asking.votes,
+            responses=asking.responses,
+            answered=len(stored),
+            sent=len(sent),
+            input_tokens=input_tokens,
+            counted_by=counted_by,
+            most_output=most_output,
+            usual_output=usual_output if writes else 0.0,
+            single_price=price_of(identity, self.params.budget.prices),
+            minutes=minutes,
+            minutes_by=minutes_by,
+            can_batch=self.can_batch,
+            in_batches=self.in_batches,
+            to_ask=frozenset(request.key for request in to_ask),
+        )
+
+    def _requests(
+        self, identity: Identity, question: Question[Item, Any], items: Sequence[Item]
+    ) -> Iterator[ChatRequest]:
+        """Yield all requests of a run, follow-ups left out."""
+        sampling = self.sampling
+        keys = QuestionKeys(identity, question, sampling)
+        for item in items:
+            for variant in range(question.variants):
+                messages = question.messages(item, variant)
+                for vote in range(self.params.language_model.votes):
+                    drawn, key = replace(sampling, seed=vote or None), keys.of(item, variant, vote)
+                    yield ChatRequest(messages, drawn, question.choices, question.prompt.schema, key)
+
+    def _minutes(self, calls: int, tokens: float, seconds: float | None) -> tuple[float | None, str]:
+        """Return how long asking one by one takes, and what sets the pace."""
+        paces, at_once = self.paces(calls, tokens)
+        if seconds is not None:
+            pace = f"{seconds:.2g} s an answer as before" + (f", {at_once} at once" if at_once > 1 else "")
+            paces[pace] = calls * seconds / at_once / 60
+        if not calls:
+            return 0.0, "nothing is to be asked"
+        if not paces:
+            return None, "no limit is given, and no answer is kept to judge the pace by"
+        slowest = max(paces, key=lambda pace: paces[pace])
+        return paces[slowest], slowest
+
+
+def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:
+    """Return which questions are answered, and what answers to this model in this prompt were like."""
+    if identity is None or not path.exists():
+        return frozenset(), Usual(None, None)
+    with ResponseStore(path, read_only=True) as store:
+        return store.get(keys).keys(), store.usual(identity, prompt.digest)

@@ -1,0 +1,134 @@
+"""Every parameter with its type, range, default and a sentence, from the models: what `laurel params` prints."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from laurel.errors import ParamsError, closest
+from laurel.params import Params
+
+WIDTH = 100
+MEANING: Mapping[str, str] = {
+    "annotator": "Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in "
+    "this process), scripted (a simulated teacher), ensemble (several vote).",
+    "n_envs": "Environments that are stepped side by side.",
+    "batch_size": "Examples in a minibatch.",
+    "learning_rate": "Step size of the optimiser (Adam).",
+    "weight_decay": "Weight decay of the optimiser.",
+    "max_epochs": "Passes over the data at most.",
+    "n_epochs": "Passes over each rollout.",
+    "gamma": "Discount of a reward for each step that it lies ahead.",
+    "gae_lambda": "Lambda of generalised advantage estimation: 0 is one step, 1 all returns.",
+    "clip_range": "How far the probability of an action may change before its gradient is cut off.",
+    "entropy_coef": "Weight of the policy's entropy in the loss.",
+    "value_coef": "Weight of the value's error in the loss.",
+    "max_grad_norm": "Gradients longer than this are shortened to it.",
+    "hidden": "Widths of the hidden layers.",
+    "temperature": "Of sampling: 0 takes the likeliest token.",
+    **dict.fromkeys(
+        ("embedding", "scripted", "language_model", "openai", "huggingface"), "As the section of annotate of this name."
+    ),
+    "top_p": "Sample among the likeliest tokens that together have this probability.",
+}
+"""What a name means in every section that says nothing else about it."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter as the user sees it."""
+
+    name: str
+    """Dotted; a list's entries have `[]`, a mapping's `NAME` in it."""
+    allowed: str
+    default: str
+    """As in the file; "required" where there is none."""
+    sentence: str
+
+    def __str__(self) -> str:
+        indent = " " * 4
+        said = textwrap.wrap(self.sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
+        return "\n".join([f"{self.name}: {self.allowed}, {self.default}", *said])
+
+
+def listed(section: str = "") -> list[Parameter]:
+    """List the parameters of a section such as `agent.ppo`; of all sections where none is named.
+
+    Raises:
+        ParamsError: there is no such section or parameter.
+    """
+    schema = Params.model_json_schema()
+    found = list(_below(schema, schema["$defs"], ""))
+    if not section:
+        return found
+    chosen = [one for one in found if one.name == section or one.name.startswith((f"{section}.", f"{section}["))]
+    if not chosen:
+        names = {one.name for one in found} | {one.name.rpartition(".")[0] for one in found}
+        raise ParamsError(f"There is no section or parameter {section}.{closest(section, sorted(names - {''}))}")
+    return chosen
+
+
+def _below(model: Mapping[str, Any], models: Mapping[str, Any], prefix: str) -> Iterator[Parameter]:
+    for name, field in model["properties"].items():
+        if (section := _model(field, models)) is not None:
+            yield from _below(section, models, f"{prefix}{name}.")
+            continue
+        default = f"default {_shown(field['default'])}" if "default" in field else "required"
+        if name not in model.get("required", ()) and "default" not in field:
+            default = "default {}"  # a mapping that begins empty
+        sentence = field.get("description") or MEANING.get(name, "")
+        yield Parameter(f"{prefix}{name}", _allowed(field, models), default, " ".join(sentence.split()))
+        for part in (field, *field.get("anyOf", ())):
+            for key, mark in (("items", "[]."), ("additionalProperties", ".NAME.")):
+                entry = part.get(key)
+                if isinstance(entry, dict) and (inner := _model(entry, models)) is not None:
+                    yield from _below(inner, models, f"{prefix}{name}{mark}")
+            if part is not field and (inner := _model(part, models)) is not None:
+                yield from _below(inner, models, f"{prefix}{name}.")
+
+
+def _model(field: Mapping[str, Any], models: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the section that a field is; None where it is a value."""
+    found = models.get(str(field.get("$ref", "")).rpartition("/")[2], {})
+    return found if "properties" in found else None
+
+
+def _allowed(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
+    """Say what values are allowed."""
+    if "anyOf" in field:
+        return " or ".join(_allowed(part, models) for part in field["anyOf"])
+    if _model(field, models) is not None:
+        return "a section"
+    if "enum" in field:
+        return " | ".join(map(str, field["enum"]))
+    match field.get("type"):
+        case "integer":
+            return f"whole number{_range(field)}"
+        case "number":
+            return f"number{_range(field)}"
+        case "boolean":
+            return "true or false"
+        case "array":
+            return f"list of {_allowed(field.get('items', {}), models)}".replace("a section", "sections")
+        case "object":
+            return "mapping"
+        case "null":
+            return "null"
+        case _:
+            return "path" if field.get("format") == "path" else str(field.get("const", "text"))
+
+
+def _range(field: Mapping[str, Any]) -> str:
+    low, above = field.get("minimum"), field.get("exclusiveMinimum")
+    high, below = field.get("maximum"), field.get("exclusiveMaximum")
+    said = f" from {low:g}" if low is not None else f" above {above:g}" if above is not None else ""
+    if high is not None:
+        return f"{said} to {high:g}"
+    return f"{said}, below {below:g}" if below is not None and below < 2**31 else said
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,121 @@
+"""An annotator of another package: one module, found by its entry point, with its own section of the params."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from laurel.envs.base import EnvAdapter
+from laurel.errors import AnnotationError, ParamsError
+from laurel.feedback.annotator import Pair, judge
+from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
+from laurel.feedback.annotators import make_annotator
+from laurel.params.annotation import ANNOTATORS, AnnotateParams
+
+LENGTH = """
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Judgement
+from laurel.feedback.annotator_kind import AnnotatorKind
+from laurel.params.fields import Count, Section
+
+
+class LengthParams(Section):
+    longest: Count = 100
+
+
+class LengthAnnotator:
+    name, simulated, usage = "length", True, {}
+
+    def __init__(self, longest):
+        self.longest = longest
+
+    def prepare(self, pairs):
+        pass
+
+    def annotate(self, pairs):
+        for first, second in pairs:
+            yield Judgement("ok", float(min(len(first), self.longest) > min(len(second), self.longest)))
+
+
+class LengthKind(AnnotatorKind):
+    Params = LengthParams
+
+    def make(self, adapter, seed, captions=(), *, budget=None):
+        return LengthAnnotator(self.section.longest)
+
+    def check(self, adapter):
+        if self.section.longest < 2:
+            raise AnnotationError("annotate.length.longest: all texts are alike.")
+
+
+ANNOTATOR = LengthKind
+"""
+PAIRS = [Pair("long", "a"), Pair("a", "long"), Pair("same", "same")]
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "length_of_texts.py").write_text(LENGTH)
+    info = tmp_path / "length-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: length\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{ANNOTATORS.group}]\nlength = length_of_texts\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+
+def labels(params: AnnotateParams, adapter: EnvAdapter) -> list[float | None]:
+    return [judgement.p_first for judgement in judge(make_annotator(params, adapter, 0), PAIRS)]
+
+
+def test_it_judges_by_its_own_section(door_key: EnvAdapter) -> None:
+    params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
+    assert labels(params, door_key) == [1.0, 0.0, 0.5]
+    assert kind_of(params).estimate(door_key, PAIRS) is None
+    assert not params.keeps_responses
+    assert make_annotator(AnnotateParams(annotator="length"), door_key, 0).longest == 100  # type: ignore[attr-defined]
+
+
+def test_its_section_is_dumped_and_read_back() -> None:
+    params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 3}})
+    dumped = params.model_dump(mode="json")
+    assert dumped["length"] == {"longest": 3}
+    assert AnnotateParams.model_validate(dumped) == params
+    changed = params.overridden({"annotator": "embedding", "length": {"longest": 4}}, "here")
+    assert changed.model_dump(mode="json")["length"] == {"longest": 4}
+    assert changed != params
+    assert "length" not in AnnotateParams().model_dump(mode="json")
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence(door_key: EnvAdapter) -> None:
+    for section, sentence in (
+        ({"longest": 0}, r"has a section that is not allowed: annotate: length\.longest is 0, but must be"),
+        ({"lnogest": 1}, r'length\.lnogest is unknown\. Did you mean "longest"\?'),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            AnnotateParams.model_validate({"annotator": "length", "length": section})
+    with pytest.raises(ValueError, match="lenght"):
+        AnnotateParams.model_validate({"annotator": "length", "lenght": {}})
+    with pytest.raises(ParamsError, match=r'must be one of .*length\. Did you mean "length"\?'):
+        AnnotateParams().overridden({"annotator": "lenght"}, "here")
+    params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 1}})
+    with pytest.raises(AnnotationError, match="all texts are alike"):
+        kind_of(params).check(door_key)
+
+
+def test_it_votes_in_an_ensemble(door_key: EnvAdapter) -> None:
+    members = [{"annotator": "length", "length": {"longest": 3}, "weight": 3}, {"annotator": "scripted"}]
+    params = AnnotateParams.model_validate({"annotator": "ensemble", "ensemble": {"members": members}})
+    assert [type(voter.section).__name__ for voter in params.voters] == ["LengthParams", "ScriptedParams"]
+    assert labels(params, door_key)[0] == pytest.approx(0.875)
+    wrong = [{"annotator": "length", "lenght": {}}, {"annotator": "scripted"}]
+    with pytest.raises(ValueError, match=r'has lenght, which is unknown\. Did you mean "length"\?'):
+        AnnotateParams.model_validate({"annotator": "ensemble", "ensemble": {"members": wrong}})
+
+
+def test_all_that_are_built_in_are_files() -> None:
+    assert ANNOTATORS.builtin() == ("embedding", "ensemble", "huggingface", "openai", "scripted")
+    for kind in ANNOTATORS.builtin():
+        assert issubclass(ANNOTATORS.load(kind, "annotate.annotator"), AnnotatorKind)
