@@ -368,7 +368,7 @@ def test_what_is_used_names_one_algorithm_and_no_workers(algorithm: str) -> None
         ({"collect": {"accelerators": 2}}, "collect asks for 2 accelerators of no type: name it"),
         ({"collect": {"memory": "16 GB"}}, 'collect.memory is "16 GB", but must be a quantity such as 16G'),
         ({"collect": {"cpu": 0}}, "collect.cpu is 0, but must be greater than 0"),
-        ({"colect": {}}, 'resources names "colect", which is no step. Did you mean "collect"?'),
+        ({"colect": {}}, 'resources names "colect", which is not a step. Did you mean "collect"?'),
     ],
 )
 def test_resources_that_make_no_sense(wanted: dict[str, Any], sentence: str) -> None:

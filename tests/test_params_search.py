@@ -89,7 +89,7 @@ def test_the_default_fits_the_algorithm(params: Params, algorithm: str) -> None:
         ("agent.ppo.hidden=1:3", "agent.ppo.hidden is 1.0, but must be a list."),
         ("agent.ppo.anneal=0:1", "agent.ppo.anneal is 0.0, but must be true or false."),
         ("agent.ppo=0:1", "agent.ppo is 0.0, but must be a mapping"),
-        ("agent.ppo.gamma.x=0:1", "agent.ppo.gamma is no section"),
+        ("agent.ppo.gamma.x=0:1", "agent.ppo.gamma is not a section"),
         ("agent.steps=1:2", "agent.steps says how much is trained and where"),
         (
             "rewards.preference.learning_rate=0:1",

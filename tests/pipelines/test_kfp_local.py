@@ -107,7 +107,9 @@ def test_the_same_metrics_as_dvc_repro(finished: Project, ran: Project) -> None:
 
 def test_the_same_agents(finished: Project, ran: Project, tmp_path: Path) -> None:
     (artifact,) = (ran.path / "out" / "steps").glob("*/merge-agents/agents")
-    assert sorted(file.name for file in artifact.iterdir()) == ["files.zip", "manifest.json"], "few large files"
+    assert sorted(file.name for file in artifact.iterdir()) == [".run.json", "files.zip", "manifest.json"], (
+        "few large files"
+    )
     merged = shutil.copytree(artifact, tmp_path / "agents")
     shutil.unpack_archive(merged / "files.zip", merged)
     (merged / "files.zip").unlink()

@@ -37,7 +37,14 @@ def test_every_arm_and_seed_has_an_agent(finished: Project) -> None:
         assert sorted(path.name for path in (out / arm).iterdir()) == ["seed-0", "seed-1"]
         for seed in (0, 1):
             place = out / arm / f"seed-{seed}"
-            files = ["config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"]
+            files = [
+                ".run.json",
+                "config.json",
+                "curve.parquet",
+                "model.safetensors",
+                "optimizer.safetensors",
+                "state.json",
+            ]
             assert sorted(path.name for path in place.iterdir()) == files
             state, config = read_json(place / "state.json"), read_json(place / "config.json")
             assert (state["finished"], state["env_steps"]) == (True, 2048)
@@ -63,7 +70,7 @@ def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monk
     assert manifest(project)["notes"] == [
         "The arm oracle was left out: MiniGrid-Empty-5x5-v0 has no hand-written progress."
     ]
-    assert [path.name for path in project.output("train-agents").iterdir()] == ["manifest.json"]
+    assert sorted(path.name for path in project.output("train-agents").iterdir()) == [".run.json", "manifest.json"]
     project.change({"arms": ["oracle"]})
     with pytest.raises(ParamsError, match=r"arms: there is none left"):
         project.run("train-agents")

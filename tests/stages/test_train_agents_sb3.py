@@ -54,7 +54,14 @@ def test_discrete_agents_from_training_to_the_report(
     assert note.replace("'", "&#39;") in (lake.output("evaluate") / "report.html").read_text()
     for arm in ("extrinsic", "preference"):
         place = lake.output("train-agents") / arm / "seed-0"
-        files = ["config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"]
+        files = [
+            ".run.json",
+            "config.json",
+            "curve.parquet",
+            "model.safetensors",
+            "optimizer.safetensors",
+            "state.json",
+        ]
         assert sorted(path.name for path in place.iterdir()) == files
         assert isinstance(load_policy(place), SB3Policy)
     metrics = read_json(lake.output("evaluate") / "metrics.json")

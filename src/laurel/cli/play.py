@@ -131,7 +131,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
 
 
 def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -> Chosen:
-    """Find who is meant.
+    """Return the agent that the options name.
 
     Raises:
         ParamsError: what was named is neither an arm nor a directory.

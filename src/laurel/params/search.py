@@ -145,7 +145,9 @@ def with_values(params: Params, values: Mapping[str, JsonValue], source: str = O
         for depth, section in enumerate(sections):
             place = place.setdefault(section, {})
             if not isinstance(place, dict):
-                raise ParamsError(f"{source}: {'.'.join(sections[: depth + 1])} is no section, so {name} is unknown.")
+                raise ParamsError(
+                    f"{source}: {'.'.join(sections[: depth + 1])} is not a section, so {name} is unknown."
+                )
         place[last] = value
     return parse_params(content, source)
 
