@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.data.directory import MANIFEST
+from laurel.data.directory import MANIFEST, RUN
 from laurel.errors import DataError, LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.params import Params, parse_sections
@@ -88,7 +88,8 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
             _pack(output, place / PACKED)
         else:
             shutil.copytree(output, place, ignore=lambda folder, _: [MANIFEST] if Path(folder) == output else [])
-        shutil.copyfile(output / MANIFEST, place / MANIFEST)
+        for name in (RUN, MANIFEST):
+            shutil.copyfile(output / name, place / name)
     manifest = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
     artifact.metadata.update(manifest["counts"])
     artifact.metadata["digest"] = manifest["digest"]
@@ -109,7 +110,8 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
             try:
                 with zipfile.ZipFile(source / PACKED) as files:
                     files.extractall(place)
-                shutil.copyfile(source / MANIFEST, place / MANIFEST)
+                for name in (RUN, MANIFEST):
+                    shutil.copyfile(source / name, place / name)
             except (OSError, zipfile.BadZipFile) as error:
                 reason = str(error).splitlines()[0]
                 raise DataError(f"{source}: cannot be read ({reason}). Run the step that writes it again.") from None
@@ -118,9 +120,10 @@ def unpacked(artifacts: Sequence[dsl.Artifact]) -> Iterator[list[Path]]:
 
 
 def _pack(folder: Path, file: Path) -> None:
-    """Write the files of a folder, its manifest aside, as one; the same files give the same bytes."""
+    """Write the files of a folder as one, but those that say what it is; the same files give the same bytes."""
+    beside = (folder / MANIFEST, folder / RUN)
     with zipfile.ZipFile(file, "w") as packed:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path not in beside):
             packed.writestr(zipfile.ZipInfo(path.relative_to(folder).as_posix()), path.read_bytes())
 
 

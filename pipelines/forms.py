@@ -74,7 +74,7 @@ def image(value: str | None, *, vertex: bool) -> str | None:
     if not re.fullmatch(r"[a-z0-9.-]+(:\d+)?(/[a-z0-9][a-z0-9._-]*)*", path) or (
         digest and not re.fullmatch(r"sha256:[0-9a-f]{64}", digest)
     ):
-        return f"--image is {shown(value)}, which is no reference of an image. {build} {REGISTRY}"
+        return f"--image is {shown(value)}, which is not the reference of an image. {build} {REGISTRY}"
     if vertex and not re.fullmatch(r"[a-z0-9-]+-docker\.pkg\.dev(/[^/]+){3,}|([a-z]+\.)?gcr\.io(/[^/]+){2,}", path):
         return (
             f"--image {value} lies in no registry that Vertex AI pulls from. "

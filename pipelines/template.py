@@ -61,7 +61,7 @@ def read_template(path: Path) -> Spec:
     """Read a pipeline that `laurel pipeline compile` of this version has written.
 
     Raises:
-        DataError: there is none, it is not Laurel's, or another version's.
+        DataError: it does not exist, is not Laurel's, or another version's.
     """
     documents = _documents(path)
     if len(documents) != 1:

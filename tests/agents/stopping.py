@@ -20,7 +20,7 @@ from laurel.rewards.functions import CaptionReward
 from laurel.training.loop import Task, train
 
 torch.set_num_threads(1)
-FILES = {"config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}
+FILES = {".run.json", "config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}
 
 
 def make_task(env: str = "FrozenLake-v1", **changes: Any) -> Task:

@@ -13,7 +13,9 @@ from laurel.params import EnvParams
 def test_half_a_surrogate_pair_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
     monkeypatch.setattr(type(adapter), "describe", lambda self, event: "You \ud83d smile.")
-    with pytest.raises(EnvError, match=r"FrozenLake-v1: a caption is no text, 'You \\ud83d smile\.': .* character 4\."):
+    with pytest.raises(
+        EnvError, match=r"FrozenLake-v1: a caption is not text, 'You \\ud83d smile\.': .* character 4\."
+    ):
         Captioner(adapter, enumerate_events=True)
 
 

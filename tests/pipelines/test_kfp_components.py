@@ -72,12 +72,13 @@ def test_many_files_travel_as_one(tmp_path: Path) -> None:
         return artifact
 
     first, second = write("a"), write("b")
-    assert sorted(file.name for file in Path(first.path).iterdir()) == ["files.zip", "manifest.json"]
+    assert sorted(file.name for file in Path(first.path).iterdir()) == [".run.json", "files.zip", "manifest.json"]
     packed = [(Path(artifact.path) / "files.zip").read_bytes() for artifact in (first, second)]
     assert packed[0] == packed[1], "same files, same bytes"
     with unpacked([first, second]) as places:
         for place in places:
             assert read_manifest(place)["digest"] == digest_directory(place)
+            assert read_manifest(place)["seconds"] is not None
             assert (place / "oracle" / "seed-1" / "curve.parquet").read_text() == "curve 1"
     assert not places[0].exists()
 

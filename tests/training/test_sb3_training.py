@@ -45,7 +45,7 @@ from laurel.training.loop import CURVE_SCHEMA, is_finished
 from laurel.training.sb3 import SB3Task, train_sb3
 
 pytestmark = pytest.mark.usefixtures("own_process")
-FILES = {"config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}
+FILES = {".run.json", "config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}
 SMALL: dict[str, Any] = {"policy_kwargs": {"net_arch": [8]}}
 ON = {"n_steps": 16, **SMALL}
 OFF = {"learning_starts": 40, "batch_size": 16, **SMALL}
@@ -158,7 +158,7 @@ def cut(file: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [cut, Path.unlink])
-@pytest.mark.parametrize("file", sorted(FILES | {"actions.safetensors", "replay.safetensors"}))
+@pytest.mark.parametrize("file", sorted(FILES - {".run.json"} | {"actions.safetensors", "replay.safetensors"}))
 def test_a_damaged_checkpoint_is_refused(file: str, harm: Callable[[Path], Any], tmp_path: Path) -> None:
     run(make_task("SAC"), tmp_path / "agent", steps=150)
     harm(tmp_path / "agent" / file)

@@ -55,7 +55,7 @@ def tally_members(path: Path) -> Tally | None:
     """Count what the members of an ensemble said, also in a directory that is still being written.
 
     Returns:
-        None where the annotator is no ensemble.
+        None where the annotator is not an ensemble.
 
     Raises:
         DataError: the file is damaged.
@@ -102,7 +102,7 @@ def read_votes(path: Path, n: int) -> dict[str, Preferences]:
 
     Returns:
         Member -> its labels, in the members' order; a pair that it was not asked about is a tie of no votes. Empty
-        where the annotator is no ensemble.
+        where the annotator is not an ensemble.
 
     Raises:
         DataError: the file is damaged.

@@ -116,7 +116,7 @@ class Preferences:
     """Who judged, with model and settings."""
 
     def __post_init__(self) -> None:
-        self._require(_is_one_of(self.status, STATUSES), f"has a status that is none of {', '.join(STATUSES)}")
+        self._require(_is_one_of(self.status, STATUSES), f"has a status that is not one of {', '.join(STATUSES)}")
         unlabelled = _is_one_of(self.status, UNLABELLED)
         self._require(np.isnan(self.p_first) == unlabelled, "has a probability if and only if it has no label")
         inside = (self.p_first >= 0) & (self.p_first <= 1)

@@ -59,7 +59,7 @@ def read_verdicts(path: Path) -> Verdicts | None:
     """Read the answers of a directory, also of one that is still being written; None where it has none.
 
     Raises:
-        DataError: the file is damaged or holds what is no verdict.
+        DataError: the file is damaged or holds something else than verdicts.
     """
     file = path / ANSWERS
     if not file.exists():
@@ -75,7 +75,7 @@ def read_verdicts(path: Path) -> Verdicts | None:
     said, who = (table[name].chunk(0) if len(table) else _NONE for name in texts)
     places = pc.index_in(said.dictionary, value_set=pa.array(VERDICTS, said.dictionary.type))
     if places.null_count:
-        raise DataError(f"{file}: a verdict is none of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
+        raise DataError(f"{file}: a verdict is not one of {', '.join(VERDICTS)}. Run laurel {STAGE} again.")
     return Verdicts(
         pair=table["pair"].to_numpy().astype(np.int64),
         swapped=table["swapped"].to_numpy(),

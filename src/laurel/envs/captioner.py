@@ -32,10 +32,16 @@ class Captioner:
         """Return the caption id of each transition (N,), NOTHING where there is nothing to say.
 
         Raises:
-            EnvError: what the adapter says is no text.
+            EnvError: what the adapter says is not text.
         """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
+        missing = set(self.adapter.info_fields) - set(transitions.info)
+        if missing:
+            raise EnvError(
+                f"{self.adapter.env_id}: these steps were stored without {', '.join(sorted(missing))} of the "
+                "environment's info, which its adapter needs now. Run laurel collect again."
+            )
         events = self.adapter.encode(transitions)
         if events.min() >= 0 and events.max() < 1 << 20:
             return self._ids_dense(events)
@@ -43,7 +49,7 @@ class Captioner:
         return np.array([self._id_of(int(event)) for event in distinct], dtype=np.int64)[inverse]
 
     def ids_of(self, transitions: Transitions, valid: BoolArray) -> IntArray:
-        """Return caption ids as `ids`, NOTHING where a row is not `valid` (N,): a reset is no transition."""
+        """Return caption ids as `ids`, NOTHING where a row is not `valid` (N,): a reset is not a transition."""
         if valid.all():
             return self.ids(transitions)
         ids = np.full(len(transitions), NOTHING, dtype=np.int64)
@@ -79,7 +85,7 @@ class Captioner:
             caption.encode()
         except UnicodeEncodeError as error:
             raise EnvError(
-                f"{self.adapter.env_id}: a caption is no text, {caption[:60]!a}: {error.reason} at character "
+                f"{self.adapter.env_id}: a caption is not text, {caption[:60]!a}: {error.reason} at character "
                 f"{error.start}. Mend what its adapter says."
             ) from None
 

@@ -21,7 +21,7 @@ def edited(text: str, changes: Mapping[str, JsonValue], source: str = "params") 
         source: the file's name, for errors.
 
     Raises:
-        ParamsError: the text is no such mapping, or a name leads through what is no section.
+        ParamsError: the text is no such mapping, or a name leads through what is not a section.
     """
     for name, value in changes.items():
         text = _changed(text, name.split("."), value, source)
@@ -32,7 +32,9 @@ def _changed(text: str, path: Sequence[str], value: JsonValue, source: str) -> s
     place: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for depth, part in enumerate(path):
         if not isinstance(place, yaml.MappingNode):
-            raise ParamsError(f"{source}: {'.'.join(path[:depth])} is no section, so {'.'.join(path)} cannot be set.")
+            raise ParamsError(
+                f"{source}: {'.'.join(path[:depth])} is not a section, so {'.'.join(path)} cannot be set."
+            )
         found = next(((key, node) for key, node in place.value if key.value == part), None)
         if found is None:
             return _added(text, place, path[depth:], value)

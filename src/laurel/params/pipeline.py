@@ -39,7 +39,9 @@ def _quantity(value: str) -> str:
 def _steps_alone(values: dict[str, Any]) -> dict[str, Any]:
     for name in values:
         if name not in STEPS:
-            raise ValueError(f"names {shown(name)}, which is no step.{closest(name, STEPS)} Steps: {', '.join(STEPS)}.")
+            raise ValueError(
+                f"names {shown(name)}, which is not a step.{closest(name, STEPS)} Steps: {', '.join(STEPS)}."
+            )
     return values
 
 
