@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -19,6 +18,7 @@ import pytest
 
 from laurel import __version__
 from laurel.cli.app import main
+from laurel.data.lineage import PRODUCERS
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 from tiny_project import STAGE, UNTRACKED, Project
 
@@ -75,6 +75,10 @@ def refused(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     return refused
 
 
+def test_inputs_are_made_by_the_stages_that_manifests_name() -> None:
+    assert {name: STAGE[producer].output for name, producer in PRODUCERS.items()} == PLACES
+
+
 # -- help -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_is_light_and_has_an_example(tmp_path: Path, command: list[str]) -> None:
@@ -87,16 +91,6 @@ def test_help_is_light_and_has_an_example(tmp_path: Path, command: list[str]) ->
     assert imported & HEAVY == set()
     assert f"\n  laurel {' '.join(command)}" in done.stdout if command else "laurel collect --help" in done.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-def test_help_takes_less_than_four_tenths_of_a_second() -> None:
-    def seconds() -> float:  # of the processor, so that a busy machine does not count
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "laurel", "collect", "--help"], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert min(seconds() for _ in range(5)) < 0.4
 
 
 def test_the_importtime_check_sees_heavy_imports() -> None:
@@ -143,8 +137,8 @@ def test_missing_params(refused: Refused) -> None:
 def test_wrong_params(project: Project, refused: Refused) -> None:
     for changes, sentence in (
         ({"agent.stepz": 3}, 'params.yaml: agent.stepz is unknown. Did you mean "steps"?'),
-        ({"agent.arms": ["extrinsik"]}, 'Did you mean "extrinsic"?'),
-        ({"agent.arms": "ful"}, 'Did you mean "full"?'),
+        ({"arms": ["extrinsik"]}, 'Did you mean "extrinsic"?'),
+        ({"arms": "ful"}, 'Did you mean "full"?'),
         ({"agent.steps": "many"}, 'params.yaml: agent.steps is "many", but must be a whole number.'),
         ({"env.id": "MiniGrid-Emty-5x5-v0"}, 'Did you mean "MiniGrid-Empty-5x5-v0"?'),
         ({"env.id": "FrozenLak-v1"}, 'Did you mean "FrozenLake-v1"?'),

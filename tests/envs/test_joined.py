@@ -67,13 +67,10 @@ def test_joined_is_alone(env: EnvParams, n: int, spells: list[int], seed: int) -
                 with joined([together[s] for s in order]) as whole:
                     assert whole.n_envs == n * N
                     steps_of_all = [whole.step(action[order].reshape(n * N, *action.shape[2:])) for action in taken]
-                found = [
-                    [type(step)(*(part[s * N : (s + 1) * N] for part in step)) for s in range(n)]
-                    for step in steps_of_all
-                ]
+                found = [[step.rows(slice(s * N, (s + 1) * N)) for s in range(n)] for step in steps_of_all]
             for at, (answers, others) in enumerate(zip(expected, found, strict=True)):
                 for answer, other in zip(answers, others, strict=True):
-                    for name, here, there in zip(answer._fields, answer, other, strict=True):
+                    for name, here, there in zip(answer._fields[:-1], answer[:-1], other[:-1], strict=True):
                         assert here.dtype == there.dtype
                         np.testing.assert_array_equal(here, there, err_msg=f"{name} at {at}")
                     resets += int((~answer.valid).sum())

@@ -105,7 +105,14 @@ def collect_steps(
     """
     observation = envs.reset()
     uniform = behaviour.uniform
-    recorder = EpisodeRecorder(observation, uniform.action_shape, uniform.action_dtype, behaviour.assignment, write)
+    recorder = EpisodeRecorder(
+        observation,
+        uniform.action_shape,
+        uniform.action_dtype,
+        behaviour.assignment,
+        write,
+        info=envs.adapter.info_fields,
+    )
     taken = said = 0
     valid = np.zeros(envs.n_envs, dtype=np.bool_)
     done: tuple[Any, ...] | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -102,9 +102,11 @@ class Rollout:
     truncated: BoolArray
     valid: BoolArray
     """(T, N) False where the step was a reset."""
+    info: dict[str, Array] = field(default_factory=dict, kw_only=True)
+    """Name -> (T, N) the fields of the environment's `info` that its adapter names."""
 
     @staticmethod
-    def shapes(n_steps: int, envs: VectorEnv, policy: Policy) -> dict[str, Array]:
+    def shapes(n_steps: int, envs: VectorEnv, policy: Policy) -> dict[str, Any]:
         """Allocate the arrays of a rollout."""
         adapter, shape = envs.adapter, (n_steps, envs.n_envs)
         return {
@@ -114,6 +116,7 @@ class Rollout:
             "action": np.zeros((*shape, *policy.action_shape), dtype=policy.action_dtype),
             **{name: np.zeros(shape, dtype=np.float32) for name in ("extrinsic", "reward")},
             **{name: np.zeros(shape, dtype=np.bool_) for name in ("terminated", "truncated", "valid")},
+            "info": {name: np.zeros(shape, dtype=dtype) for name, dtype in adapter.info_fields.items()},
         }
 
     def record(self, t: int, action: Array, step: Step) -> None:
@@ -122,6 +125,8 @@ class Rollout:
         self.observation[t + 1] = step.observation
         self.extrinsic[t] = step.reward
         self.terminated[t], self.truncated[t], self.valid[t] = step.terminated, step.truncated, step.valid
+        for name, values in step.info.items():
+            self.info[name][t] = values
 
     @property
     def transitions(self) -> Transitions:
@@ -134,6 +139,7 @@ class Rollout:
             self.observation[1:].reshape(flat, -1),
             self.terminated.reshape(flat),
             self.truncated.reshape(flat),
+            {name: values.reshape(flat) for name, values in self.info.items()},
         )
 
 
@@ -222,7 +228,7 @@ class LearnerGroup:
                 step = place.step(np.concatenate(taken).astype(rollouts[0].action.dtype))
                 for s, (rollout, action) in enumerate(zip(rollouts, taken, strict=True)):
                     rows = slice(s * len(action), (s + 1) * len(action))
-                    rollout.record(t, action, Step._make(part[rows] for part in step))
+                    rollout.record(t, action, step.rows(rows))
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def learn(self, rollouts: Sequence[Any]) -> Sequence[Mapping[str, float]]:

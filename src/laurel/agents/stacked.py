@@ -136,7 +136,7 @@ class Pass:
                 product(delta.swapaxes(-1, -2), self.weights[last + 2 * i], out=self._delta[-1][:, i])
         for i in reversed(range(len(self.hidden))):
             here, delta = self.hidden[i], self._delta[i]
-            xp.multiply(here, here, out=here)  # nobody needs it again
+            xp.multiply(here, here, out=here)  # it is not needed again
             xp.subtract(1, here, out=here) if xp is np else here.neg_().add_(1)
             delta *= here
             below = self.hidden[i - 1] if i else self._features[:, None]

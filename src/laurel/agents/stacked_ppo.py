@@ -43,7 +43,7 @@ class StackedPPO(PPO):
         self._alone = PPOGroup([self], arrays)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StackedPPO:
-        """Copy the learner alone; copied tensors would be views of nobody's rows."""
+        """Copy the learner alone; copied tensors would be views of the old group's rows."""
         arrays = self._group().stack.arrays
         other = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
         other.learning_rate = self.learning_rate
@@ -142,8 +142,13 @@ class PPOGroup(LearnerGroup):
         whole.value[:] = self._values(whole.features.reshape(n_steps + 1, n, n_envs, -1))
         whole.log_prob[:] = self._log_probs(outputs, whole.action.reshape(n_steps, n, n_envs, -1))
         for s, rollout in enumerate(rollouts):
+            columns = slice(s * n_envs, (s + 1) * n_envs)
             for name, array in vars(whole).items():
-                getattr(rollout, name)[:] = array[:, s * n_envs : (s + 1) * n_envs]
+                if name == "info":
+                    for key, values in array.items():
+                        rollout.info[key][:] = values[:, columns]
+                else:
+                    getattr(rollout, name)[:] = array[:, columns]
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
@@ -190,7 +195,7 @@ class PPOGroup(LearnerGroup):
         """Improve each policy on its `rollout.reward`; leaves the rollouts as they were."""
         size = -(-rollouts[0].valid.size // minibatches(self.params, rollouts[0].valid.size))
         found: list[dict[str, float]] = []
-        with torch.no_grad(), np.errstate(all="ignore"):  # who diverges is told by the figures
+        with torch.no_grad(), np.errstate(all="ignore"):  # where an agent diverges, its losses are NaN or infinite
             # activations and their gradients, of both bodies
             for some in self._at_once(len(rollouts), 16 * size * sum(self.stack.hidden)):
                 found += self._learn(some, rollouts[some])

@@ -18,7 +18,7 @@ import numpy as np
 
 from laurel.data.directory import checked_manifest
 from laurel.data.trajectories import STAGE, Position, read_trajectories
-from laurel.envs.base import EnvAdapter, Transitions
+from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.errors import DataError, LaurelError
 
 if TYPE_CHECKING:
@@ -145,7 +145,13 @@ def _episodes(
             rewards=part.reward,
             terminations=part.terminated,
             truncations=truncated,
+            infos=_infos(part) or None,
         )
+
+
+def _infos(part: Transitions) -> dict[str, Array]:
+    """Return (K + 1,) values of each kept field of `info` for K steps: 0 first, as a reset's are not kept."""
+    return {name: np.concatenate([np.zeros(1, values.dtype), values]) for name, values in part.info.items()}
 
 
 def _batch(observations: list[Any]) -> Any:

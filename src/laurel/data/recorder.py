@@ -7,7 +7,7 @@ block's end costs Python work per environment. Memory holds a block and the epis
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ class EpisodeRecorder:
         policy: (N,) which policy drives each environment.
         write: takes rows that end with a final observation; the rows are its own to keep.
         block_steps: steps between two hand-overs; by default as many as fit BLOCK_BYTES, 256 at most.
+        info: name -> dtype, of the fields of the environment's `info` that are kept.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class EpisodeRecorder:
         policy: npt.NDArray[np.int8],
         write: Callable[[Rows], None],
         block_steps: int | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> None:
         n_envs, size = observation.shape
         row_bytes = n_envs * (size * observation.dtype.itemsize + 64)
@@ -58,6 +60,7 @@ class EpisodeRecorder:
             value=np.zeros(shape, dtype=np.float32),
             policy=np.repeat(policy[:, None], self._steps, axis=1),
             final=np.zeros(shape, dtype=np.bool_),
+            info={name: np.zeros(shape, dtype=dtype) for name, dtype in (info or {}).items()},
         )
         self._running: list[list[Rows]] = [[] for _ in range(n_envs)]
         self._filled = 0
@@ -72,6 +75,7 @@ class EpisodeRecorder:
         terminated: BoolArray,
         truncated: BoolArray,
         valid: BoolArray,
+        info: Mapping[str, Array] | None = None,
     ) -> None:
         """Add a step of every environment: what was done, and what `VectorEnv.step` answered."""
         if self._filled == self._steps:
@@ -85,6 +89,9 @@ class EpisodeRecorder:
         block.terminated[:, t] = terminated
         block.truncated[:, t] = truncated
         block.final[:, t] = ~valid
+        for name, column in block.info.items():
+            assert info is not None
+            column[:, t] = info[name]
         self._filled += 1
 
     def finish(self, undo: BoolArray) -> int:

@@ -8,8 +8,8 @@ environments beyond the size and dtype of a packed observation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -32,13 +32,20 @@ SHARD_BYTES = 256 * 2**20
 """Size in memory after which a new shard begins, however few rows it has: readers hold one shard at a time."""
 
 
-def trajectory_schema(dtype: np.dtype[Any], size: int, action_size: int | None = None) -> pa.Schema:
+INFO = "info_"
+"""Begins the names of columns that hold fields of the environment's `info`."""
+
+
+def trajectory_schema(
+    dtype: np.dtype[Any], size: int, action_size: int | None = None, info: Mapping[str, Any] | None = None
+) -> pa.Schema:
     """Return the columns of a shard.
 
     Args:
         dtype: of packed observations.
         size: D, length of a packed observation.
         action_size: A for continuous actions, None for discrete ones.
+        info: name -> dtype, of the fields of the environment's `info` that are kept.
     """
     observation = pa.list_(pa.field("element", pa.from_numpy_dtype(dtype), nullable=False), size)
     # Parquet has no empty entry of a list of fixed size: where there is no action, its elements are null
@@ -55,6 +62,7 @@ def trajectory_schema(dtype: np.dtype[Any], size: int, action_size: int | None =
             pa.field("log_prob", pa.float32()),
             pa.field("value", pa.float32()),
             pa.field("policy", pa.int8(), nullable=False),
+            *(pa.field(f"{INFO}{name}", pa.from_numpy_dtype(np.dtype(kind))) for name, kind in (info or {}).items()),
         ]
     )
 
@@ -78,21 +86,32 @@ class Rows:
     """(N,) which of the policies acted."""
     final: BoolArray
     """(N,) True where the row is an episode's final observation."""
+    info: Mapping[str, Array] = field(default_factory=dict)
+    """Name -> (N,)."""
 
     def __len__(self) -> int:
         return len(self.final)
 
     def __getitem__(self, key: Any) -> Rows:
-        return Rows(*(getattr(self, name)[key] for name in self.__slots__))
+        return self._each(lambda column: column[key])
 
     def copy(self) -> Rows:
-        return Rows(*(getattr(self, name).copy() for name in self.__slots__))
+        return self._each(np.copy)
+
+    def _each(self, change: Callable[[Array], Array]) -> Rows:
+        """Change every column alike."""
+        columns: dict[str, Any] = {name: change(getattr(self, name)) for name in self.__slots__[:-1]}
+        return Rows(**columns, info={name: change(column) for name, column in self.info.items()})
 
     @staticmethod
     def concatenate(parts: list[Rows]) -> Rows:
         if len(parts) == 1:
             return parts[0]
-        return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__))
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__[:-1]
+        }
+        info = {name: np.concatenate([part.info[name] for part in parts]) for name in parts[0].info}
+        return Rows(**columns, info=info)
 
 
 class TrajectoryWriter:
@@ -265,6 +284,11 @@ def read_shard(shard: Path) -> tuple[Transitions, Position]:
         observation[below],
         columns["terminated"].to_numpy(zero_copy_only=False)[rows],
         columns["truncated"].to_numpy(zero_copy_only=False)[rows],
+        {
+            name.removeprefix(INFO): column.take(pa.array(rows)).to_numpy(zero_copy_only=False)
+            for name, column in columns.items()
+            if name.startswith(INFO)
+        },
     )
     return transitions, Position(episode_id[rows], t[rows])
 
@@ -306,6 +330,7 @@ def _table(rows: Rows, episode_id: IntArray, t: IntArray, schema: pa.Schema) -> 
         pa.array(rows.log_prob, mask=final | np.isnan(rows.log_prob)),
         pa.array(rows.value, mask=final | np.isnan(rows.value)),
         pa.array(rows.policy),
+        *(pa.array(column, mask=final) for column in rows.info.values()),
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -320,7 +345,10 @@ def _schema_of(shard: Path) -> pa.Schema:
         raise DataError(f"{shard}: has no column of observations. Run laurel {STAGE} again.")
     action_size = action.list_size if action is not None and pa.types.is_fixed_size_list(action) else None
     dtype = np.dtype(observation.value_type.to_pandas_dtype())
-    return trajectory_schema(dtype, observation.list_size, action_size)
+    info = {part.name: part.type.to_pandas_dtype() for part in found if part.name.startswith(INFO)}
+    return trajectory_schema(
+        dtype, observation.list_size, action_size, {name.removeprefix(INFO): kind for name, kind in info.items()}
+    )
 
 
 def _row_bytes(schema: pa.Schema) -> int:

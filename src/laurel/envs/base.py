@@ -7,7 +7,7 @@ in words, what to tell a language model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -37,6 +37,8 @@ class Transition:
     next_observation: Any
     terminated: bool
     truncated: bool
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment told beside, of the fields that its adapter names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Transitions:
     """(N,) the episode ended by the task's own rules."""
     truncated: BoolArray
     """(N,) the episode was cut, e.g. by a time limit."""
+    info: Mapping[str, Array] = field(default_factory=dict)
+    """Name -> (N,) what the environment told beside, of the fields that its adapter names."""
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -71,6 +75,7 @@ class Transitions:
             self.next_observation[rows],
             self.terminated[rows],
             self.truncated[rows],
+            {name: values[rows] for name, values in self.info.items()},
         )
 
 
@@ -114,6 +119,9 @@ class EnvAdapter:
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None
     """Limit for environments that have none of their own."""
+    info_fields: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
+    keep of it, a number a step."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument by which Gymnasium is told of a limit."""
 
@@ -192,6 +200,7 @@ class EnvAdapter:
             transitions.next_observation,
             transitions.terminated,
             transitions.truncated,
+            *transitions.info.values(),
         )
         events = np.empty(len(transitions), dtype=np.int64)
         for i in range(len(transitions)):
@@ -238,6 +247,7 @@ class EnvAdapter:
             self.unpack(transitions.next_observation[i]),
             bool(transitions.terminated[i]),
             bool(transitions.truncated[i]),
+            {name: values[i].item() for name, values in transitions.info.items()},
         )
 
     # -- the task -------------------------------------------------------------------------------

@@ -36,6 +36,12 @@ class Captioner:
         """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
+        missing = set(self.adapter.info_fields) - set(transitions.info)
+        if missing:
+            raise EnvError(
+                f"{self.adapter.env_id}: these steps were stored without {', '.join(sorted(missing))} of the "
+                "environment's info, which its adapter needs now. Run laurel collect again."
+            )
         events = self.adapter.encode(transitions)
         if events.min() >= 0 and events.max() < 1 << 20:
             return self._ids_dense(events)

@@ -49,8 +49,7 @@ class _InTurns(VectorEnv):
             its.begin_step(some)
 
     def end_step(self) -> Step:
-        steps = [its.end_step() for its in self._members]
-        return Step(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
+        return Step.concatenated([its.end_step() for its in self._members])
 
 
 class _CartPoles(VectorEnv):

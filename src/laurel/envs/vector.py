@@ -9,10 +9,12 @@ EnvPool calls an episode truncated that ends by its own rules in the last step t
 from __future__ import annotations
 
 import importlib.util
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
-from functools import partial
+from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +22,7 @@ import numpy as np
 from laurel.envs import make_reference, reference_id, step_limit
 from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
 from laurel.envs.guard import check_finite, check_rewards
+from laurel.envs.info import named_info
 from laurel.errors import EnvError
 from laurel.interrupt import ctrl_c_held_back
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
     from laurel.params import EnvParams
+
+logger = logging.getLogger(__name__)
 
 _UNFAITHFUL = {
     "Blackjack-v*": "calls any ace in the player's hand usable",
@@ -45,6 +50,20 @@ class Step(NamedTuple):
     truncated: BoolArray
     valid: BoolArray
     """(N,) False where the step was a reset, or the environment rests: its reward is 0, its action was ignored."""
+    info: Mapping[str, Array] = MappingProxyType({})
+    """Name -> (N,) the fields of `info` that the adapter names."""
+
+    def rows(self, rows: slice) -> Step:
+        """Return what some of the environments answered."""
+        info = {name: values[rows] for name, values in self.info.items()}
+        return Step._make([*(part[rows] for part in self[:-1]), info])
+
+    @staticmethod
+    def concatenated(steps: Sequence[Step]) -> Step:
+        """Put the answers of several vector environments one after another."""
+        *parts, infos = zip(*steps, strict=True)
+        info = {name: np.concatenate([one[name] for one in infos]) for name in infos[0]}
+        return Step._make([*map(np.concatenate, parts), info])
 
 
 class _Backend(Protocol):
@@ -121,7 +140,7 @@ class VectorEnv:
     def end_step(self) -> Step:
         """Return what the step that was begun led to."""
         answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
-        raw, rewards, terminated, truncated, _ = answer
+        raw, rewards, terminated, truncated, info = answer
         valid = ~(self.ended | self.resting)
         reward = np.where(valid, np.asarray(rewards, dtype=np.float32), np.float32(0))
         terminated = np.asarray(terminated, dtype=np.bool_)
@@ -131,7 +150,8 @@ class VectorEnv:
         check_rewards(reward, self.adapter.env_id, self.steps)
         observation = self._pack(raw)
         check_finite(observation, self.adapter.env_id, self.steps)
-        return Step(observation, reward, terminated, truncated, valid)
+        kept = named_info(self.adapter, info, valid) if self.adapter.info_fields else {}
+        return Step(observation, reward, terminated, truncated, valid, kept)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
         """Let environments (N,) rest for good: nothing more is wanted of them. The others go on as they would have.
@@ -174,14 +194,18 @@ def make_vector(
         EnvError: EnvPool was asked for and is not installed, or does not have the environment.
     """
     quicker = env.backend == "auto" and _own_vector(env, adapter) is not None
-    envpool_id = None if reference or quicker else _choose_envpool(env, adapter.env_id)
+    envpool_id = None if reference or quicker else _choose_envpool(env, adapter)
     if envpool_id is not None:
         return _envpool(env, envpool_id, adapter, n_envs, seed, min(threads, n_envs))
     return _gymnasium(env, adapter, n_envs, seed)
 
 
-def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
-    """Return EnvPool's id where it is to be used."""
+def _choose_envpool(env: EnvParams, adapter: EnvAdapter) -> str | None:
+    """Return EnvPool's id where it is to be used; its `info` has other fields than Gymnasium's."""
+    env_id = adapter.env_id
+    if env.backend == "auto" and adapter.info_fields:
+        _say_why_not_envpool(env_id, ", ".join(adapter.info_fields))
+        return None
     if env.backend == "gymnasium" or (env.backend == "auto" and env.kwargs):
         return None
     unfaithful = next((why for pattern, why in _UNFAITHFUL.items() if fnmatch(env_id, pattern)), None)
@@ -193,6 +217,11 @@ def _choose_envpool(env: EnvParams, env_id: str) -> str | None:
             f'env.backend is "envpool" for {env.id}, but EnvPool {unfaithful or why}. Use "auto" or "gymnasium".'
         )
     return None if unfaithful else found
+
+
+@cache
+def _say_why_not_envpool(env_id: str, fields: str) -> None:
+    logger.info("%s runs through Gymnasium, because its adapter needs %s of its info.", env_id, fields)
 
 
 def is_original(env: EnvParams) -> bool:
@@ -261,7 +290,7 @@ def _own_vector(env: EnvParams, adapter: EnvAdapter) -> Callable[..., Any] | Non
 
     spec = gym.spec(reference_id(env))
     entry = spec.vector_entry_point
-    if entry is None or adapter.generic or step_limit(env) is not None:
+    if entry is None or adapter.generic or adapter.info_fields or step_limit(env) is not None:
         return None
     creator: Callable[..., Any] = load_env_creator(entry) if isinstance(entry, str) else entry
     metadata = getattr(creator, "metadata", {})

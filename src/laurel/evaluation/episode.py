@@ -13,6 +13,7 @@ from laurel.agents.actor import Actor, View
 from laurel.envs.base import EnvAdapter, Transitions
 from laurel.envs.captioner import NOTHING, Captioner
 from laurel.envs.guard import check_rewards
+from laurel.envs.info import named_info_of_one
 from laurel.evaluation.rendering import Picture, view
 from laurel.evaluation.rollout import LearnedReward
 from laurel.rewards.paying import Paymaster
@@ -111,13 +112,19 @@ def moments(
     while step < max_steps and not over:
         action = actor.act(View(adapter, before), rng).action
         taken = int(action[0]) if isinstance(reference.action_space, gym.spaces.Discrete) else action[0]
-        observation, gained, ended, cut, _ = reference.step(taken)
+        observation, gained, ended, cut, info = reference.step(taken)
         after = adapter.pack_one(observation)[None]
         terminated, truncated = bool(ended), bool(cut) and not ended
         step, total, over = step + 1, total + float(gained), terminated or truncated
         check_rewards(np.array([gained], np.float32), adapter.env_id, step)
         transition = Transitions(
-            before, action, np.array([gained], np.float32), after, np.array([terminated]), np.array([truncated])
+            before,
+            action,
+            np.array([gained], np.float32),
+            after,
+            np.array([terminated]),
+            np.array([truncated]),
+            named_info_of_one(adapter, info),
         )
         caption, raw, paid = captioner.ids(transition)[0], None, None
         if paymaster is not None:

@@ -59,7 +59,8 @@ def roll_out(
     while left.any():
         action = actor.act(View(adapter, observation), rng).action
         step = envs.step(action)
-        transitions = Transitions(observation, action, step.reward, step.observation, step.terminated, step.truncated)
+        ends = step.terminated, step.truncated
+        transitions = Transitions(observation, action, step.reward, step.observation, *ends, step.info)
         ended = step.terminated | step.truncated
         meter.update(transitions, step.valid)
         returns += step.reward * step.valid

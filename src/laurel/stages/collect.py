@@ -123,7 +123,9 @@ class _Collector:
         path.mkdir(exist_ok=True)
         n_envs, adapter = self.params.n_envs, self.adapter
         action_shape = self.behaviour.uniform.action_shape
-        schema = trajectory_schema(adapter.observation_dtype, adapter.observation_size, *action_shape)
+        action_size = action_shape[0] if action_shape else None
+        layout = (adapter.observation_dtype, adapter.observation_size, action_size, adapter.info_fields)
+        schema = trajectory_schema(*layout)
         threads = min(usable_cpus(), max(1, n_envs // ENVS_PER_THREAD))
         with closing(make_vector(self.env, adapter, n_envs, self.seed, threads=threads)) as envs:
             metadata = self._metadata(envs.backend)

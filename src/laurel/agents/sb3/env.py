@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Stepped = tuple[Array, FloatArray, Array, list[dict[str, Any]]]
 
+INFO = "laurel"
+"""Key in Stable-Baselines3's `info` of the fields (1,) that the adapter names."""
+
 
 class PackedEnvs(VecEnv):
     """N environments with packed observations (N, D), and the environment's own reward.
@@ -54,8 +57,10 @@ class PackedEnvs(VecEnv):
             action = self._actions[i : i + 1]
             step = envs.step(action)
             reward[i], done[i] = step.reward[0], step.terminated[0] or step.truncated[0]
+            infos[i] = {INFO: step.info} if step.info else {}
             if done[i]:
-                infos[i] = {"terminal_observation": step.observation[0], "TimeLimit.truncated": bool(step.truncated[0])}
+                infos[i]["terminal_observation"] = step.observation[0]
+                infos[i]["TimeLimit.truncated"] = bool(step.truncated[0])
                 step = envs.step(action)  # its action is ignored: this is the reset
             observation[i] = step.observation[0]
         return observation, reward, done, infos
@@ -103,6 +108,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
         self.actions: list[Array] = []
         """(N,) or (N, A) of every step since the first reset."""
         self._episodes = Episodes(adapter, venv.num_envs)
+        self._info_fields = tuple(adapter.info_fields)
         self._begin_sums()
 
     def reset(self) -> Any:
@@ -127,6 +133,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
             terminated=(done & ~truncated)[None],
             truncated=(done & truncated)[None],
             valid=np.ones((1, self.num_envs), np.bool_),
+            info={name: np.stack([info[INFO][name] for info in infos], axis=1) for name in self._info_fields},
         )
         self._note(rollout, self.signal.mix_into(rollout))
         self.actions.append(self._taken)

@@ -33,7 +33,7 @@ class TensorVector(VectorEnv):
         """Return what the step that was begun led to."""
         assert self._actions is not None
         action = torch.from_numpy(self._actions).to(self.rows.device)
-        step = Step(*map(host, self.rows.step(action, self.rows.draw(1)[0])))
+        step = Step._make([*map(host, self.rows.step(action, self.rows.draw(1)[0])), {}])
         return step._replace(reward=step.reward * ~self._resting, valid=step.valid & ~self._resting)
 
     def rest(self, which: BoolArray, observation: Array) -> None:

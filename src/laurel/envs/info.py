@@ -1,0 +1,51 @@
+"""The part of an environment's `info` that its adapter names, as arrays.
+
+Gymnasium gives a dict with every step. What an adapter lists in `info_fields` is kept: in batches of transitions, in
+trajectories, for captions and rewards. All else is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.errors import EnvError
+
+
+def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -> dict[str, Array]:
+    """Return the fields that an adapter names, (N,) each, 0 where a row is not `valid` (N,).
+
+    Args:
+        adapter: whose `info_fields` are wanted.
+        info: of a step of N environments, as Gymnasium's vector environments give it: name -> (N,), and "_name" -> (N,)
+            True where an environment gave it.
+        valid: where a row is a step; a reset tells nothing.
+
+    Raises:
+        EnvError: a field is missing from a step, or is not one number.
+    """
+    found = {}
+    for name, dtype in adapter.info_fields.items():
+        given = np.asarray(info.get(f"_{name}", np.full(len(valid), name in info)))
+        if (valid & ~given).any():
+            raise EnvError(
+                f'{adapter.env_id}: its adapter {type(adapter).__name__} names "{name}" in info_fields, but the info '
+                f"of a step has only: {', '.join(sorted(key for key in info if key[0] != '_')) or 'nothing'}."
+            )
+        column = np.zeros(len(valid), dtype=dtype)
+        try:
+            column[valid] = np.asarray(info[name])[valid] if valid.any() else 0
+        except (TypeError, ValueError) as error:
+            raise EnvError(f'{adapter.env_id}: "{name}" in the info of a step is not one {dtype}: {error}.') from None
+        found[name] = column
+    return found
+
+
+def named_info_of_one(adapter: EnvAdapter, info: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the fields (1,) of a single environment's step; errors as of `named_info`."""
+    if not adapter.info_fields:
+        return {}
+    return named_info(adapter, {name: [value] for name, value in info.items()}, np.ones(1, dtype=np.bool_))

@@ -1,0 +1,134 @@
+"""What an adapter names of the environment's `info` reaches transitions, files, captions and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.sb3.env import LearnedRewardEnvs, PackedEnvs
+from laurel.data.trajectories import read_trajectories
+from laurel.envs import EnvAdapter, Transition, adapter_for
+from laurel.envs.captioner import Captioner
+from laurel.envs.vector import make_vector
+from laurel.errors import EnvError
+from laurel.evaluation.rollout import LearnedReward, roll_out
+from laurel.params import EnvParams, parse_params
+from laurel.params.training import PPOParams, ShapingParams
+from laurel.rewards.base import Steps
+from laurel.stages import collect
+from laurel.training.signal import Signal
+
+ENV = EnvParams(id="TestHeat-v0")
+
+
+class Heat(gym.Env[int, int]):
+    """Each step warms by the action; only `info` tells how warm it is. Ends after four steps."""
+
+    observation_space = gym.spaces.Discrete(5)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps, self.heat = 0, 0
+        return 0, {"not told": "at resets"}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.steps, self.heat = self.steps + 1, self.heat + int(action)
+        info = {"heat": self.heat / 2, "hot": self.heat >= 2, "unused": "words"}
+        return self.steps, 0.0, self.steps == 4, False, info
+
+
+class HeatAdapter(EnvAdapter):
+    ids = ("TestHeat-v0",)
+    description = goal = "Get warm."
+    info_fields: ClassVar[Mapping[str, str]] = {"heat": "float32", "hot": "bool"}
+
+    def caption(self, transition: Transition) -> str:
+        return f"It is {'hot' if transition.info['hot'] else 'cold'}, {transition.info['heat']:g} degrees."
+
+
+class HeatReward:
+    """Pays the heat itself, which no caption of a network's observation holds."""
+
+    threshold, unseen = 0.0, 0
+
+    def begin(self, n_envs: int) -> None: ...
+
+    def pay(self, steps: Steps) -> np.ndarray:
+        paid: np.ndarray = steps.transitions.info["heat"].reshape(steps.valid.shape)
+        return paid
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    gym.register("TestHeat-v0", Heat)
+    yield
+    del gym.registry["TestHeat-v0"]
+
+
+def test_info_is_collected_stored_and_said(tmp_path: Path) -> None:
+    params = parse_params(
+        {
+            "env": {"id": ENV.id},
+            "collect": {"steps": 200, "n_envs": 3},
+            "agent": {"arms": "full", "seeds": [0], "steps": 1},
+        },
+        "params",
+    )
+    collect.run(params.seed, params.env, params.collect, params.tracking, tmp_path / "trajectories")
+    (found, position), *_ = read_trajectories(tmp_path / "trajectories")
+    heat, running = [], 0.0
+    for action, t in zip(found.action.tolist(), position.t.tolist(), strict=True):
+        running = (running if t else 0.0) + action / 2
+        heat.append(running)
+    assert found.info["heat"].tolist() == heat
+    assert found.info["heat"].dtype == np.float32
+    assert found.info["hot"].tolist() == [degrees >= 1 for degrees in heat]
+    captioner = Captioner(adapter_for(ENV))
+    texts = [captioner.texts[i] for i in captioner.ids(found)]
+    assert texts == [f"It is {'hot' if one >= 1 else 'cold'}, {one:g} degrees." for one in heat]
+
+
+def test_a_reward_is_paid_by_info_in_training_and_evaluation() -> None:
+    adapter, settings = adapter_for(ENV), PPOParams(n_envs=2, n_steps=10, hidden=(8,))
+    learner = make_learner(initial_policy(adapter, settings, 0, 0), settings, np.random.default_rng(0))
+    envs = make_vector(ENV, adapter, 2, 0)
+    rollout = learner.rollout(envs)
+    learner.collect(envs, envs.reset(), rollout)
+    Signal(ShapingParams(extrinsic=0.0, beta=0.0), adapter, HeatReward(), 2).mix_into(rollout)
+    expected = np.where(rollout.valid, rollout.info["heat"], 0)
+    assert expected.max() > 0
+    np.testing.assert_allclose(rollout.reward, ShapingParams().intrinsic * expected)
+
+    sb3 = PackedEnvs(ENV, adapter, 2, 0)
+    paid = LearnedRewardEnvs(sb3, adapter, Signal(ShapingParams(extrinsic=0.0, beta=0.0), adapter, HeatReward(), 2))
+    paid.reset()
+    rewards = np.stack([paid.step(np.array([1, 0]))[1] for _ in range(5)])
+    np.testing.assert_allclose(rewards[:, 0], ShapingParams().intrinsic * np.array([0.5, 1.0, 1.5, 2.0, 0.5]))
+    assert (rewards[:, 1] == 0).all()
+
+    always = learner.policy.as_actor(greedy=True)
+    rows = roll_out(ENV, adapter, always, n_envs=2, episodes=2, seed=0, learned=LearnedReward(HeatReward(), 0.0))
+    assert all(row["shaped_reward"] is not None for row in rows)
+
+
+def test_a_field_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeatAdapter, "info_fields", {"cold": "float32"})
+    envs = make_vector(ENV, adapter_for(ENV), 2, 0)
+    envs.reset()
+    with pytest.raises(EnvError, match=r'TestHeat-v0: its adapter HeatAdapter names "cold".* has only: heat, hot, un'):
+        envs.step(np.array([0, 1]))
+
+
+def test_a_field_that_is_no_number_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeatAdapter, "info_fields", {"unused": "float32"})
+    envs = make_vector(ENV, adapter_for(ENV), 2, 0)
+    envs.reset()
+    with pytest.raises(EnvError, match=r'"unused" in the info of a step is not one float32'):
+        envs.step(np.array([0, 1]))
