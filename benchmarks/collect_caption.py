@@ -123,7 +123,8 @@ def _collect_and_caption(steps: int) -> dict[str, Spent]:
         "seed": SEED,
         "env": {"id": ENV_ID},
         "collect": {"steps": steps, "n_envs": N_ENVS},
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["extrinsic"],
+        "agent": {"seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
     with tempfile.TemporaryDirectory() as directory:

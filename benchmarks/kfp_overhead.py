@@ -24,7 +24,8 @@ PARAMS: dict[str, Any] = {
     "env": {"id": "FrozenLake-v1", "backend": "gymnasium"},
     "collect": {"steps": 500, "n_envs": 4},
     "annotate": {"annotator": "scripted", "n_pairs": 50},
-    "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+    "arms": ["extrinsic"],
+    "agent": {"seeds": [0], "steps": 1},
     "tracking": {"enabled": False},
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from laurel.params.training import RewardParams
+from laurel.params.rewards import PreferenceParams
 from laurel.rewards.bradley_terry import Comparisons, Trainer
 from laurel.rewards.model import raw_rewards
 
@@ -98,7 +98,7 @@ def train(steps: np.ndarray, comparisons: Comparisons, rate: float, epochs: int,
     return lambda new: raw_rewards(ensemble, new)[0]
 
 
-def _train(steps: np.ndarray, comparisons: Comparisons, params: RewardParams, epochs: int, seed: int) -> Any:
+def _train(steps: np.ndarray, comparisons: Comparisons, params: PreferenceParams, epochs: int, seed: int) -> Any:
     weights = np.ones((params.ensemble, len(comparisons)), dtype=np.float32)
     trainer = Trainer(steps, comparisons, params, weights, seed)
     rng = np.random.default_rng(seed)
@@ -107,9 +107,11 @@ def _train(steps: np.ndarray, comparisons: Comparisons, params: RewardParams, ep
     return trainer.ensemble
 
 
-def _params(members: int, batch: int, activation: str, **others: Any) -> RewardParams:
+def _params(members: int, batch: int, activation: str, **others: Any) -> PreferenceParams:
     changes = {"ensemble": members, "batch_size": batch, "activation": activation, "hidden": HIDDEN, **others}
-    return RewardParams().model_copy(update=changes)  # unchecked: params.yaml asks for two members at least
+    return PreferenceParams(kind="preference").model_copy(
+        update=changes
+    )  # unchecked: params.yaml asks for two members at least
 
 
 def _others() -> dict[str, str]:

@@ -14,7 +14,8 @@ def evaluate(
     collect: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    reward: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     shaping: dict[str, Any],
     agent: dict[str, Any],
     evaluate: dict[str, Any],
@@ -39,7 +40,8 @@ def evaluate(
         collect: Section collect; shown in the report.
         caption: Section caption.
         annotate: Section annotate.
-        reward: Section reward; shown in the report.
+        arms: Section arms; shown in the report.
+        rewards: Section rewards; shown in the report.
         shaping: Section shaping.
         agent: Section agent.
         evaluate: Section evaluate.
@@ -68,7 +70,14 @@ def evaluate(
     from laurel.tracking.pipeline import adopt
 
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
-    sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
+    sections |= {
+        "arms": arms,
+        "rewards": rewards,
+        "shaping": shaping,
+        "agent": agent,
+        "evaluate": evaluate,
+        "tracking": tracking,
+    }
     given = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     given |= {"reward": model}
     with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):

@@ -13,7 +13,8 @@ def merge_agents(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    reward: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     shaping: dict[str, Any],
     agent: dict[str, Any],
     tracking: dict[str, Any],
@@ -31,7 +32,8 @@ def merge_agents(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        reward: Section reward.
+        arms: Section arms.
+        rewards: Section rewards.
         shaping: Section shaping.
         agent: Section agent.
         tracking: Section tracking.
@@ -48,7 +50,7 @@ def merge_agents(
     from laurel.components.step import step, unpacked, whole, written
     from laurel.stages import merge_agents as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     inputs = Path(captions.path), Path(preferences.path), Path(model.path)
     with (

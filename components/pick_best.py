@@ -13,7 +13,8 @@ def pick_best(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    reward: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     shaping: dict[str, Any],
     agent: dict[str, Any],
     tracking: dict[str, Any],
@@ -35,7 +36,8 @@ def pick_best(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        reward: Section reward.
+        arms: Section arms.
+        rewards: Section rewards.
         shaping: Section shaping.
         agent: Section agent.
         tracking: Section tracking.
@@ -60,7 +62,7 @@ def pick_best(
     from laurel.tracking.pipeline import adopt
     from laurel.tuning import results, trials
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
     with step("pick-best", **sections) as given:

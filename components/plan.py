@@ -14,7 +14,8 @@ def plan(
     collect: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    reward: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     shaping: dict[str, Any],
     agent: dict[str, Any],
     evaluate: dict[str, Any],
@@ -32,7 +33,8 @@ def plan(
         collect: Section collect.
         caption: Section caption.
         annotate: Section annotate.
-        reward: Section reward.
+        arms: Section arms.
+        rewards: Section rewards.
         shaping: Section shaping.
         agent: Section agent.
         evaluate: Section evaluate.
@@ -51,7 +53,8 @@ def plan(
     from laurel.tracking.pipeline import open_pipeline_run
 
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
-    sections |= {"reward": reward, "shaping": shaping, "agent": agent, "evaluate": evaluate, "tracking": tracking}
+    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
+    sections |= {"evaluate": evaluate, "tracking": tracking}
     with step("plan", **sections) as given:
         params = whole(given)
         check_parts(params, collect_parts)

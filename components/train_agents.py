@@ -13,7 +13,8 @@ def train_agents(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    reward: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     shaping: dict[str, Any],
     agent: dict[str, Any],
     tracking: dict[str, Any],
@@ -31,12 +32,13 @@ def train_agents(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        reward: Section reward.
+        arms: Section arms.
+        rewards: Section rewards.
         shaping: Section shaping.
         agent: Section agent.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
-        branch: The arm, one of agent.arms, and the seeds, some of agent.seeds.
+        branch: The arm, one of arms, and the seeds, some of agent.seeds.
         captions: Output of caption.
         preferences: Output of annotate.
         model: Output of train-reward.
@@ -50,7 +52,7 @@ def train_agents(
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     mine = Branch.read(branch)
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}

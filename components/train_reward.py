@@ -1,4 +1,4 @@
-"""train-reward: preferences → reward model, as a component."""
+"""train-reward: feedback → rewards, as a component."""
 
 from typing import Any
 
@@ -12,7 +12,10 @@ def train_reward(
     seed: int,
     env: dict[str, Any],
     caption: dict[str, Any],
-    reward: dict[str, Any],
+    annotate: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
+    agent: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
     trajectories: dsl.Input[dsl.Dataset],
@@ -20,26 +23,30 @@ def train_reward(
     preferences: dsl.Input[dsl.Dataset],
     model: dsl.Output[dsl.Model],
 ) -> None:
-    """Fit a reward model to the preferences.
+    """Make the rewards of all arms, those learned from preferences among them.
 
     Args:
         seed: All random numbers derive from it.
         env: Section env of params.yaml.
         caption: Section caption.
-        reward: Section reward.
+        annotate: Section annotate.
+        arms: Section arms.
+        rewards: Section rewards.
+        agent: Section agent: the seeds that controls are drawn for.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         trajectories: Output of collect.
         captions: Output of caption.
         preferences: Output of annotate.
-        model: Weights (safetensors), normaliser, the reward of every caption (standard deviations from the mean),
-            and quality.json. Metadata: captions, pairs and epochs (counts).
+        model: A folder for each reward (weights, normaliser, the reward of every caption in standard deviations from
+            the mean, quality.json), and rewards.json. Metadata: rewards and pairs (counts).
     """
     from pathlib import Path
 
     from laurel.components.step import step, whole, written
     from laurel.stages import train_reward as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "reward": reward, "tracking": tracking}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
+    sections |= {"rewards": rewards, "agent": agent, "tracking": tracking}
     with step("train-reward", **sections) as given, written(model) as output:
         stage.run(whole(given), Path(trajectories.path), Path(captions.path), Path(preferences.path), output=output)

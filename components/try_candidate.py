@@ -13,7 +13,8 @@ def try_candidate(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    reward: dict[str, Any],
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     shaping: dict[str, Any],
     agent: dict[str, Any],
     tracking: dict[str, Any],
@@ -32,7 +33,8 @@ def try_candidate(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        reward: Section reward.
+        arms: Section arms.
+        rewards: Section rewards.
         shaping: Section shaping.
         agent: Section agent.
         tracking: Section tracking.
@@ -53,7 +55,7 @@ def try_candidate(
     from laurel.params.search import Sweep
     from laurel.stages import try_candidate as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "reward": reward}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
     sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
     mine = json.loads(candidate)
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}

@@ -160,7 +160,8 @@ def make_pipeline(
         collect: dict[str, Any] = default["collect"],
         caption: dict[str, Any] = default["caption"],
         annotate: dict[str, Any] = default["annotate"],
-        reward: dict[str, Any] = default["reward"],
+        arms: list[dict[str, Any]] = default["arms"],
+        rewards: dict[str, Any] = default["rewards"],
         shaping: dict[str, Any] = default["shaping"],
         agent: dict[str, Any] = default["agent"],
         evaluate: dict[str, Any] = default["evaluate"],
@@ -175,9 +176,10 @@ def make_pipeline(
             collect: Section collect: environment steps, and who acts.
             caption: Section caption: how transitions are said in words.
             annotate: Section annotate: who judges how many pairs.
-            reward: Section reward: the reward model and its training.
+            arms: Section arms: what is compared.
+            rewards: Section rewards: the methods of making rewards, and their settings.
             shaping: Section shaping: from the learned reward to what the agent is paid.
-            agent: Section agent: arms, seeds and the training of agents.
+            agent: Section agent: seeds and the training of agents.
             evaluate: Section evaluate: fresh episodes, and what is shown.
             tracking: Section tracking: what is logged to MLflow.
             code_version: Commit or version of the code in the image. Steps are cached by it, too: change it whenever
@@ -193,7 +195,8 @@ def make_pipeline(
                 collect=collect,
                 caption=caption,
                 annotate=annotate,
-                reward=reward,
+                arms=arms,
+                rewards=rewards,
                 shaping=shaping,
                 agent=agent,
                 evaluate=evaluate,
@@ -216,7 +219,8 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            annotating = {**captioning, "seed": seed, "annotate": annotate, "captions": captions}
+            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms, "rewards": rewards}
+            annotating = {**feedback, "captions": captions}
             if shards == 1:
                 preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
             else:
@@ -226,11 +230,11 @@ def make_pipeline(
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
-            feedback = {**captioning, "seed": seed, "reward": reward, "captions": captions, "preferences": preferences}
+            feedback |= {"agent": agent, "captions": captions, "preferences": preferences}
             fitting = train_reward_step(**feedback, trajectories=trajectories)
             model = place(fitting, "train-reward").outputs["model"]
 
-            training = {**feedback, "annotate": annotate, "shaping": shaping, "agent": agent, "model": model}
+            training = {**feedback, "shaping": shaping, "model": model}
             if sweep is not None:
                 _fan_out(sweep, training, place, at_once)
                 return
@@ -279,7 +283,7 @@ def compile_pipeline(output: Path, params: Params, **form: Any) -> None:
         compiler.Compiler().compile(pipeline, str(partial))
         text = partial.read_text(encoding="utf-8")
         # KFP's comments on the defaults name their keys in another order each time
-        partial.write_text(re.sub(r"(?m)^(#\s+\w+: dict) \[Default: .*\]$", r"\1", text), encoding="utf-8")
+        partial.write_text(re.sub(r"(?m)^(#\s+\w+: (?:dict|list)) \[Default: .*\]$", r"\1", text), encoding="utf-8")
         partial.replace(output)
     except OSError as error:
         raise DataError(f"{output}: cannot be written ({error.strerror}). Choose another --output.") from None

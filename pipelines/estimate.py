@@ -21,7 +21,6 @@ from laurel.params import Params
 from laurel.pipelines.accelerators import ACCELERATORS
 from laurel.pipelines.sweep import SweepPlan
 from laurel.pipelines.template import Machine, Spec, Task, tasks
-from laurel.stages.merge_agents import UNTRAINED
 
 PRICES = Path(__file__).resolve().with_name("prices.yaml")
 HEADER = ("step", "tasks", "cpu", "memory", "accelerator", "machine", "cached", "tries")
@@ -84,7 +83,7 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, s
     counts = [math.prod(branches if loop is None else loop for loop in step.loops) for step in steps]
     rows = [HEADER, *(_row(step, count, region) for step, count in zip(steps, counts, strict=True))]
     if sweep is None:
-        arms = [arm for arm in params.agent.arms if arm != UNTRAINED]
+        arms = [arm for arm in params.arms if arm.trained]
         trained, each = len(arms) * len(params.agent.seeds), params.agent.steps
     else:
         trained, each = len(sweep.candidates) * len(sweep.sweep.seeds), sweep.sweep.steps

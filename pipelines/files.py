@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from laurel.params import Params
+from laurel.params.rewards import PreferenceParams
 
 MOUNTED = "/gcs/"
 """Where Vertex AI's steps find buckets."""
@@ -27,8 +28,9 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
     for number, policy in enumerate(params.collect.policies):
         if policy.path is not None:
             yield f"collect.policies[{number}].path", str(policy.path)
-    if params.reward.input == "caption" and _is_directory(params.reward.encoder):
-        yield "reward.encoder", params.reward.encoder
+    for name, settings in params.rewards.items():
+        if isinstance(settings, PreferenceParams) and settings.input == "caption" and _is_directory(settings.encoder):
+            yield f"rewards.{name}.encoder", settings.encoder
     yield from _named_by_annotators(params)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from typing import Any
 
 from laurel.errors import ParamsError
 from laurel.params import Params
@@ -57,7 +57,8 @@ def device_key(params: Params, step: str) -> str | None:
     """Return the parameter that says whether a step uses an accelerator; None where it cannot."""
     match step:
         case "train-reward":
-            return "reward.device"
+            with_device = [name for name, settings in params.rewards.items() if hasattr(settings, "device")]
+            return f"rewards.{with_device[0]}.device" if with_device else None
         case "train-agents":
             return "agent.device"
         case "annotate":
@@ -73,7 +74,9 @@ def idle(params: Params, step: str) -> str | None:
     key = device_key(params, step)
     if key is None:
         return f"but annotate.annotator is {params.annotate.annotator}, which would let it stand idle."
-    device: object = reduce(getattr, key.split("."), params)
+    device: Any = params.dump()
+    for part in key.split("."):
+        device = device[part]
     if device == "cpu":
         return f"but {key} is cpu, so it would stand idle. Set that to auto or cuda."
     return None

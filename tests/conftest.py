@@ -81,7 +81,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="session")
 def rewarded(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project on the frozen lake with a reward model, but no agents; only to be looked at."""
-    changes = {**UNTRACKED, "env.id": "FrozenLake-v1", "collect.steps": 600, "reward.max_epochs": 5}
+    changes = {
+        **UNTRACKED,
+        "env.id": "FrozenLake-v1",
+        "arms": "full",
+        "collect.steps": 600,
+        "rewards.preference.max_epochs": 5,
+    }
     project = Project.create(tmp_path_factory.mktemp("rewarded") / "p", changes)
     project.run("collect", "caption", "annotate", "train-reward")
     return project

@@ -7,7 +7,8 @@ from typing import Any
 MINIMAL: dict[str, Any] = {
     "env": {"id": "CartPole-v1"},
     "collect": {"steps": 1000},
-    "agent": {"arms": ["extrinsic", "preference"], "seeds": [0, 1], "steps": 2000},
+    "arms": ["extrinsic", "preference"],
+    "agent": {"seeds": [0, 1], "steps": 2000},
 }
 
 

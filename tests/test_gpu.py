@@ -28,9 +28,10 @@ from laurel.envs.vector import make_vector
 from laurel.errors import ParamsError
 from laurel.llm.encoder import PACKAGED, load_encoder
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams, RewardParams, ShapingParams
+from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.params.training import PPOParams, ShapingParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
-from laurel.rewards.functions import oracle
+from laurel.rewards.methods.oracle import Oracle
 from laurel.training.lockstep import group_of, make_envs, make_rollout
 from laurel.training.loop import Assignment, Task, train, train_together
 
@@ -69,8 +70,8 @@ def comparisons(n_items: int, n_pairs: int, n_features: int, seed: int = 0) -> t
 @devices
 def test_the_reward_model_is_the_same(device: str) -> None:
     features, compared = comparisons(64, 500, 16)
-    params = RewardParams(ensemble=3, hidden=(32,), max_epochs=10)
-    there = torch_device(device, "reward.device")
+    params = PreferenceParams(kind="preference", ensemble=3, hidden=(32,), max_epochs=10)
+    there = torch_device(device, "rewards.preference.device")
     assert there.type == device
     held_out, expected = (cross_validate(features, compared, params, 0, d) for d in (there, torch.device("cpu")))
     np.testing.assert_allclose(held_out.predicted, expected.predicted, atol=1e-3)
@@ -246,7 +247,11 @@ def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device
 
     def run(place: Path, stop_after: int | None = None) -> None:
         tasks = [Task("oracle", seed, 0, env, TINY, ShapingParams(), 256, 64, device) for seed in range(3)]
-        rewards = [oracle(adapter), None, oracle(adapter)]
+        rewards = [
+            Oracle().load(RewardParams(kind="oracle"), Path(), adapter, 0.5),
+            None,
+            Oracle().load(RewardParams(kind="oracle"), Path(), adapter, 0.5),
+        ]
         agents = [Assignment(*pair, place / str(seed)) for seed, pair in enumerate(zip(tasks, rewards, strict=True))]
         train_together(agents, adapter, stopping(stop_after), tensors=True if device == "cpu" else None)
 
@@ -263,8 +268,8 @@ def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ParamsError, match=r'reward.device is "cuda", but PyTorch finds no GPU here \(it is built for'):
-        torch_device("cuda", "reward.device")
-    assert torch_device("auto", "reward.device").type == "cpu"
+        torch_device("cuda", "rewards.preference.device")
+    assert torch_device("auto", "rewards.preference.device").type == "cpu"
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -279,7 +284,7 @@ def seconds(work: Callable[[], object]) -> float:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here")
 def test_a_gpu_is_quicker_where_there_is_enough_to_do() -> None:
     features, compared = comparisons(20_000, 20_000, 384)
-    params = RewardParams(ensemble=8, hidden=(1024, 1024), batch_size=4096)
+    params = PreferenceParams(kind="preference", ensemble=8, hidden=(1024, 1024), batch_size=4096)
     taken = {
         device: seconds(lambda device=device: fit(features, compared, params, 2, 0, torch.device(device)))
         for device in ("cpu", "cuda")

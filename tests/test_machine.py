@@ -31,9 +31,10 @@ from laurel.feedback.annotator import Pair
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import PACKAGED, load_encoder
 from laurel.params.judges import EmbeddingParams
-from laurel.params.training import RewardParams
+from laurel.params.rewards import PreferenceParams
 from laurel.rewards.bradley_terry import Comparisons, fit
-from laurel.rewards.model import Normalizer, raw_rewards
+from laurel.rewards.model import raw_rewards
+from laurel.rewards.normalizer import Normalizer
 
 torch.set_num_threads(1)
 texts = [f"You pick up the {c} {o}." for c in ("red", "blue", "grey") for o in ("key", "ball", "box")] + ["You bump."]
@@ -44,7 +45,7 @@ first, second = np.triu_indices(len(texts), 1)
 p = np.array([j.p_first for j in judge.annotate(Pair(texts[a], texts[b]) for a, b in zip(first, second))])
 segments = np.arange(len(texts))
 comparisons = Comparisons(segments[:, None], segments, first, second, p)
-ensemble = fit(vectors.astype(np.float64), comparisons, RewardParams(hidden=[32]), 30, seed=0)
+ensemble = fit(vectors.astype(np.float64), comparisons, PreferenceParams(kind="preference", hidden=[32]), 30, seed=0)
 raw = raw_rewards(ensemble, vectors.astype(np.float64)).mean(axis=0)
 torch.manual_seed(0)
 policy = ActorCritic(60, 7, continuous=False, hidden=(64, 64))

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from laurel.errors import ParamsError
 from laurel.params import Params, PolicyShare, parse_params
-from laurel.params.training import ALGORITHMS, ARMS
+from laurel.params.arms import WELL_KNOWN, arm_of
+from laurel.params.training import ALGORITHMS
 from minimal_params import MINIMAL, keys_of
 
 
@@ -34,7 +35,7 @@ def with_value(key: str, value: Any) -> dict[str, Any]:
 def value_at(params: Params, key: str) -> Any:
     found: Any = params
     for part in key.split("."):
-        found = getattr(found, part)
+        found = found[part] if isinstance(found, dict) else getattr(found, part)
     return found
 
 
@@ -52,13 +53,13 @@ def refusal(content: Any) -> str:
         ("shaping.beta", 0, 0.0),
         ("shaping.quantile", 0, 0.0),
         ("agent.ppo.gamma", 1, 1.0),
-        ("agent.arms", "full", ARMS),
-        ("agent.arms", ["oracle"], ("oracle",)),
+        ("arms", "full", tuple(map(arm_of, WELL_KNOWN))),
+        ("arms", ["oracle"], (arm_of("oracle"),)),
         ("agent.seeds", [2**31 - 1], (2**31 - 1,)),
         ("agent.workers", None, None),
         ("agent.ppo.hidden", [32, 16], (32, 16)),
         ("agent.ppo.hidden", [], ()),
-        ("reward.hidden", [32], (32,)),
+        ("rewards.preference.hidden", [32], (32,)),
         ("env.max_episode_steps", None, None),
         ("env.kwargs", {"map": ["SF", "FG"], "p": {"q": [1, 2.5, None, True]}}, None),
         ("collect.policies", [{"kind": "checkpoint", "path": "data/x"}], None),
@@ -104,7 +105,7 @@ def test_params_cannot_be_changed() -> None:
 
 
 def test_the_content_is_left_alone() -> None:
-    content = with_value("agent.arms", "full")
+    content = with_value("arms", "full")
     kept = copy.deepcopy(content)
     parse_params(content, "my.yaml")
     assert content == kept
@@ -152,8 +153,12 @@ def test_the_content_is_left_alone() -> None:
         ("agent.ppo.gamma", 1.01, "agent.ppo.gamma is 1.01, but must be less than or equal to 1."),
         ("agent.steps", 0, "agent.steps is 0, but must be greater than or equal to 1."),
         ("agent.seeds", [0, -1], "agent.seeds[1] is -1, but must be greater than or equal to 0."),
-        ("reward.ensemble", 1, "reward.ensemble is 1, but must be greater than or equal to 2."),
-        ("reward.label_smoothing", 0.5, "reward.label_smoothing is 0.5, but must be less than 0.5."),
+        ("rewards.preference.ensemble", 1, "rewards.preference.ensemble is 1, but must be greater than or equal to 2."),
+        (
+            "rewards.preference.label_smoothing",
+            0.5,
+            "rewards.preference.label_smoothing is 0.5, but must be less than 0.5.",
+        ),
         # huge, infinite, not a number
         ("agent.steps", 10**30, f"agent.steps is {10**30}, but must be less than 2147483648."),
         ("seed", 2**31, "seed is 2147483648, but must be less than 2147483648."),
@@ -204,14 +209,14 @@ def test_the_content_is_left_alone() -> None:
             "agent.dqn has learning_starts 1000, but a memory (buffer_size) of 500 steps, which would never hold ",
         ),
         ("agent.sb3.kwargs", {"seed": 3}, "agent.sb3.kwargs has seed, which is not set here; see agent.seeds."),
-        ("agent.arms", ["oracel"], 'agent.arms[0] is "oracel", but must be one of extrinsic, preference, '),
-        ("agent.arms", "ful", 'agent.arms is "ful", but must be full or a list of extrinsic, preference, '),
+        ("arms", ["oracel"], 'arms[0] is "oracel", but must be one of extrinsic, preference, '),
+        ("arms", "ful", 'arms is "ful", but must be full or a list of extrinsic, preference, '),
         ("collect.policies", [{"kind": "rnd"}], 'collect.policies[0].kind is "rnd", but must be one of checkpoint, '),
         # entries
-        ("agent.arms", [], "agent.arms is empty, but must have at least one entry."),
+        ("arms", [], "arms is empty, but must have at least one entry."),
         ("agent.seeds", [], "agent.seeds is empty, but must have at least one entry."),
         ("collect.policies", [], "collect.policies is empty, but must have at least one entry."),
-        ("agent.arms", ["oracle", "oracle"], "agent.arms names oracle twice; each may stand there once."),
+        ("arms", ["oracle", "oracle"], "arms names oracle twice; each may stand there once."),
         ("agent.seeds", [3, 0, 3], "agent.seeds names 3 twice; each may stand there once."),
         (
             "collect.policies",
@@ -232,7 +237,7 @@ def test_refused_with_one_sentence(key: str, value: Any, says: str) -> None:
     assert message.endswith((".", "?"))
 
 
-@pytest.mark.parametrize("key", ["env", "env.id", "collect.steps", "agent", "agent.arms", "agent.seeds"])
+@pytest.mark.parametrize("key", ["env", "env.id", "collect.steps", "agent", "arms", "agent.seeds"])
 def test_a_missing_key_is_named(key: str) -> None:
     content = copy.deepcopy(MINIMAL)
     section, _, name = key.rpartition(".")
@@ -256,7 +261,7 @@ def test_long_values_are_cut() -> None:
 
 @pytest.mark.parametrize("char", ["\n", "\x1b", "\x1e", "\u2028", "\ud800"])
 def test_unprintable_characters_are_escaped(char: str) -> None:
-    message = refusal(with_value("agent.steps", char) | {char: 1, "shaping": {char: 1}, "agent": {"arms": char}})
+    message = refusal(with_value("agent.steps", char) | {char: 1, "shaping": {char: 1}, "arms": char})
     assert all(line.startswith("my.yaml: ") and line.isprintable() for line in message.splitlines())
     assert char.encode("unicode_escape").decode() in message
 
@@ -302,11 +307,11 @@ GOOD = {
     "annotate.embedding.goal": st.none() | st.text(),
     "annotate.embedding.temperature": POSITIVE,
     "annotate.scripted.error_rate": st.floats(0, 1) | st.integers(0, 1),
-    "reward.hidden": st.lists(COUNT, max_size=3),
-    "reward.input": st.sampled_from(["caption", "observation"]),
+    "rewards.preference.hidden": st.lists(COUNT, max_size=3),
+    "rewards.preference.input": st.sampled_from(["caption", "observation"]),
     "shaping.beta": st.floats(0, 1e300) | st.integers(0, 100),
     "shaping.quantile": st.floats(0, 1, exclude_max=True),
-    "agent.arms": st.just("full") | st.lists(st.sampled_from(ARMS), min_size=1, unique=True),
+    "arms": st.just("full") | st.lists(st.sampled_from([*WELL_KNOWN]), min_size=1, unique=True),
     "agent.seeds": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5, unique=True),
     "agent.workers": st.none() | COUNT,
     "agent.ppo.gamma": st.floats(0, 1),

@@ -58,7 +58,7 @@ def test_lists_and_paths_in_a_file(tmp_path: Path) -> None:
     file.write_text(
         "env: {id: CartPole-v1}\n"
         "collect:\n  steps: 1_000\n  policies:\n    - {kind: checkpoint, path: data/x}\n"
-        "agent:\n  arms: full\n  seeds: [0, 1]\n  steps: 10\n  ppo:\n    hidden: [8, 8]\n"
+        "arms: full\nagent:\n  seeds: [0, 1]\n  steps: 10\n  ppo:\n    hidden: [8, 8]\n"
     )
     params = load_params(file)
     assert params.collect.steps == 1000
@@ -71,7 +71,7 @@ def test_anchors_and_merges_are_no_duplicates(tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(
         "env: {id: CartPole-v1, kwargs: {a: &a {x: 1, y: 2}, b: &b {<<: *a, x: 3}, c: {<<: *b, y: 4}, d: {<<: *b}}}\n"
-        "collect: {steps: 1}\nagent: {arms: full, seeds: [0], steps: 1}\n"
+        "collect: {steps: 1}\narms: full\nagent: {seeds: [0], steps: 1}\n"
     )
     kwargs = load_params(file).env.kwargs
     assert kwargs == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}, "d": {"x": 3, "y": 2}}

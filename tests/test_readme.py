@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from known_arms import KNOWN
 from laurel.classics.deep import in_words
 from laurel.cli.app import _parser
 from laurel.data.captions import read_vocabulary
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.summary import markdown_table
-from laurel.params.arms import KNOWN
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
@@ -123,10 +123,10 @@ def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
     code = example("class Corridor(")
     small = {
         "collect.steps": 300,
-        "reward.max_epochs": 3,
+        "rewards.preference.max_epochs": 3,
         "agent.steps": 256,
         "agent.seeds": [0],
-        "agent.arms": ["preference"],
+        "arms": ["preference"],
     }
     project = Project.create(tmp_path / "p", {**UNTRACKED, **small, "env.id": env_id})
     (project.path / file).write_text(code)

@@ -30,10 +30,10 @@ TINY: dict[str, Any] = {
     "collect": {"steps": 3000, "n_envs": 8, "shard_steps": 1000},
     "caption": {},
     "annotate": {"n_pairs": 200, "probe": {"success_questions": 0}},  # lest they be among the calls that tests count
-    "reward": {"ensemble": 3, "hidden": [16], "max_epochs": 30, "patience": 5},
+    "arms": ["extrinsic", "preference", "random_policy"],
+    "rewards": {"preference": {"ensemble": 3, "hidden": [16], "max_epochs": 30, "patience": 5}},
     "shaping": {},
     "agent": {
-        "arms": ["extrinsic", "preference", "random_policy"],
         "seeds": [0, 1],
         "steps": 2048,
         "checkpoint_steps": 512,

@@ -16,7 +16,8 @@ def make_params(**sections: Any) -> Params:
     content: dict[str, Any] = {
         "env": {"id": ENV_ID, "backend": "gymnasium"},
         "collect": {"steps": 200, "n_envs": 4, "shard_steps": 100},
-        "agent": {"arms": ["extrinsic", "preference"], "seeds": [0, 1], "steps": 1000},
+        "arms": ["extrinsic", "preference"],
+        "agent": {"seeds": [0, 1], "steps": 1000},
     }
     return parse_params({**content, **sections}, "test")
 

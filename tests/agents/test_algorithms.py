@@ -26,6 +26,7 @@ from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
 from laurel.params.training import ALGORITHMS, AlgorithmParams, PPOParams, ShapingParams
 from laurel.rewards.functions import CaptionReward
+from laurel.rewards.method import Inputs
 from laurel.training.arms import task_of, train_arms
 from laurel.training.loop import Task, train
 from tiny_project import Project, changed
@@ -164,11 +165,11 @@ def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algor
     inputs = rewarded.inputs("train-agents")
     together = [("preference", 0, place), ("extrinsic", 1, other)]
     for agents in (together, [("preference", 0, alone)]):
-        train_arms(params, agents, **inputs, utility=None, advance=lambda _: None)
+        train_arms(params, agents, Inputs(**inputs), lambda _: None)
     assert content(place) == content(alone), "each becomes what it would have become alone"
     rows = pq.read_table(place / "curve.parquet").to_pylist()
     assert all(row["shaped_reward"] is not None for row in rows)
     assert make_learner(load_policy(place), task.settings, np.random.default_rng(0)).name == algorithm
     table = tmp_path / "episodes.parquet"
-    play_agent(params, "preference", 0, place, inputs["reward"], table, lambda _: None)
+    play_agent(params, "preference", 0, place, Inputs(**inputs), table, lambda _: None)
     assert len(pq.read_table(table)) == params.evaluate.episodes

@@ -248,7 +248,8 @@ def test_a_memory_needs_a_width() -> None:
     content = {
         "env": {"id": "CartPole-v1"},
         "collect": {"steps": 1},
-        "agent": {"arms": "full", "seeds": [0], "steps": 1, "ppo": {"recurrent": True, "hidden": []}},
+        "arms": "full",
+        "agent": {"seeds": [0], "steps": 1, "ppo": {"recurrent": True, "hidden": []}},
     }
     with pytest.raises(ParamsError, match=r"agent\.ppo is recurrent, so hidden must have at least one width"):
         parse_params(content, "my.yaml")

@@ -137,8 +137,8 @@ def test_missing_params(refused: Refused) -> None:
 def test_wrong_params(project: Project, refused: Refused) -> None:
     for changes, sentence in (
         ({"agent.stepz": 3}, 'params.yaml: agent.stepz is unknown. Did you mean "steps"?'),
-        ({"agent.arms": ["extrinsik"]}, 'Did you mean "extrinsic"?'),
-        ({"agent.arms": "ful"}, 'Did you mean "full"?'),
+        ({"arms": ["extrinsik"]}, 'Did you mean "extrinsic"?'),
+        ({"arms": "ful"}, 'Did you mean "full"?'),
         ({"agent.steps": "many"}, 'params.yaml: agent.steps is "many", but must be a whole number.'),
         ({"env.id": "MiniGrid-Emty-5x5-v0"}, 'Did you mean "MiniGrid-Empty-5x5-v0"?'),
         ({"env.id": "FrozenLak-v1"}, 'Did you mean "FrozenLake-v1"?'),

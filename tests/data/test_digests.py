@@ -21,7 +21,8 @@ from laurel.data.directory import checked_manifest, output_directory, read_manif
 from laurel.data.lineage import read_inputs
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
-from laurel.rewards.model import Normalizer, RewardModel
+from laurel.rewards.model import RewardModel
+from laurel.rewards.normalizer import Normalizer
 
 
 def write(output: Path, text: str = "one", stage: str = "collect", inputs: dict[str, Path] | None = None) -> None:

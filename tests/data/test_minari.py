@@ -23,7 +23,8 @@ def collected(path: Path, env: str) -> Path:
     content = {
         "env": {"id": env, "backend": "gymnasium"},
         "collect": {"steps": 120, "n_envs": 3, "shard_steps": 40},
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["extrinsic"],
+        "agent": {"seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
     STAGE["collect"].run(parse_params(content, "test"), output=path)

@@ -20,9 +20,9 @@ from tiny_project import TINY, UNTRACKED, Project
 
 pytestmark = pytest.mark.docker
 
-QUICK = {"collect.steps": 600, "annotate.n_pairs": 60, "reward.max_epochs": 3, "agent.steps": 1_000_000}
+QUICK = {"collect.steps": 600, "annotate.n_pairs": 60, "rewards.preference.max_epochs": 3, "agent.steps": 1_000_000}
 """Up to training, of which there is no end."""
-ENDLESS = {"reward.max_epochs": 10**6, "reward.patience": 10**6}
+ENDLESS = {"rewards.preference.max_epochs": 10**6, "rewards.preference.patience": 10**6}
 """So that the reward's training is not done before it is killed."""
 CORRIDOR = """
 import gymnasium as gym
@@ -108,7 +108,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory, image: str) -> Ran:
     _, stderr = running.communicate(timeout=600)
     first = running.returncode, stderr
     left = sorted(file.name for file in out.iterdir())
-    project.change({f"reward.{name}": TINY["reward"][name] for name in ("max_epochs", "patience")})
+    project.change(
+        {f"rewards.preference.{name}": TINY["rewards"]["preference"][name] for name in ("max_epochs", "patience")}
+    )
     running = begin(project, image, "--resume")
     _, stderr = running.communicate(timeout=600)
     return Ran(project, first, left, (running.returncode, stderr))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import laurel
+from known_arms import KNOWN
 from laurel.evaluation import plots
 from laurel.evaluation.arms import arms_of, comparisons_of, main_of, ordered
 from laurel.evaluation.report import ReportContent, render
@@ -15,7 +16,7 @@ from laurel.evaluation.statistics import rank_agreement, summarise
 from laurel.evaluation.style import styles
 from laurel.evaluation.summary import markdown_table, table
 from laurel.evaluation.verdict import headline
-from laurel.params.arms import KNOWN, ArmInfo
+from laurel.params.arms import ArmInfo
 from tiny_project import REPOSITORY
 
 MANY = (

@@ -5,6 +5,7 @@ import doctest
 import numpy as np
 import pytest
 
+from known_arms import KNOWN
 from laurel.errors import DataError
 from laurel.evaluation import report, statistics, summary
 from laurel.evaluation.arms import described, ordered
@@ -12,7 +13,6 @@ from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
 from laurel.evaluation.summary import SCHEMA, checked, markdown_table, table
 from laurel.evaluation.verdict import headline, outcome
-from laurel.params.arms import KNOWN
 
 
 @pytest.mark.parametrize("module", [summary, statistics, report])

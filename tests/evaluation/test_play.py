@@ -21,6 +21,7 @@ from laurel.evaluation.play import load_actor, play_agent
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
 from laurel.params.training import PPOParams
+from laurel.rewards.method import Inputs
 from laurel.rewards.model import RewardModel
 from laurel.training import lockstep
 from laurel.training.arms import train_arms
@@ -84,8 +85,12 @@ def test_a_missing_agent_is_an_error(adapter: EnvAdapter, tmp_path: Path) -> Non
 
 
 # -- what is written --------------------------------------------------------------------------------------------
+def inputs_of(project: Project) -> Inputs:
+    return Inputs(**project.inputs("train-agents"))
+
+
 def table(project: Project, arm: str, seed: int, agent: Path | None, place: Path) -> pd.DataFrame:
-    play_agent(project.params, arm, seed, agent, project.output("train-reward"), place, lambda n: None)
+    play_agent(project.params, arm, seed, agent, inputs_of(project), place, lambda n: None)
     return pd.read_parquet(place)
 
 
@@ -94,7 +99,13 @@ def test_the_table_has_a_row_an_episode(rewarded: Project, agent: Path, tmp_path
     told: list[int] = []
     played = agent if arm == "preference" else None
     play_agent(
-        rewarded.params, arm, 3, played, rewarded.output("train-reward"), tmp_path / "table.parquet", told.append
+        rewarded.params,
+        arm,
+        3,
+        played,
+        inputs_of(rewarded),
+        tmp_path / "table.parquet",
+        told.append,
     )
     found = pd.read_parquet(tmp_path / "table.parquet")
     assert list(found.columns) == COLUMNS
@@ -122,7 +133,7 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
     rewarded: Project, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
-    inputs = rewarded.inputs("train-agents")
+    inputs = inputs_of(rewarded)
 
     def stop(env: Any, adapter: Any, n_envs: int, seed: int, **_: Any) -> None:
         found.append(seed)
@@ -134,12 +145,12 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
     def evaluated(params: Params, arm: str, seed: int) -> int:
         played = None if arm == "random_policy" else agent
         with pytest.raises(StoppedError):
-            play_agent(params, arm, seed, played, inputs["reward"], tmp_path / "table", print)
+            play_agent(params, arm, seed, played, inputs, tmp_path / "table", print)
         return found.pop()
 
     def trained(params: Params, seed: int) -> int:
         with pytest.raises(StoppedError):
-            train_arms(params, [("extrinsic", seed, tmp_path / "agent")], **inputs, utility=None, advance=print)
+            train_arms(params, [("extrinsic", seed, tmp_path / "agent")], inputs, print)
         return found.pop()
 
     params = rewarded.params
@@ -163,14 +174,14 @@ def test_what_is_played_is_what_the_parameters_say(
         return original(env, adapter, act, **options)
 
     monkeypatch.setattr(play, "roll_out", noted)
-    model = RewardModel.load(rewarded.output("train-reward"))
+    model = RewardModel.load(rewarded.output("train-reward") / "preference")
     params = changed(
         rewarded.params,
         evaluate={"episodes": 3, "n_envs": 2, "greedy": True},
         shaping={"beta": 0.5, "quantile": 0.9},
         caption={"with_action": True},
     )
-    play_agent(params, "oracle", 0, agent, rewarded.output("train-reward"), tmp_path / "table", lambda n: None)
+    play_agent(params, "oracle", 0, agent, inputs_of(rewarded), tmp_path / "table", lambda n: None)
     (call,) = calls
     assert (call["episodes"], call["n_envs"], call["adapter"].with_action) == (3, 2, True)
     learned: LearnedReward = call["learned"]

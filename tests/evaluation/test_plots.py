@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from known_arms import KNOWN
 from laurel.evaluation import plots
 from laurel.evaluation.statistics import summarise
 from laurel.evaluation.style import styles
-from laurel.params.arms import KNOWN
 
 ARMS = tuple(KNOWN.values())
 LOOKS = styles([KNOWN["extrinsic"], KNOWN["preference"]])
@@ -103,7 +103,7 @@ sys.path.insert(0, sys.argv[1])
 from conftest import make_tables
 from pathlib import Path
 from laurel.evaluation import plots
-from laurel.params.arms import KNOWN
+from known_arms import KNOWN
 _, curves = make_tables({"extrinsic": 0.1, "preference": 0.9})
 plots.save(plots.learning_curves(curves, "success_rate", tuple(KNOWN.values()), draws=50), Path(sys.argv[2]), "curve")
 """

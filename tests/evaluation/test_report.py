@@ -8,12 +8,12 @@ import pytest
 import yaml
 from PIL import Image
 
+from known_arms import KNOWN
 from laurel.evaluation import plots
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.statistics import rank_agreement, summarise
 from laurel.evaluation.style import strokes
-from laurel.params.arms import KNOWN
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 

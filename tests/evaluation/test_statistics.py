@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rliable import metrics as rliable_metrics
 
+from known_arms import KNOWN
 from laurel.errors import DataError
 from laurel.evaluation import statistics
 from laurel.evaluation.comparison import probability_of_improvement
@@ -21,7 +22,6 @@ from laurel.evaluation.statistics import (
     steps_to_threshold,
     summarise,
 )
-from laurel.params.arms import KNOWN
 
 scores = st.lists(st.floats(-100, 100) | st.integers(-2, 2).map(float), min_size=1, max_size=9).map(np.array)
 

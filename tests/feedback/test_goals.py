@@ -57,12 +57,12 @@ def test_every_use_of_the_encoder_is_refused(project: Project) -> None:
             annotate__annotator="openai",
             annotate__openai=chat,
             annotate__ensemble=None,
-            agent__arms=["extrinsic", "similarity"],
+            arms=["extrinsic", "similarity"],
         ),
     ):
         with pytest.raises(AnnotationError, match=SENTENCE):
             check_fit(params, adapter)
-    check_fit(params_of(project, agent__arms=["extrinsic", "preference"]), adapter)  # a chat model alone
+    check_fit(params_of(project, arms=["extrinsic", "preference"]), adapter)  # a chat model alone
     with pytest.raises(AnnotationError, match=SENTENCE):
         embedding_goals(EmbeddingParams(anti_goal="Number 1 is low."), adapter)
 

@@ -77,7 +77,7 @@ def google(
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    changes = {"env.backend": "gymnasium", "agent.arms": ["extrinsic", "preference", "random_policy"]}
+    changes = {"env.backend": "gymnasium", "arms": ["extrinsic", "preference", "random_policy"]}
     return Project.create(tmp_path / "p", changes)
 
 

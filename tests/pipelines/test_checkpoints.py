@@ -112,8 +112,8 @@ def test_a_step_of_training_keeps_its_checkpoints_in_the_bucket(
         raise TrainingError("no more")
 
     monkeypatch.setattr(stage, "run", run)
-    sections: dict[str, Any] = {key: {} for key in ("caption", "annotate", "reward", "shaping", "tracking")}
-    agent = {"arms": ["oracle"], "seeds": [0], "steps": 9}
+    sections: dict[str, Any] = {key: {} for key in ("caption", "annotate", "rewards", "shaping", "tracking")}
+    agent = {"seeds": [0], "steps": 9}
     for _ in range(2):
         with pytest.raises(SystemExit):
             train_agents.python_func(
@@ -121,6 +121,7 @@ def test_a_step_of_training_keeps_its_checkpoints_in_the_bucket(
                 **inputs,
                 seed=0,
                 env={"id": "CartPole-v1"},
+                arms=["oracle"],
                 agent=agent,
                 code_version="1",
                 branch={"arm": "oracle", "seeds": [0.0]},

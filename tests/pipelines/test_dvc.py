@@ -34,7 +34,7 @@ def test_a_change_reruns_what_it_touches_alone(finished: Project, tmp_path: Path
         ("seed", 1, "collect"),
         ("caption.segment_length", 2, "caption"),
         ("annotate.n_pairs", 100, "annotate"),
-        ("reward.hidden", [8], "train-reward"),
+        ("rewards.preference.hidden", [8], "train-reward"),
         ("shaping.beta", 1.0, "train-agents"),
         ("evaluate.episodes", 5, "evaluate"),
     ):
@@ -65,7 +65,7 @@ def test_metrics_and_plots(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p")
     shown = project.dvc("metrics", "show", "--md")
     assert "arms.preference.return.iqm" in shown
-    assert "reward.heldout_agreement" in shown
+    assert "rewards.preference.heldout_agreement" in shown
     project.dvc("plots", "show")
     page = (project.path / "dvc_plots/index.html").read_text()
     specs = [json.loads(spec) for spec in re.findall(r"var spec = (\{.*?\});\n", page)]

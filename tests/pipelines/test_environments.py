@@ -17,9 +17,9 @@ SMALL: dict[str, Any] = {
     "collect.steps": 240,
     "annotate.n_pairs": 60,
     "collect.n_envs": 4,
-    "reward.max_epochs": 3,
-    "reward.ensemble": 2,
-    "agent.arms": ["preference", "random_policy"],
+    "rewards.preference.max_epochs": 3,
+    "rewards.preference.ensemble": 2,
+    "arms": ["preference", "random_policy"],
     "agent.seeds": [0],
     "agent.steps": 128,
     "agent.ppo.n_envs": 2,
@@ -80,7 +80,7 @@ def test_doorkey_by_gymnasium_with_all_arms_and_a_scripted_teacher(tmp_path: Pat
     changes = {
         "env.id": "MiniGrid-DoorKey-5x5-v0",
         "env.backend": "gymnasium",
-        "agent.arms": "full",
+        "arms": "full",
         "annotate.annotator": "scripted",
         "caption.with_action": True,
     }
@@ -108,7 +108,7 @@ def test_segments_of_three_steps(tmp_path: Path) -> None:
     assert segments.members.shape[1] == 3
     assert metrics["annotation"]["distinct_segments"] == len(segments)
     vocabulary = read_vocabulary(project.output("caption"))
-    assert RewardModel.load(project.output("train-reward")).texts == tuple(vocabulary.texts), (
+    assert RewardModel.load(project.output("train-reward") / "preference").texts == tuple(vocabulary.texts), (
         "captions are paid, not segments"
     )
 
@@ -120,10 +120,12 @@ def test_a_reward_of_observations_from_a_mixture_of_policies(tmp_path: Path, fin
         {"kind": "checkpoint", "path": agent, "share": 2.0},
         {"kind": "epsilon_random", "path": agent, "epsilon": 0.3},
     ]
-    project = Project.create(tmp_path / "p", {**SMALL, "collect.policies": policies, "reward.input": "observation"})
+    project = Project.create(
+        tmp_path / "p", {**SMALL, "collect.policies": policies, "rewards.preference.input": "observation"}
+    )
     project.run()
     report(project)
-    assert RewardModel.load(project.output("train-reward")).input == "observation"
+    assert RewardModel.load(project.output("train-reward") / "preference").input == "observation"
     recorded = read_metadata(project.output("collect"))["policies"]
     assert [policy["n_envs"] for policy in recorded] == [1, 2, 1]
     assert [bool(policy["digest"]) for policy in recorded] == [False, True, True]

@@ -21,7 +21,7 @@ from filelock import FileLock
 from laurel.cli.app import main
 from laurel.data.directory import digest_directory, read_json, read_manifest, write_json
 from laurel.errors import DataError
-from laurel.params import Params
+from laurel.params import Params, parse_params
 from laurel.pipelines.local import _Listener
 from laurel.stages import merge_agents
 from laurel.stages.merge_agents import Branch, branches
@@ -36,10 +36,10 @@ SMALL = {
     "collect.shard_steps": 250,
     "annotate.annotator": "scripted",
     "annotate.n_pairs": 60,
-    "reward.input": "observation",
-    "reward.ensemble": 2,
-    "reward.max_epochs": 3,
-    "agent.arms": ["preference", "random_policy", "extrinsic"],
+    "rewards.preference.input": "observation",
+    "rewards.preference.ensemble": 2,
+    "rewards.preference.max_epochs": 3,
+    "arms": ["preference", "random_policy", "extrinsic"],
     "agent.steps": 256,
     "evaluate.animation_steps": 2,
     "evaluate.bootstrap": 20,
@@ -161,12 +161,13 @@ def shards_of(whole: Path, params: Params, place: Path, seeds_per_step: int | No
         if trained:
             for seed in branch.seeds:
                 shutil.copytree(whole / branch.arm / f"seed-{seed}", path / branch.arm / f"seed-{seed}")
-        agent = {**manifest["params"]["agent"], "arms": [branch.arm], "seeds": list(branch.seeds)}
+        agent = {**manifest["params"]["agent"], "seeds": list(branch.seeds)}
+        arms = {branch.arm: params.used("arms")["arms"][branch.arm]}
         write_json(
             path / "manifest.json",
             {
                 **manifest,
-                "params": {**manifest["params"], "agent": agent},
+                "params": {**manifest["params"], "arms": arms, "agent": agent},
                 "digest": digest_directory(path),
                 "counts": {**manifest["counts"], "arms": int(trained), "seeds": len(branch.seeds)},
                 "notes": [note for note in manifest["notes"] if f"arm {branch.arm} " in note],
@@ -191,11 +192,10 @@ def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_
 
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
     from laurel.envs import adapter_for
-    from laurel.training.checks import skipped_arms
+    from laurel.rewards.arms import skipped_arms
 
-    arms = ("shuffled_labels", *direct.params.agent.arms, "oracle")  # of which the first and the last are left out
-    agent = direct.params.agent.model_copy(update={"arms": arms})
-    params = direct.params.model_copy(update={"agent": agent})
+    arms = ("shuffled_labels", *direct.params.arm_names, "oracle")  # of which the first and the last are left out
+    params = parse_params({**direct.params.dump(), "arms": list(arms)}, "params")
     no_oracle = adapter_for(params.env.model_copy(update={"id": "Pendulum-v1"}))
     notes = list(skipped_arms(params, no_oracle).values())
     assert len(notes) == 2
@@ -264,7 +264,7 @@ def test_a_branch(direct: Project) -> None:
     branch = Branch.read({"arm": "extrinsic", "seeds": [1.0]})
     assert str(branch) == "extrinsic 1"
     narrowed = branch.narrow(direct.params)
-    assert (narrowed.agent.arms, narrowed.agent.seeds) == (("extrinsic",), (1,))
+    assert (narrowed.arm_names, narrowed.agent.seeds) == (("extrinsic",), (1,))
     assert Branch.read(branch.write()) == branch
 
 
@@ -300,7 +300,7 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     assert "KFP Executor" in again.stderr
 
 
-ENDLESS = {"reward.max_epochs": 10**6, "reward.patience": 10**6}
+ENDLESS = {"rewards.preference.max_epochs": 10**6, "rewards.preference.patience": 10**6}
 """So that a step is not done before it is killed."""
 
 
@@ -344,7 +344,12 @@ def test_a_killed_step_is_tried_again_and_a_run_goes_on(tmp_path: Path, direct: 
     assert "caption: done" in stderr, "killed, and yet done: by another attempt"
     assert stderr.splitlines()[-1].startswith("laurel: step train-reward failed")
 
-    project.change({"reward.max_epochs": SMALL["reward.max_epochs"], "reward.patience": TINY["reward"]["patience"]})
+    project.change(
+        {
+            "rewards.preference.max_epochs": SMALL["rewards.preference.max_epochs"],
+            "rewards.preference.patience": TINY["rewards"]["preference"]["patience"],
+        }
+    )
     done = project.laurel("pipeline", "run", "--output", "out", "--resume")
     assert done.returncode == 0, done.stderr
     assert "train-reward: done" in done.stderr

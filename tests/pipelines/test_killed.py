@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow  # kills and runs again, minutes in all
         ("caption", {"caption.with_action": True}, 5),
         pytest.param("collect", {"collect.steps": 700, "collect.shard_steps": 400}, 4),
         pytest.param("annotate", {"annotate.n_pairs": 7}, 5),
-        pytest.param("train-reward", {"reward.max_epochs": 2}, 5),
+        pytest.param("train-reward", {"rewards.preference.max_epochs": 2}, 5),
     ],
 )
 def test_killed_at_its_steps(finished: Project, tmp_path: Path, stage: str, changes: Changes, every: int) -> None:

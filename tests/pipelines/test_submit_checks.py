@@ -173,7 +173,7 @@ def test_the_readme_shows_what_will_run(project: Project, capsys: pytest.Capture
 
 
 def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    project.change({"annotate.annotator": "scripted", "reward.device": "cuda"})
+    project.change({"annotate.annotator": "scripted", "rewards.preference.device": "cuda"})
     given = [part for pair in RIGHT.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--gpu", "L4", "--dry-run=full"]) == 0
     out, err = capsys.readouterr()
@@ -212,16 +212,21 @@ def test_files_of_this_machine_are_refused(
     project.change({
         "env.id": "corridor:Corridor-v0",
         "collect.policies": [{"kind": "checkpoint", "path": "agent"}],
-        "reward.encoder": "./encoder",
+        "rewards.preference.encoder": "./encoder",
         "annotate.gold": "gold.jsonl",
         "annotate.annotator": "huggingface",
         "annotate.huggingface": {"model": "/models/mine", "mode": "generate", "adapter": "/gcs/demo-bucket/lora"},
     })  # fmt: skip
-    said = refused("--in-image", "annotate.gold", "--in-image", "reward.encodr")
+    said = refused("--in-image", "annotate.gold", "--in-image", "rewards.preference.encodr")
     of_files = [line.partition(" is ")[0] for line in said if "which is of this machine" in line]
-    assert of_files == ["env.id", "collect.policies[0].path", "reward.encoder", "annotate.huggingface.model"]
-    assert 'Did you mean "reward.encoder"?' in "\n".join(said)
-    assert said[2].endswith("If the image holds it at the same place, add --in-image reward.encoder")
+    assert of_files == [
+        "env.id",
+        "collect.policies[0].path",
+        "rewards.preference.encoder",
+        "annotate.huggingface.model",
+    ]
+    assert 'Did you mean "rewards.preference.encoder"?' in "\n".join(said)
+    assert said[2].endswith("If the image holds it at the same place, add --in-image rewards.preference.encoder")
 
 
 @pytest.mark.parametrize(

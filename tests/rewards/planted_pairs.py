@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from laurel.params.training import RewardParams
+from laurel.params.rewards import PreferenceParams
 from laurel.rewards.bradley_terry import Comparisons
 
 
-def params(**changes: Any) -> RewardParams:
-    return RewardParams.model_validate({"ensemble": 3, "hidden": [16], "max_epochs": 60, "patience": 10, **changes})
+def params(**changes: Any) -> PreferenceParams:
+    return PreferenceParams.model_validate({"ensemble": 3, "hidden": [16], "max_epochs": 60, "patience": 10, **changes})
 
 
 def units(features: np.ndarray, first: Any, second: Any, p_first: Any) -> Comparisons:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,22 @@ import torch
 from single_steps import nowhere, pay, pay_captions
 
 from laurel.envs import adapter_for
-from laurel.envs.base import EnvAdapter, Transitions
+from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import ParamsError
-from laurel.params import EnvParams
+from laurel.params import EnvParams, parse_params
 from laurel.params.judges import EmbeddingParams
-from laurel.params.training import RewardParams
-from laurel.rewards import functions
+from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.rewards import training
+from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.bradley_terry import Comparisons, Ensemble
-from laurel.rewards.functions import CaptionReward, learned, oracle, random_reward, shuffled_labels, similarity
-from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
+from laurel.rewards.functions import CaptionReward, ScoredCaptions, WeightedSum, learned
+from laurel.rewards.methods import similarity
+from laurel.rewards.methods.oracle import Oracle
+from laurel.rewards.methods.random_reward import drawn
+from laurel.rewards.methods.shuffled_labels import ShuffledLabels
+from laurel.rewards.model import RewardModel, raw_rewards
+from laurel.rewards.normalizer import Normalizer
+from minimal_params import MINIMAL
 
 torch.set_num_threads(1)
 TEXTS = tuple(f"Caption {i}." for i in range(9))
@@ -44,6 +52,16 @@ def make_model(*, observation: bool = False, n_features: int = 4) -> RewardModel
         ensemble, normalizer, "observation" if observation else "caption", "fake", 5, TEXTS,
         normalizer(raw), np.zeros_like(raw), np.ones(len(TEXTS), np.int64), embeddings,
     )  # fmt: skip
+
+
+def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> CaptionReward:
+    return ScoredCaptions.of(texts, drawn(list(texts), seed)).reward(quantile, lambda new: drawn(new, seed))
+
+
+def shuffled_labels(
+    model: RewardModel, comparisons: Comparisons, params: PreferenceParams, adapter: EnvAdapter, seed: int
+) -> Reward:
+    return learned(training.shuffled_model(model, comparisons, params, seed), adapter, 0.5)
 
 
 class FakeEncoder:
@@ -161,13 +179,9 @@ def test_a_random_reward_is_the_captions_own_whenever_and_wherever_it_is_met() -
 
 
 def test_a_random_reward_is_the_same_in_another_process() -> None:
-    code = (
-        "import numpy as np; from laurel.rewards.functions import random_reward;"
-        "f = random_reward(('a', 'b', 'c'), 0.5, 1); print(f.known, f.threshold, f.score(['d']).tolist())"
-    )
+    code = "from laurel.rewards.methods.random_reward import drawn; print(drawn(['a', 'b', 'c'], 1).tolist())"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    here: Any = random_reward(("a", "b", "c"), 0.5, 1)
-    assert out == f"{here.known} {here.threshold} {here.score(['d']).tolist()}"
+    assert out == str(drawn(["a", "b", "c"], 1).tolist())
 
 
 def test_random_rewards_of_new_captions_are_in_the_same_units() -> None:
@@ -196,16 +210,16 @@ def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(
     monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter
 ) -> None:
     trained_on: list[Any] = []
-    original = functions.fit
+    original = training.fit
 
     def spy(features: Any, comparisons: Comparisons, params: Any, epochs: int, seed: int) -> Any:
         trained_on.append((features, comparisons, epochs, seed))
         return original(features, comparisons, params, epochs, seed)
 
-    monkeypatch.setattr(functions, "fit", spy)
-    model, comparisons, params = make_model(), compared(), RewardParams(ensemble=3, hidden=(8,))
+    monkeypatch.setattr(training, "fit", spy)
+    model, comparisons, params = make_model(), compared(), PreferenceParams(kind="preference", ensemble=3, hidden=(8,))
     for seed in (0, 0, 1):
-        shuffled_labels(model, comparisons, params, 0.5, adapter, seed)
+        shuffled_labels(model, comparisons, params, adapter, seed)
     features, shuffled, epochs, _ = trained_on[0]
     np.testing.assert_array_equal(features, model.embeddings)
     assert epochs == model.epochs, "as long as the model that it is compared with"
@@ -220,8 +234,8 @@ def test_shuffled_labels_are_the_same_answers_given_to_other_pairs(
 
 def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, adapter: EnvAdapter) -> None:
     model = make_model()
-    params = RewardParams(ensemble=3, hidden=(8,))
-    function = shuffled_labels(model, compared(), params, 0.5, adapter, 0)
+    params = PreferenceParams(kind="preference", ensemble=3, hidden=(8,))
+    function = shuffled_labels(model, compared(), params, adapter, 0)
     rewards = np.array(rewards_of(function, list(TEXTS)))
     assert rewards.mean() == pytest.approx(0, abs=1e-5)
     assert rewards.std() == pytest.approx(1, abs=1e-4)
@@ -231,26 +245,57 @@ def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, a
     assert (encoder.asked, function.unseen) == (["New."], 1)
 
 
-def test_shuffled_labels_need_captions(adapter: EnvAdapter) -> None:
-    with pytest.raises(ParamsError, match=r'"shuffled_labels" needs reward\.input "caption"'):
-        shuffled_labels(make_model(observation=True), compared(), RewardParams(), 0.5, adapter, 0)
+def test_shuffled_labels_are_of_a_reward_learned_from_preferences(adapter: EnvAdapter) -> None:
+    params = parse_params({**MINIMAL, "arms": ["shuffled_labels"]}, "params")
+    method, settings = ShuffledLabels(), params.rewards["shuffled_labels"]
+    assert method.needs(settings) == ("preference",)
+    assert method.check(settings, params, adapter) is None
+    other = params.model_copy(update={"rewards": {**params.rewards, "preference": RewardParams(kind="oracle")}})
+    with pytest.raises(ParamsError, match="labels of preference cannot be shuffled, as its kind is oracle"):
+        method.check(settings, other, adapter)
 
 
-def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter) -> None:
+def test_what_scores_captions_is_the_same_when_it_is_loaded_again(tmp_path: Path) -> None:
+    texts = ("a", "b", "ü")
+    made = ScoredCaptions.of(texts, drawn(list(texts), 3))
+    made.save(tmp_path, seed=3)
+    loaded, config = ScoredCaptions.load(tmp_path)
+    assert (loaded, config["seed"]) == (made, 3)
+
+
+# -- sums -------------------------------------------------------------------------------------------------------
+def test_rewards_add_up_by_weight_and_silence_counts_as_the_threshold() -> None:
+    some = CaptionReward({"a": 1.0, "b": 3.0}, 0.5, by_length([]))
+
+    class Silent(CaptionReward):
+        def pay(self, steps: Steps) -> FloatArray:
+            return np.full(steps.captions.shape, UNPAID)
+
+    total = WeightedSum([(some, 2.0), (Silent({}, -1.0, by_length([])), 0.25)])
+    assert total.threshold == 2 * 0.5 - 0.25
+    paid = pay(total, nowhere(3), np.array([0, 1, -1]), ["a", "b"])
+    assert paid.dtype == np.float32
+    assert paid.tolist() == [2.0 - 0.25, 6.0 - 0.25, -np.inf]
+
+
+def test_similarity_is_the_normalised_utility(
+    monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter, tmp_path: Path
+) -> None:
     utility = np.linspace(0.3, -0.2, len(TEXTS)).astype(np.float32)
-    asked: list[tuple[str, ...]] = []
+    asked: list[list[str]] = []
 
-    def utilities(texts: tuple[str, ...], params: Any, adapter: EnvAdapter) -> np.ndarray:
+    def utilities(texts: list[str], params: Any, adapter: EnvAdapter) -> np.ndarray:
         asked.append(texts)
         return np.full(len(texts), 0.8, dtype=np.float32)
 
-    monkeypatch.setattr(functions, "utilities", utilities)
-    function = similarity(TEXTS, utility, EmbeddingParams(), 0.5, adapter)
+    monkeypatch.setattr(similarity, "utilities", utilities)
+    ScoredCaptions.of(TEXTS, utility).save(tmp_path, embedding=EmbeddingParams().model_dump(mode="json"))
+    function = similarity.Similarity().load(similarity.SimilarityParams(kind="similarity"), tmp_path, adapter, 0.5)
     normalised = (utility - utility.mean()) / utility.std()
     assert rewards_of(function, [*TEXTS, "New."]) == pytest.approx(
         [*normalised, (0.8 - utility.mean()) / utility.std()], abs=1e-4
     )
-    assert asked == [("New.",)]
+    assert asked == [["New."]]
     assert function.unseen == 1
     assert function.threshold == pytest.approx(0, abs=1e-5), "the median of evenly spread ones"
 
@@ -258,13 +303,13 @@ def test_similarity_is_the_normalised_utility(monkeypatch: pytest.MonkeyPatch, a
 def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, adapter: EnvAdapter) -> None:
     fake = FakeEncoder()
     monkeypatch.setattr("laurel.feedback.annotators.embedding.load_encoder", lambda name, device: fake)
-    utility = functions.utilities(("You turn.", adapter.goal), EmbeddingParams(), adapter)
+    utility = similarity.utilities(["You turn.", adapter.goal], EmbeddingParams(), adapter)
     turn, goal, anti_goal = FakeEncoder().encode(["You turn.", adapter.goal, adapter.anti_goal])
     np.testing.assert_allclose(utility, [turn @ goal - turn @ anti_goal, goal @ goal - goal @ anti_goal], atol=1e-5)
 
 
 def test_the_oracle_pays_progress_as_it_is(adapter: EnvAdapter) -> None:
-    function = oracle(adapter)
+    function = Oracle().load(RewardParams(kind="oracle"), Path(), adapter, 0.5)
     assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
     assert function.threshold == 0.0
     assert function.unseen == 0

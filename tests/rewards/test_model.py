@@ -17,7 +17,8 @@ from hypothesis.extra import numpy as arrays
 
 from laurel.errors import DataError
 from laurel.rewards.bradley_terry import Ensemble
-from laurel.rewards.model import LEVELS, Normalizer, RewardModel, raw_rewards
+from laurel.rewards.model import RewardModel, raw_rewards
+from laurel.rewards.normalizer import LEVELS, Normalizer
 from laurel.rewards.shaping import shape
 
 torch.set_num_threads(1)

@@ -20,6 +20,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, ParamsError
 from laurel.feedback.annotator import Judgement
 from laurel.params import Params, parse_params
+from laurel.params.rewards import PreferenceParams
 from laurel.rewards import training
 from laurel.rewards.bradley_terry import Comparisons
 from laurel.rewards.functions import transition_features
@@ -37,8 +38,9 @@ def make_params(**sections: Any) -> Params:
         "env": {"id": "MiniGrid-Empty-5x5-v0"},
         "collect": {"steps": 3000, "n_envs": 8, "shard_steps": 1000},
         "annotate": {"n_pairs": 200},
-        "reward": {"ensemble": 3, "hidden": [16], "max_epochs": 40, "patience": 10},
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["preference"],
+        "rewards": {"preference": {"ensemble": 3, "hidden": [16], "max_epochs": 40, "patience": 10}},
+        "agent": {"seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
     for name, section in sections.items():
@@ -60,8 +62,11 @@ class Places:
         annotate.run(self.params, self.captions, self.preferences)
 
     def train(self, **reward: Any) -> tuple[RewardModel, dict[str, Any]]:
-        params = self.params.model_copy(update={"reward": self.params.reward.model_copy(update=reward)})
-        return train_reward_model(params, self.adapter, self.trajectories, self.captions, self.preferences)
+        settings = self.params.rewards["preference"].model_copy(update=reward)
+        assert isinstance(settings, PreferenceParams)
+        return train_reward_model(
+            self.params, settings, self.adapter, self.trajectories, self.captions, self.preferences
+        )
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +182,8 @@ def test_quality_of_observations_is_about_captions(steps: Places, monkeypatch: p
 
 
 def test_examples_are_of_their_caption_and_drawn_from_everywhere(steps: Places) -> None:
-    params = make_params(reward={"input": "observation", "observations_per_caption": 40})
-    items = training._observed_items(params, steps.adapter, steps.trajectories, steps.captions)
+    settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=40)
+    items = training._observed_items(steps.params, settings, steps.adapter, steps.trajectories, steps.captions)
     assert (np.diff(items.caption) >= 0).all()
     counts = read_vocabulary(steps.captions).counts
     expected = {i: min(40, int(n)) for i, n in enumerate(counts) if n}
@@ -213,8 +218,8 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
     unmet = model.counts == 0
     assert unmet.any()
     assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
-    params = make_params(reward={"input": "observation", "observations_per_caption": 4})
-    items = training._observed_items(params, listed.adapter, listed.trajectories, listed.captions)
+    settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=4)
+    items = training._observed_items(listed.params, settings, listed.adapter, listed.trajectories, listed.captions)
     raw = raw_rewards(model.ensemble, items.features)
     for caption_id in range(len(model.texts)):
         means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)
@@ -243,7 +248,7 @@ def test_segments_of_captions(segments: Places) -> None:
 
 
 def test_segments_of_observations_are_refused(segments: Places) -> None:
-    with pytest.raises(ParamsError, match=r'reward\.input "observation" .* set caption\.segment_length to 1'):
+    with pytest.raises(ParamsError, match=r'input "observation" .* set caption\.segment_length to 1'):
         segments.train(input="observation")
 
 
@@ -314,8 +319,8 @@ def test_mean_environment_reward_by_hand(
 def test_the_stage_writes_the_artefact_and_its_quality(steps: Places, of_captions: Any, tmp_path: Path) -> None:
     train_reward.run(steps.params, steps.trajectories, steps.captions, steps.preferences, tmp_path / "reward")
     model, quality = of_captions
-    loaded = RewardModel.load(tmp_path / "reward")
+    loaded = RewardModel.load(tmp_path / "reward" / "preference")
     assert np.array_equal(loaded.rewards, model.rewards)
-    assert read_json(tmp_path / "reward" / "quality.json") == quality
+    assert read_json(tmp_path / "reward" / "preference" / "quality.json") == quality
     counts = read_json(tmp_path / "reward" / "manifest.json")["counts"]
-    assert counts == {"captions": len(model.texts), "pairs": quality["pairs"], "epochs": model.epochs}
+    assert counts == {"rewards": 1, "pairs": quality["pairs"]}

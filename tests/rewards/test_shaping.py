@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from laurel.rewards.model import Normalizer
+from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.shaping import EpisodeCounts, shape
 
 REWARDS = arrays.arrays(np.float32, st.integers(1, 30), elements=st.floats(-100, 100, width=32))

@@ -24,7 +24,8 @@ def make_params(env: str = "MiniGrid-Empty-5x5-v0", kwargs: dict[str, Any] | Non
         "env": {"id": env, "backend": "gymnasium", "kwargs": kwargs or {}},
         "collect": {"steps": 700, "n_envs": 4, "shard_steps": 200},
         "caption": section,
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["extrinsic"],
+        "agent": {"seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
     return parse_params(content, "test")

@@ -38,7 +38,8 @@ def make_params(env: str = "FrozenLake-v1", *, backend: str = "gymnasium", seed:
         "seed": seed,
         "env": {"id": env, "backend": backend},
         "collect": {"steps": 500, "n_envs": 4, "shard_steps": 150, **section},
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["extrinsic"],
+        "agent": {"seeds": [0], "steps": 1},
         "tracking": {"enabled": False},
     }
     return parse_params(content, "test")

@@ -88,7 +88,7 @@ def test_metrics(finished: Project) -> None:
         "pairs", "distinct_segments", "ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed",
     }  # fmt: skip
     reward = metrics["reward"]
-    quality = read_json(finished.path / "data/reward/quality.json")
+    quality = read_json(finished.path / "data/reward/preference/quality.json")
     assert {key: value for key, value in reward.items() if key != "kendall_tau_vs_return"} == quality
     assert 0 <= reward["heldout_agreement"] <= 1
     assert -1 <= reward["kendall_tau_vs_return"] <= 1
@@ -163,7 +163,7 @@ def test_files_beside_the_report(finished: Project) -> None:
 # -- what is played -------------------------------------------------------------------------------
 @pytest.mark.usefixtures("undrawn")
 def test_arms_and_seeds_that_were_trained_are_enough(project: Project) -> None:
-    project.change({"agent.arms": ["preference", "random_policy"], "agent.seeds": [1]})
+    project.change({"arms": ["preference", "random_policy"], "agent.seeds": [1]})
     project.run("evaluate")
     metrics = read_json(project.path / "reports/metrics.json")
     assert list(metrics["arms"]) == ["preference", "random_policy"]
@@ -182,7 +182,7 @@ def test_arms_and_seeds_that_were_trained_are_enough(project: Project) -> None:
             {"agent.seeds": [0, 1, 2]},
             "agents: holds no agent of the arm extrinsic with seed 2. Run laurel",
         ),
-        ({"agent.arms": ["oracle"]}, "agents: holds no agent of the arm oracle with seed 0. Run laurel train-agents"),
+        ({"arms": ["oracle"]}, "agents: holds no agent of the arm oracle with seed 0. Run laurel train-agents"),
         ({"agent.steps": 4096}, "agents: was made with agent.steps 2048, but it is 4096. Run laurel train-agents"),
         ({"shaping.beta": 0.5}, "agents: was made with shaping.beta 3.0, but it is 0.5. Run laurel train-agents"),
         ({"annotate.n_pairs": 9}, "preferences: was made with annotate.n_pairs 200, but it is 9. Run laurel annotate"),
@@ -199,13 +199,13 @@ def test_what_was_not_trained_like_that_is_not_evaluated(
 
 
 def test_agents_of_another_reward(project: Project) -> None:
-    project.change({"reward.max_epochs": 2})
+    project.change({"rewards.preference.max_epochs": 2})
     project.run("train-reward")
     with pytest.raises(DataError, match=r"agents: was made with reward\.max_epochs 30, but it is 2\. Run laurel train"):
         project.run("evaluate")
     manifest = project.output("train-reward") / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"max_epochs": 2', '"max_epochs": 30'))
-    project.change({"reward.max_epochs": 30})
+    project.change({"rewards.preference.max_epochs": 30})
     with pytest.raises(DataError, match=r"agents: was made from other reward than .*Run laurel train-agents again\."):
         project.run("evaluate")
 
@@ -241,7 +241,7 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
 def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = RewardModel.load(project.output("train-reward"))
+    whole = RewardModel.load(project.output("train-reward") / "preference")
     turn = whole.texts.index("You turn.")
     kept = [i for i in range(len(whole.texts)) if i != turn]
     without = {name: getattr(whole, name)[kept] for name in ("rewards", "spreads", "counts", "embeddings")}
@@ -254,7 +254,7 @@ def test_a_caption_that_collection_never_met_is_scored_where_it_is_shown(
         path.touch()
 
     monkeypatch.setattr("laurel.evaluation.animation.side_by_side", keep)
-    project.change({"agent.arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
+    project.change({"arms": ["preference"], "agent.seeds": [0], "evaluate.animation_steps": 20})
     project.run("evaluate")
     assert len(shown) == 2
     for episode in shown:
@@ -276,7 +276,7 @@ def test_notes_of_all_stages_reach_the_report(project: Project) -> None:
 
 
 def test_random_policy_alone(project: Project) -> None:
-    project.change({"agent.arms": ["random_policy"]})
+    project.change({"arms": ["random_policy"]})
     shutil.rmtree(project.output("train-agents"))
     project.run("train-agents", "evaluate")
     metrics = read_json(project.path / "reports/metrics.json")

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from laurel.agents.checkpoint import load_policy
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
+from laurel.rewards.method import Inputs
 from laurel.stages.train_agents import divide
 from laurel.training.arms import train_arms
 from laurel.training.loop import train_together
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
-ONE = {**UNTRACKED, "agent.arms": ["preference"], "agent.seeds": [0], "agent.steps": 512}
+ONE = {**UNTRACKED, "arms": ["preference"], "agent.seeds": [0], "agent.steps": 512}
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_every_arm_and_seed_has_an_agent(finished: Project) -> None:
 
 
 def test_workers_change_nothing(project: Project, finished: Project) -> None:
-    project.change({"agent.arms": ["extrinsic", "preference"], "agent.steps": 2048, "agent.workers": 3})
+    project.change({"arms": ["extrinsic", "preference"], "agent.steps": 2048, "agent.workers": 3})
     project.run("train-agents")
     before, after = (lasting_content(p.output("train-agents")) for p in (finished, project))
     seed_0 = [name for name in before if "seed-0" in name]
@@ -64,14 +65,14 @@ def test_workers_change_nothing(project: Project, finished: Project) -> None:
 
 def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.envs.minigrid.MiniGridAdapter.oracle", lambda self, text: None)
-    project.change({"agent.arms": ["oracle", "random_policy"]})
-    project.run("train-agents")
+    project.change({"arms": ["oracle", "random_policy"]})
+    project.run("train-reward", "train-agents")
     assert manifest(project)["notes"] == [
         "The arm oracle was left out: MiniGrid-Empty-5x5-v0 has no hand-written progress."
     ]
     assert sorted(path.name for path in project.output("train-agents").iterdir()) == [".run.json", "manifest.json"]
-    project.change({"agent.arms": ["oracle"]})
-    with pytest.raises(ParamsError, match=r"agent\.arms: there is none left"):
+    project.change({"arms": ["oracle"]})
+    with pytest.raises(ParamsError, match=r"arms: there is none left"):
         project.run("train-agents")
 
 
@@ -110,7 +111,7 @@ def test_all_arms_are_trained_at_once_where_environments_are_tensors(
     monkeypatch.setattr("laurel.training.arms.train_together", partial(train_together, tensors=True))
     arms = ["extrinsic", "preference", "intrinsic_only", "random_reward", "shuffled_labels", "oracle"]
     agents = [(arm, seed, tmp_path / arm / f"seed-{seed}") for seed in (0, 1) for arm in arms]
-    train_arms(project.params, agents, **project.inputs("train-agents"), utility=None, advance=lambda steps: None)
+    train_arms(project.params, agents, Inputs(**project.inputs("train-agents")), lambda steps: None)
     ends = {}
     for arm, seed, place in agents:
         state = read_json(place / "state.json")
@@ -126,7 +127,7 @@ def test_finished_agents_are_not_trained_again(project: Project, finished: Proje
     project.run("train-agents")
     done, out = project.output("train-agents"), project.output("train-agents").parent
     trained_for = read_json(done / "preference/seed-0/.run.json")["seconds"]
-    project.change({"agent.arms": ["preference", "extrinsic"]})
+    project.change({"arms": ["preference", "extrinsic"]})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("laurel.pool.run_jobs", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -174,9 +175,11 @@ def _refuse(*_: Any) -> None:
 
 
 def test_shuffled_labels_need_captions(project: Project) -> None:
-    project.change({"reward.input": "observation", "agent.arms": ["shuffled_labels", "random_policy"]})
+    project.change({"rewards.preference.input": "observation", "arms": ["shuffled_labels", "random_policy"]})
     project.run("train-reward", "train-agents")
-    assert manifest(project)["notes"] == ['The arm shuffled_labels was left out: it needs reward.input "caption".']
+    assert manifest(project)["notes"] == [
+        'The arm shuffled_labels was left out: it needs rewards.preference.input "caption".'
+    ]
 
 
 def test_a_reward_of_other_preferences(project: Project) -> None:
@@ -186,8 +189,8 @@ def test_a_reward_of_other_preferences(project: Project) -> None:
         DataError, match=r"reward: was made from other preferences than .*Run laurel train-reward again"
     ):
         project.run("train-agents")
-    project.change({"reward.hidden": [8]})
+    project.change({"rewards.preference.hidden": [8]})
     project.run("train-reward")
-    project.change({"reward.hidden": [9]})
-    with pytest.raises(DataError, match=r"reward: was made with reward\.hidden \[8\], but it is \[9\]\."):
+    project.change({"rewards.preference.hidden": [9]})
+    with pytest.raises(DataError, match=r"reward: was made with rewards\.preference\.hidden \[8\], but it is \[9\]\."):
         project.run("train-agents")

@@ -28,8 +28,8 @@ COMMON: dict[str, Any] = {
     "agent.seeds": [0],
     "agent.steps": 256,
     "agent.checkpoint_steps": 128,
-    "agent.arms": ["extrinsic", "preference", "random_policy"],
-    "reward.max_epochs": 5,
+    "arms": ["extrinsic", "preference", "random_policy"],
+    "rewards.preference.max_epochs": 5,
 }
 
 
@@ -82,7 +82,7 @@ def test_continuous_agents_from_training_to_the_report(tmp_path: Path, warm_work
             "env": {"id": "Pendulum-v1", "max_episode_steps": 30},
             "annotate.embedding": {"goal": "Number 1 is very high.", "anti_goal": "Number 1 is very low."},
             "collect.steps": 600,
-            "agent.arms": ["preference", "random_policy"],
+            "arms": ["preference", "random_policy"],
             "agent.sb3": {"algorithm": "SAC", "n_envs": 2, "kwargs": SMALL},
             "evaluate.animation_steps": 3,
         },
@@ -106,7 +106,7 @@ def test_what_cannot_be_trained_is_said_before_any_process_starts(
 
 def test_a_note_where_a_rollout_is_longer_than_the_training(lake: Project) -> None:
     sb3 = {"algorithm": "A2C", "n_envs": 4, "kwargs": {"n_steps": 100}}
-    lake.change({"agent.sb3": sb3, "agent.arms": ["extrinsic"], "agent.steps": 256})
+    lake.change({"agent.sb3": sb3, "arms": ["extrinsic"], "agent.steps": 256})
     lake.run("train-agents")
     notes = manifest(lake, "train-agents")["notes"]
     assert any(note.startswith("The agents took 400 environment steps each, not 256: A2C learns") for note in notes)
@@ -117,7 +117,7 @@ def test_a_note_where_a_rollout_is_longer_than_the_training(lake: Project) -> No
 
 def test_a_note_where_resuming_is_not_exact(lake: Project) -> None:
     kwargs = {"use_sde": False, "n_steps": 16, "policy_kwargs": {"net_arch": [8]}}
-    lake.change({"agent.sb3": {"algorithm": "A2C", "n_envs": 2, "kwargs": kwargs}, "agent.arms": ["extrinsic"]})
+    lake.change({"agent.sb3": {"algorithm": "A2C", "n_envs": 2, "kwargs": kwargs}, "arms": ["extrinsic"]})
     lake.run("train-agents")
     assert len(manifest(lake, "train-agents")["notes"]) == 1
     lake.change({"agent.device": "auto"})

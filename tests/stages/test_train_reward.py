@@ -23,27 +23,23 @@ def manifest(project: Project) -> dict[str, Any]:
 def test_the_artefact_is_whole(project: Project) -> None:
     project.run("train-reward")
     out = project.output("train-reward")
-    model = RewardModel.load(out)
+    model = RewardModel.load(out / "preference")
     vocabulary = read_vocabulary(project.output("caption"))
     assert list(model.texts) == list(vocabulary.texts)
     assert abs(model.rewards.mean()) < 1e-5, "normalised over distinct captions"
     assert abs(model.rewards.std() - 1) < 1e-4
     np.testing.assert_allclose(model.score(model.embeddings), model.rewards, atol=1e-5)
-    quality = read_json(out / "quality.json")
+    quality = read_json(out / "preference/quality.json")
     assert 0 <= quality["heldout_agreement"] <= 1
     assert set(quality["baselines"]) == {"majority", "bag_of_words", "environment_reward"}
     annotated = read_json(project.output("annotate") / "manifest.json")["counts"]
-    assert manifest(project)["counts"] == {
-        "captions": len(vocabulary),
-        "pairs": annotated["ok"] + annotated["tie"],
-        "epochs": model.epochs,
-    }
+    assert manifest(project)["counts"] == {"rewards": 1, "pairs": annotated["ok"] + annotated["tie"]}
 
 
 def test_observations_instead_of_captions(project: Project) -> None:
-    project.change({"reward.input": "observation", "reward.observations_per_caption": 4})
+    project.change({"rewards.preference.input": "observation", "rewards.preference.observations_per_caption": 4})
     project.run("train-reward")
-    model = RewardModel.load(project.output("train-reward"))
+    model = RewardModel.load(project.output("train-reward") / "preference")
     assert model.input == "observation"
     assert model.embeddings.shape[1] == 0
     project.change({"caption.segment_length": 2})

@@ -148,7 +148,7 @@ def test_arguments_that_stable_baselines3_does_not_take(rewarded: Project) -> No
 def test_arms(rewarded: Project) -> None:
     params = rewarded.params
     assert sweep_of(params, Search()).arm == "preference"
-    assert sweep_of(changed(params, agent={"arms": ("extrinsic",)}), Search()).arm == "extrinsic"
+    assert sweep_of(params.narrowed("extrinsic"), Search()).arm == "extrinsic"
     with pytest.raises(ParamsError, match=r'--arm is "oracel", but must be one of .*Did you mean "oracle"'):
         sweep_of(params, Search(arm="oracel"))
     with pytest.raises(ParamsError, match='--arm is "random_policy"'):

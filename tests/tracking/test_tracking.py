@@ -255,7 +255,7 @@ from laurel.data.directory import Output
 from laurel.params import parse_params
 from laurel.tracking.runs import Tracker, configure
 configure(Path("."))
-content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "agent": {"arms": "full", "seeds": [0], "steps": 1}}
+content = {"env": {"id": "FrozenLake-v1"}, "collect": {"steps": 1}, "arms": "full", "agent": {"seeds": [0], "steps": 1}}
 output = Output(Path("."))
 Path(sys.argv[1]).touch()
 while not all(Path(name).exists() for name in "ab"):

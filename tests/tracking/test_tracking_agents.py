@@ -31,7 +31,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     return MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
 
 
-PARAMS = make_params(agent={"arms": ["extrinsic"], "seeds": [0], "steps": 100, "ppo": {"n_envs": 1, "n_steps": 10}})
+PARAMS = make_params(arms=["extrinsic"], agent={"seeds": [0], "steps": 100, "ppo": {"n_envs": 1, "n_steps": 10}})
 
 
 def checkpoint(place: Path, updates: int) -> None:

@@ -22,7 +22,8 @@ def make_params(**sections: Any) -> Params:
     content: dict[str, Any] = {
         "env": {"id": "FrozenLake-v1"},
         "collect": {"steps": 1},
-        "agent": {"arms": ["extrinsic"], "seeds": [0], "steps": 1},
+        "arms": ["extrinsic"],
+        "agent": {"seeds": [0], "steps": 1},
     }
     return parse_params({**content, **sections}, "test")
 

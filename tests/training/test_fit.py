@@ -16,9 +16,11 @@ from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.errors import EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
-from laurel.params.training import ALGORITHMS, ARMS
+from laurel.params.arms import WELL_KNOWN
+from laurel.params.training import ALGORITHMS
+from laurel.rewards.arms import skipped_arms, trained_arms
 from laurel.stages.preflight import check_parts, check_run
-from laurel.training.checks import check_agents, needs_training, skipped_arms
+from laurel.training.checks import check_agents
 from minimal_params import MINIMAL
 from tiny_project import Project, changed
 
@@ -31,8 +33,9 @@ SPACES: dict[str, gym.Space[Any]] = {
 }
 
 
-def params_of(env_id: str = "FrozenLake-v1", **agent: Any) -> Params:
-    return parse_params({**MINIMAL, "env": {"id": env_id}, "agent": {**MINIMAL["agent"], **agent}}, "params.yaml")
+def params_of(env_id: str = "FrozenLake-v1", *, arms: Any = ("extrinsic", "preference"), **agent: Any) -> Params:
+    content = {**MINIMAL, "env": {"id": env_id}, "arms": list(arms), "agent": {**MINIMAL["agent"], **agent}}
+    return parse_params(content, "params.yaml")
 
 
 def check(params: Params) -> None:
@@ -41,34 +44,36 @@ def check(params: Params) -> None:
 
 # -- which arms there are ---------------------------------------------------------------------------------------
 def test_all_arms_but_random_policy_are_trained() -> None:
-    assert [arm for arm in ARMS if not needs_training(arm)] == ["random_policy"]
+    params = params_of(arms=WELL_KNOWN)
+    assert set(WELL_KNOWN) - {*trained_arms(params, adapter_for(params.env))} == {"random_policy"}
 
 
 def test_an_arm_that_can_be_trained_is_not_skipped() -> None:
-    params = params_of(arms=ARMS)
+    params = params_of(arms=WELL_KNOWN)
     assert skipped_arms(params, adapter_for(params.env)) == {}
 
 
 def test_without_hand_written_progress_there_is_no_oracle() -> None:
-    params = params_of("Pendulum-v1", arms=ARMS)
+    params = params_of("Pendulum-v1", arms=set(WELL_KNOWN) - {"similarity"})
     pendulum = adapter_for(params.env)
     assert skipped_arms(params, pendulum) == {
         "oracle": "The arm oracle was left out: Pendulum-v1 has no hand-written progress."
     }
-    assert skipped_arms(changed(params, agent={"arms": ("extrinsic",)}), pendulum) == {}, "nobody asked for it"
+    assert skipped_arms(params.narrowed("extrinsic"), pendulum) == {}, "nobody asked for it"
 
 
 def test_on_observations_there_are_no_shuffled_labels() -> None:
-    params = changed(params_of(arms=ARMS), reward={"input": "observation"})
+    content = {**params_of(arms=WELL_KNOWN).dump(), "rewards": {"preference": {"input": "observation"}}}
+    params = parse_params(content, "params.yaml")
     adapter = adapter_for(params.env)
     assert skipped_arms(params, adapter) == {
-        "shuffled_labels": 'The arm shuffled_labels was left out: it needs reward.input "caption".'
+        "shuffled_labels": 'The arm shuffled_labels was left out: it needs rewards.preference.input "caption".'
     }
-    assert skipped_arms(changed(params, agent={"arms": ("extrinsic",)}), adapter) == {}
+    assert skipped_arms(params.narrowed("extrinsic"), adapter) == {}
 
 
 def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
-    with pytest.raises(ParamsError, match=r"agent\.arms: there is none left\. The arm oracle was left out: Pendulum"):
+    with pytest.raises(ParamsError, match=r"arms: there is none left\. The arm oracle was left out: Pendulum"):
         check(params_of("Pendulum-v1", arms=["oracle"]))
     check(params_of("Pendulum-v1", arms=["oracle", "random_policy"]))
 
@@ -186,7 +191,7 @@ def check_command(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_check_says_what_a_run_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = {"env.id": "Pendulum-v1", "agent.arms": ["extrinsic", "oracle", "random_policy"]}
+    changes = {"env.id": "Pendulum-v1", "arms": ["extrinsic", "oracle", "random_policy"]}
     project = Project.create(tmp_path / "p", {**changes, "annotate.embedding": {"goal": "up", "anti_goal": "down"}})
     assert check_command(project, monkeypatch, capsys).splitlines() == [
         "environment  Pendulum-v1 (captions made from the observation space alone)",

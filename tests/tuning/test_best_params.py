@@ -15,8 +15,8 @@ from laurel.tuning.results import _best
 WHOLE = """\
 env: {id: CartPole-v1}
 collect: {steps: 100}
+arms: [preference]
 agent:
-  arms: [preference]
   seeds: [0]
   steps: 1000
   ppo: &shared

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from laurel.params import Params
 
 AGENTS, REWARD = Path(PLACES["agents"]), Path(PLACES["reward"])
+CAPTIONS, PREFERENCES = Path(PLACES["captions"]), Path(PLACES["preferences"])
 FILM = Path("play.gif")
 
 
@@ -136,29 +137,28 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
-    from laurel.params.arms import KNOWN, arm_infos
+    from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
     from laurel.params.kinds import ACTORS
 
     if agent is None:
-        trained = [info for info in (*arm_infos(params), *KNOWN.values()) if (agents / info.name).is_dir()]
+        trained = [info for info in arm_infos(params) if (agents / info.name).is_dir()]
         if not trained:
-            untrained = next(info.name for info in KNOWN.values() if not info.trained)
+            untrained = next(name for name in WELL_KNOWN if not arm_of(name).trained)
             raise DataError(
                 f"{agents}: holds no agents. Run laurel train-agents first, or name an agent's directory, or watch "
                 f"laurel play {untrained}."
             )
         agent = next((info for info in trained if info.role == "method"), trained[0]).name
-    if agent not in KNOWN:
+    arms = {**{name: arm_of(name) for name in WELL_KNOWN}, **{arm.name: arm for arm in params.arms}}
+    if agent not in arms:
         if not Path(agent).is_dir() and agent in ACTORS.external():
             return Chosen(None, agent, agent)
         if not Path(agent).is_dir():
-            raise ParamsError(
-                f'"{agent}" is neither a directory nor an arm ({", ".join(KNOWN)}).{closest(agent, KNOWN)}'
-            )
+            raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')
         if seed is not None:
             raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
         return Chosen(Path(agent), agent)
-    if not KNOWN[agent].trained:
+    if not arms[agent].trained:
         if seed is not None:
             raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
         return Chosen(None, agent.replace("_", " "))
@@ -174,13 +174,14 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
 
 def _learned_reward(params: Params, place: Path | None, adapter: EnvAdapter) -> LearnedReward | None:
     from laurel.data.lineage import read_inputs
-    from laurel.evaluation.rollout import LearnedReward
-    from laurel.rewards.functions import learned
-    from laurel.rewards.model import RewardModel
+    from laurel.evaluation.play import watching
+    from laurel.rewards.method import Inputs
 
     if place is None and not REWARD.is_dir():
         tell(f"laurel: no learned reward is shown: {REWARD} does not exist.")
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
-    model = RewardModel.load(place or REWARD)
-    return LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
+    found = watching(params, adapter, Inputs(CAPTIONS, PREFERENCES, place or REWARD))
+    if found is None:
+        tell(f"laurel: no learned reward is shown, as no method of arms has one in {place or REWARD}.")
+    return found

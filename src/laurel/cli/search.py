@@ -31,7 +31,7 @@ def add_search(parser: argparse._ActionsContainer, *, samplers: tuple[str, ...] 
         help="a parameter and its values: LOW:HIGH, log:LOW:HIGH or A,B,C; or a YAML file of them. Default: intrinsic "
         "weight, quantile, beta, learning rate and entropy coefficient",
     )
-    parser.add_argument("--arm", metavar="ARM", help="which is trained; default: the first method of agent.arms")
+    parser.add_argument("--arm", metavar="ARM", help="which is trained; default: the first method of arms")
     parser.add_argument(
         "--seeds", type=whole(0), nargs="+", metavar="N", help="of the trials; none of agent.seeds; default: 1000 1001"
     )

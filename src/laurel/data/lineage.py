@@ -6,6 +6,7 @@ Compares manifests, and checks that files are those that their stages wrote.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ PRODUCERS = {
 }
 """What is handed from stage to stage -> the stage that writes it."""
 
-FREE = ("env.backend", "agent.arms", "agent.seeds", "agent.workers")
+FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or each arm and seed stands for itself."""
+NAMED = re.compile(r"(arms|rewards)\.[^.]+")
+"""Each of these stands for itself, too: one that is not there on both sides is no contradiction."""
 
 _UNSET = object()
 
@@ -47,8 +50,9 @@ def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str
         again = f"Run laurel {PRODUCERS[name]} again."
         shared = {section: value for section, value in used.items() if section in manifest["params"]}
         for key, then, now in _differences({s: manifest["params"][s] for s in shared}, shared, ""):
-            if key not in FREE:
-                raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
+            if key in FREE or (NAMED.fullmatch(key) and _UNSET in (then, now)):
+                continue
+            raise DataError(f"{inputs[name]}: was made with {key} {_shown(then)}, but it is {_shown(now)}. {again}")
         for source, digest in manifest["inputs"].items():
             if source in manifests and digest != manifests[source]["digest"]:
                 raise DataError(f"{inputs[name]}: was made from other {source} than {inputs[source]} holds. {again}")

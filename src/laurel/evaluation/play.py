@@ -15,8 +15,9 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import Params
-from laurel.rewards.functions import learned
-from laurel.rewards.model import RewardModel
+from laurel.params.arms import ArmInfo, arm_infos
+from laurel.rewards.method import Inputs
+from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.seeding import derive_seed
 
 
@@ -31,8 +32,28 @@ def load_actor(adapter: EnvAdapter, agent: Path | None, *, greedy: bool) -> Acto
     return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
 
 
+def watched_arm(params: Params, reward: Path) -> ArmInfo | None:
+    """Return the arm by whose reward all agents are watched: the first method whose rewards there are."""
+    made = StoredRewards.read(reward).settings
+    methods = (info for info in arm_infos(params) if info.role == "method" and info.rewards)
+    return next((info for info in methods if made.keys() >= set(info.rewards)), None)
+
+
+def watching(params: Params, adapter: EnvAdapter, inputs: Inputs) -> LearnedReward | None:
+    """Return what agents are watched by; None where no method has a reward.
+
+    Raises:
+        DataError: the rewards are missing or damaged.
+    """
+    info = watched_arm(params, inputs.reward)
+    if info is None:
+        return None
+    reward = reward_of(params, info.name, params.agent.seeds[0], adapter, inputs)
+    return LearnedReward(reward, params.for_arm(info.name).shaping.beta) if reward else None
+
+
 def play_agent(
-    params: Params, arm: str, seed: int, agent: Path | None, reward: Path, table: Path, advance: Callable[[int], None]
+    params: Params, arm: str, seed: int, agent: Path | None, inputs: Inputs, table: Path, advance: Callable[[int], None]
 ) -> None:
     """Play an agent's evaluation episodes and write them as a Parquet table; runs in a process of its own.
 
@@ -41,7 +62,6 @@ def play_agent(
     torch.set_num_threads(1)
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    function = learned(RewardModel.load(reward), adapter, params.shaping.quantile)
     evaluation = derive_seed(params.seed, "evaluate", seed)
     rows = roll_out(
         params.env,
@@ -50,7 +70,7 @@ def play_agent(
         n_envs=params.evaluate.n_envs,
         episodes=params.evaluate.episodes,
         seed=evaluation,
-        learned=LearnedReward(function, params.shaping.beta),
+        learned=watching(params, adapter, inputs),
     )
     frame = pd.DataFrame(rows)
     frame.insert(0, "arm", arm)

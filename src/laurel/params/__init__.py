@@ -9,15 +9,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    JsonValue,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import Arms, arm_of
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
-from laurel.params.file import read_mapping, sentences
+from laurel.params.file import read_mapping, refusal, refusals, sentences
 from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
-from laurel.params.training import ALGORITHMS, AgentParams, RewardParams, ShapingParams
+from laurel.params.rewards import Rewards, chain, method_of, resolved
+from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
 
@@ -123,12 +132,33 @@ class Params(Section):
     collect: CollectParams
     caption: CaptionParams = CaptionParams()
     annotate: AnnotateParams = AnnotateParams()
-    reward: RewardParams = RewardParams()
+    arms: Arms
+    """What is compared; `full` means all well-known arms."""
+    rewards: Rewards = Field(default_factory=dict, validate_default=True)
+    """Name -> the settings of the method that makes it; `kind` names the method, and is the name where it is left out.
+    Rewards that only arms name have their kind's defaults."""
     shaping: ShapingParams = ShapingParams()
     agent: AgentParams
     evaluate: EvaluateParams = EvaluateParams()
     tracking: TrackingParams = TrackingParams()
     pipeline: PipelineParams = PipelineParams()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reward_moved(cls, content: Any) -> Any:
+        if isinstance(content, dict) and "reward" in content:
+            raise refusal(("reward",), "is now rewards.preference: move it there.", content["reward"])
+        return content
+
+    @model_validator(mode="after")
+    def _arms_fit(self) -> Params:
+        for number, arm in enumerate(self.arms):
+            try:
+                arm.shaping_of(self.shaping)
+                arm.agent_of(self.agent)
+            except ValidationError as error:
+                raise refusals(Params, error, ("arms", number)) from None
+        return self
 
     @model_validator(mode="after")
     def _rounds_are_whole(self) -> Params:
@@ -150,15 +180,52 @@ class Params(Section):
         return self.model_dump(mode="json", include=set(sections) or None)
 
     def used(self, *sections: str) -> dict[str, Any]:
-        """Return what a `dump` has that can make a difference: no workers, no settings of algorithms not taken."""
+        """Return what a `dump` has that can make a difference: no workers, no settings of algorithms not taken.
+
+        Arms are a mapping by name here, each with the settings of its own algorithm where that is another.
+        """
         content = self.dump(*sections)
         if "agent" in content:
-            unused = {"workers", "sb3", *ALGORITHMS} - {self.agent.section}
-            if self.agent.engine == "sb3":
-                unused.add("algorithm")
-            for name in unused:
-                del content["agent"][name]
+            content["agent"] = _used_agent(self.agent)
+        if "arms" in content:
+            content["arms"] = {arm["name"]: arm for arm in content["arms"]}
+            for arm in self.arms:
+                if arm.agent_of(self.agent) != self.agent:
+                    content["arms"][arm.name]["agent"] = _used_agent(arm.agent_of(self.agent))
         return content
+
+    @property
+    def asks(self) -> bool:
+        """Whether an arm is paid a reward that is learned from preferences, so that an annotator is asked for them."""
+        wanted = chain(self.rewards, [name for arm in self.arms if arm.trained for name in arm.reward])
+        return any("preferences" in method_of(self.rewards[name]).reads for name in wanted)
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        return tuple(arm.name for arm in self.arms)
+
+    def for_arm(self, name: str) -> Params:
+        """Return the parameters of one arm: it alone, and `shaping` and `agent` with what it has of its own."""
+        arm = next(arm for arm in self.arms if arm.name == name)
+        own = {"arms": (arm,), "shaping": arm.shaping_of(self.shaping), "agent": arm.agent_of(self.agent)}
+        return self.model_copy(update=own)
+
+    def narrowed(self, arm: str) -> Params:
+        """Return the parameters with one arm alone; a well-known one need not be among theirs.
+
+        Raises:
+            KeyError: there is no such arm.
+        """
+        found = next((one for one in self.arms if one.name == arm), None) or arm_of(arm)
+        rewards = resolved(self.rewards, found.reward)
+        return self.model_copy(update={"arms": (found,), "rewards": rewards})
+
+
+def _used_agent(agent: AgentParams) -> dict[str, Any]:
+    unused = {"workers", "sb3", *ALGORITHMS} - {agent.section}
+    if agent.engine == "sb3":
+        unused.add("algorithm")
+    return agent.model_dump(mode="json", exclude=unused)
 
 
 def load_params(path: Path) -> Params:

@@ -1,16 +1,178 @@
-"""What an arm is to whoever reads the results: its role, a label, the rewards it is paid, whether it is trained."""
+"""The section `arms`: which arms are compared. An arm is data: what it is paid, how that is shaped, and who learns.
+
+arms: [extrinsic, preference, random_policy]          # well-known names; full: all of them
+arms:
+preference:                                         # as WELL_KNOWN has it
+no_counts: {reward: preference, shaping: {beta: 0}}
+mixed: {reward: {preference: 1.0, oracle: 0.5}, agent: {algorithm: dqn}}
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from laurel.params import Params
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
+
+from laurel.errors import closest
+from laurel.params.fields import NonNegative, Section, distinct
+from laurel.params.file import NAME, refusal, refusals, shown
+from laurel.params.rewards import RewardParams, method_of
+from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
 
 Role = Literal["baseline", "method", "control", "bound"]
 """baseline: the environment's reward alone; method: a reward made from feedback; control: knows nothing of the task;
 bound: hand-written progress, for reference."""
+OVERRIDES = ("algorithm", "engine", *ALGORITHMS, "sb3")
+"""What of the section `agent` an arm may have of its own; seeds and steps are the same for all."""
+UNTRAINED: Literal["random"] = "random"
+"""Stands for the section `agent` in an arm that acts at random and is not trained."""
+
+
+class ArmParams(Section):
+    """An arm as params hold it."""
+
+    name: str
+    """Also the folder of its agents."""
+    reward: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    """Rewards that are added up, each with its weight; empty: the environment's reward alone."""
+    shaping: dict[str, JsonValue] = Field(default_factory=dict)
+    """What differs from the section `shaping`."""
+    agent: dict[str, JsonValue] | Literal["random"] = Field(default_factory=dict)
+    """What differs from the section `agent`; random: uniform actions, no training."""
+    extrinsic: NonNegative | None = None
+    """Weight of the environment's reward; null: shaping.extrinsic."""
+    role: Role | None = None
+    """How the report treats it; null: as its rewards' methods say."""
+    label: str | None = None
+    """What it is paid, for a reader of the report; null: its rewards and what differs."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_folder(cls, name: str) -> str:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"is {shown(name)}, but must be made of letters, digits, _ and -.")
+        return name
+
+    @field_validator("reward", mode="before")
+    @classmethod
+    def _weighted(cls, reward: Any) -> Any:
+        if reward is None:
+            return {}
+        return {reward: 1.0} if isinstance(reward, str) else reward
+
+    @field_validator("agent")
+    @classmethod
+    def _may_differ(cls, agent: Any) -> Any:
+        for name in () if agent == UNTRAINED else agent:
+            if name not in OVERRIDES:
+                raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(OVERRIDES)}.")
+        return agent
+
+    @property
+    def trained(self) -> bool:
+        return self.agent != UNTRAINED
+
+    def shaping_of(self, base: ShapingParams) -> ShapingParams:
+        """Return the section `shaping` with what the arm has of its own."""
+        own = {} if self.extrinsic is None else {"extrinsic": self.extrinsic}
+        return _merged(base, {**self.shaping, **own}, "shaping")
+
+    def agent_of(self, base: AgentParams) -> AgentParams:
+        """Return the section `agent` with what the arm has of its own."""
+        return _merged(base, self.agent if isinstance(self.agent, dict) else {}, "agent")
+
+
+def _merged(base: Any, own: Mapping[str, JsonValue], key: str) -> Any:
+    if not own:
+        return base
+    try:
+        return type(base).model_validate(_updated(base.model_dump(), own))
+    except ValidationError as error:
+        raise refusals(type(base), error, (key,)) from None
+
+
+def _updated(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **base,
+        **{
+            name: _updated(base[name], value)
+            if isinstance(value, Mapping) and isinstance(base.get(name), Mapping) and name != "kwargs"
+            else value
+            for name, value in own.items()
+        },
+    }
+
+
+WELL_KNOWN: dict[str, dict[str, Any]] = {
+    "extrinsic": {"reward": None, "label": "the environment's reward alone"},
+    "preference": {"reward": "preference", "label": "the learned reward and the environment's"},
+    "intrinsic_only": {"reward": "preference", "extrinsic": 0.0, "label": "the learned reward alone"},
+    "random_reward": {"reward": "random_reward"},
+    "shuffled_labels": {"reward": "shuffled_labels"},
+    "similarity": {"reward": "similarity"},
+    "oracle": {"reward": "oracle"},
+    "random_policy": {
+        "reward": None,
+        "agent": UNTRAINED,
+        "role": "control",
+        "label": "random actions, never trained",
+    },
+}
+"""Name -> arm, as an entry of `arms` writes it."""
+
+
+def arm_of(name: str) -> ArmParams:
+    """Return a well-known arm."""
+    return ArmParams.model_validate({"name": name, **WELL_KNOWN[name]})
+
+
+def _read(value: Any) -> Any:
+    """Read `full`, a list of well-known names, or a mapping of names to arms."""
+    allowed = ", ".join(WELL_KNOWN)
+    if value == "full":
+        return tuple(map(arm_of, WELL_KNOWN))
+    if isinstance(value, str):
+        raise ValueError(
+            f"is {shown(value)}, but must be full or a list of {allowed}.{closest(value, ('full', *WELL_KNOWN))}"
+        )
+    if isinstance(value, Mapping):
+        return tuple(_entry((name,), str(name), content) for name, content in value.items())
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"is {shown(value)}, but must be full, a list of arms, or a mapping of names to arms.")
+    found = []
+    for number, item in enumerate(value):
+        if isinstance(item, ArmParams):
+            found.append(item)
+        elif isinstance(item, Mapping):
+            name = str(item.get("name"))
+            found.append(_entry((number,), name, {key: part for key, part in item.items() if key != "name"}))
+        elif isinstance(item, str) and item in WELL_KNOWN:
+            found.append(arm_of(item))
+        else:
+            hint = closest(item, WELL_KNOWN) if isinstance(item, str) else ""
+            raise refusal((number,), f"is {shown(item)}, but must be one of {allowed}.{hint}", item)
+    return tuple(found)
+
+
+def _entry(loc: tuple[str | int, ...], name: str, content: Any) -> ArmParams:
+    if content is None and name in WELL_KNOWN:
+        return arm_of(name)
+    if not isinstance(content, Mapping):
+        raise refusal(loc, f"is {shown(content)}, but must be a mapping such as {{reward: preference}}.", content)
+    try:
+        return ArmParams.model_validate({**WELL_KNOWN.get(name, {}), **content, "name": name})
+    except ValidationError as error:
+        raise refusals(ArmParams, error, loc) from None
+
+
+def _named_once(arms: tuple[ArmParams, ...]) -> tuple[ArmParams, ...]:
+    distinct(tuple(arm.name for arm in arms))
+    return arms
+
+
+Arms = Annotated[tuple[ArmParams, ...], Field(strict=False), BeforeValidator(_read), AfterValidator(_named_once)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,32 +188,36 @@ class ArmInfo:
     trained: bool = True
 
 
-KNOWN: dict[str, ArmInfo] = {
-    arm.name: arm
-    for arm in (
-        ArmInfo("extrinsic", "baseline", "the environment's reward alone"),
-        ArmInfo("preference", "method", "the learned reward and the environment's", ("preference",)),
-        ArmInfo("intrinsic_only", "method", "the learned reward alone", ("preference",)),
-        ArmInfo("random_reward", "control", "a random reward for each caption", ("random_reward",)),
-        ArmInfo(
-            "shuffled_labels",
-            "control",
-            "a reward learned from the same answers given to the wrong pairs",
-            ("shuffled_labels",),
-        ),
-        ArmInfo(
-            "similarity",
-            "method",
-            "the annotator's similarity as reward, without pairs or a reward model",
-            ("similarity",),
-        ),
-        ArmInfo("oracle", "bound", "hand-written progress as reward", ("oracle",)),
-        ArmInfo("random_policy", "control", "random actions, never trained", trained=False),
-    )
-}
-"""Name -> arm, of all that can be named in `agent.arms`."""
+class _WithArms(Protocol):
+    """What of `laurel.params.Params` says which arms there are."""
+
+    @property
+    def arms(self) -> tuple[ArmParams, ...]: ...
+
+    @property
+    def rewards(self) -> Mapping[str, RewardParams]: ...
 
 
-def arm_infos(params: Params) -> tuple[ArmInfo, ...]:
+def arm_infos(params: _WithArms) -> tuple[ArmInfo, ...]:
     """Return the arms of a run, as its params list them."""
-    return tuple(KNOWN[name] for name in params.agent.arms)
+    return tuple(_info(arm, params.rewards) for arm in params.arms)
+
+
+def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
+    methods = {name: method_of(rewards[name]) for name in arm.reward}
+    roles = [method.role for method in methods.values()]
+    role: Role = arm.role or ("baseline" if arm.trained else "control")
+    if arm.role is None and roles:
+        role = next((role for role in ("method", "bound") if role in roles), "control")
+    if arm.label is not None:
+        label = arm.label
+    else:
+        weights = [
+            method.summary if weight == 1.0 else f"{weight:g} of {method.summary}"
+            for weight, method in zip(arm.reward.values(), methods.values(), strict=True)
+        ]
+        differs = [f"shaping.{key} {value}" for key, value in arm.shaping.items()]
+        differs += [] if arm.extrinsic is None else [f"shaping.extrinsic {arm.extrinsic:g}"]
+        differs += [f"agent.{key} {value}" for key, value in arm.agent.items()] if isinstance(arm.agent, dict) else []
+        label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])
+    return ArmInfo(arm.name, role, label, tuple(arm.reward), arm.trained)

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from yaml.constructor import ConstructorError
 
 from laurel.console import printable
@@ -19,6 +20,9 @@ MOST_BYTES = 200_000
 MOST_CHARACTERS = 4_000_000
 """That a document may stand for, each alias counted as what it repeats."""
 MOST_SENTENCES = 10
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""What users name arms and rewards: each is the name of a folder, too."""
 
 _ALLOWED = {
     "int_type": "a whole number",
@@ -123,25 +127,51 @@ def sentence(source: str, model: type[BaseModel], item: Any) -> str:
         section = ".".join(map(str, loc[: -2 if loc[-1] == "[key]" else -1]))
         where = f" in {section}" if section else ""
         return printable(f"{source}: key {shown(value)}{where} must be text; write it in quotes.")
+    return printable(f"{source}: {key or 'it'} {_says(model, item)}")
+
+
+def refusal(loc: tuple[str | int, ...], says: str, value: Any) -> ValidationError:
+    """Return an error for a validator to raise: a sentence about what is at a location below the validator's field."""
+    problem = PydanticCustomError("value_error", "{error}", {"error": says})
+    return ValidationError.from_exception_data("params", [InitErrorDetails(type=problem, loc=loc, input=value)])
+
+
+def refusals(model: type[BaseModel], error: ValidationError, loc: tuple[str | int, ...]) -> ValidationError:
+    """Return the errors of a model that a validator chose by itself, as ones at a location below its field."""
+    return ValidationError.from_exception_data(
+        "params",
+        [
+            InitErrorDetails(
+                type=PydanticCustomError("value_error", "{error}", {"error": _says(model, item)}),
+                loc=(*loc, *item["loc"]),
+                input=item["input"],
+            )
+            for item in error.errors(include_url=False)
+        ],
+    )
+
+
+def _says(model: type[BaseModel], item: Any) -> str:
+    """Return what a sentence says behind the key."""
+    loc, value = item["loc"], item["input"]
     match item["type"]:
         case "extra_forbidden":
             siblings = _fields_at(model, loc[:-1])
-            says = f"is unknown.{closest(str(loc[-1]), siblings)} Allowed here: {', '.join(siblings)}."
+            return f"is unknown.{closest(str(loc[-1]), siblings)} Allowed here: {', '.join(siblings)}."
         case "missing":
-            says = "is missing; it has no default."
+            return "is missing; it has no default."
         case "value_error":
-            says = str(item["ctx"]["error"])
+            return str(item["ctx"]["error"])
         case "literal_error":
             allowed = item["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             hint = closest(value, allowed) if isinstance(value, str) else ""
-            says = f"is {shown(value)}, but must be one of {', '.join(allowed)}.{hint}"
+            return f"is {shown(value)}, but must be one of {', '.join(allowed)}.{hint}"
         case "model_type":
-            says = f"is {shown(value)}, but must be a mapping with keys {', '.join(_fields_at(model, loc))}."
+            return f"is {shown(value)}, but must be a mapping with keys {', '.join(_fields_at(model, loc))}."
         case "int_type" if isinstance(value, float) and value.is_integer():
-            says = f"is {shown(value)}, but must be a whole number: write {value:.0f}."
+            return f"is {shown(value)}, but must be a whole number: write {value:.0f}."
         case kind:
-            says = f"is {shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
-    return printable(f"{source}: {key or 'it'} {says}")
+            return f"is {shown(value)}, but must be {_ALLOWED.get(kind, item['msg'].removeprefix('Input should be '))}."
 
 
 class _Loader(yaml.SafeLoader):

@@ -10,6 +10,7 @@ from typing import Any
 
 from laurel.errors import ParamsError, closest
 from laurel.params import Params
+from laurel.params.rewards import METHODS
 
 WIDTH = 100
 MEANING: Mapping[str, str] = {
@@ -62,6 +63,9 @@ def listed(section: str = "") -> list[Parameter]:
     """
     schema = Params.model_json_schema()
     found = list(_below(schema, schema["$defs"], ""))
+    for kind in METHODS.kinds():  # each has settings of its own, under the names of its rewards
+        own = METHODS.load(kind, "rewards").Settings.model_json_schema()
+        found += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
     if not section:
         return found
     chosen = [one for one in found if one.name == section or one.name.startswith((f"{section}.", f"{section}["))]

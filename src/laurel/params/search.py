@@ -16,14 +16,13 @@ from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationErro
 
 from laurel.errors import ParamsError
 from laurel.params import Params, parse_params
-from laurel.params.arms import KNOWN
 from laurel.params.fields import Section, distinct
 from laurel.params.file import read_mapping, read_value, sentences, shown
 
 OPTION = "--search"
 SECTIONS = ("shaping", "agent")
 """What the training of agents reads; other sections are of stages before it."""
-FIXED = ("agent.arms", "agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers", "agent.device")
+FIXED = ("agent.seeds", "agent.steps", "agent.checkpoint_steps", "agent.workers", "agent.device")
 """What says how much is trained and where, not how."""
 DEFAULT = ("shaping.intrinsic=log:0.01:1", "shaping.quantile=0:0.9", "shaping.beta=0:4")
 DEFAULT_OF_ALGORITHM = ("learning_rate=log:0.0003:0.01", "entropy_coef=log:0.001:0.1")
@@ -194,11 +193,11 @@ def _default(params: Params, arm: str) -> list[str]:
         own = list(DEFAULT_OF_SB3)
     else:
         own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
-    return [*(entry for entry in DEFAULT if _matters(entry, arm)), *own]
+    return [*(entry for entry in DEFAULT if _matters(entry, params, arm)), *own]
 
 
-def _matters(name: str, arm: str) -> bool:
-    return bool(KNOWN[arm].rewards) or not name.startswith("shaping.") or name == "shaping.extrinsic"
+def _matters(name: str, params: Params, arm: str) -> bool:
+    return bool(params.narrowed(arm).arms[0].reward) or not name.startswith("shaping.") or name == "shaping.extrinsic"
 
 
 def _read_entry(name: str, text: str) -> Searched:
@@ -251,7 +250,7 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
     if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
         what = "agent.engine is sb3" if sb3 else f"agent.algorithm is {agent.algorithm}"
         raise ParamsError(f"{OPTION}: {what}, which does not read {name}.")
-    if not _matters(name, arm):
+    if not _matters(name, params, arm):
         raise ParamsError(f"{OPTION}: the arm {arm} does not depend on {name}.")
 
 

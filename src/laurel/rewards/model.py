@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from laurel.data.directory import MANIFEST, checked_manifest, read_json, recover_killed, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import FloatArray, IntArray
 from laurel.errors import DataError
-from laurel.rewards.bradley_terry import Ensemble, Floats
+from laurel.rewards.bradley_terry import Ensemble
+from laurel.rewards.normalizer import Floats, Normalizer
 
 MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
     "model.safetensors",
@@ -30,37 +30,6 @@ MODEL, EMBEDDINGS, CONFIG, VOCABULARY = (
     "vocabulary.parquet",
 )
 STAGE = "train-reward"
-LEVELS = np.linspace(0, 1, 101)
-"""Levels at which a normaliser keeps quantiles."""
-GRID = 2.0**20
-"""Rewards are multiples of 1 / GRID: what the order of additions changes in double precision is far below that."""
-
-
-@dataclass(frozen=True)
-class Normalizer:
-    """Turns raw rewards into units of their spread over distinct captions, in multiples of 1 / GRID."""
-
-    mean: float
-    sd: float
-    """0 where there is no spread: then everything normalises to 0."""
-    quantiles: tuple[float, ...]
-    """Of the normalised rewards, at LEVELS."""
-
-    @classmethod
-    def of(cls, raw: Floats) -> Normalizer:
-        """Fit to the raw rewards of distinct captions."""
-        mean, sd = rounded(np.mean(raw, dtype=np.float64)), rounded(np.std(raw, dtype=np.float64))
-        scale = cls(mean, sd if sd > 1e-8 else 0.0, ())
-        return cls(scale.mean, scale.sd, tuple(np.quantile(scale(raw), LEVELS).tolist()))
-
-    def __call__(self, raw: Floats) -> FloatArray:
-        if self.sd == 0:
-            return np.zeros(raw.shape, dtype=np.float32)
-        return on_grid((raw - self.mean) / self.sd)
-
-    def threshold(self, quantile: float) -> float:
-        """Return the normalised reward at a quantile, between those kept by interpolation."""
-        return float(np.interp(quantile, LEVELS, self.quantiles))
 
 
 @dataclass(frozen=True)
@@ -159,16 +128,6 @@ def raw_rewards(ensemble: Ensemble, features: Floats) -> Floats:
     """Return every member's reward (K, N) of features (N, F), before normalisation, in the features' precision."""
     with torch.inference_mode():
         return ensemble(torch.from_numpy(features)).numpy()
-
-
-def on_grid(values: Floats) -> FloatArray:
-    """Round to multiples of 1 / GRID; zero has no sign then."""
-    return ((np.rint(values * GRID) + 0.0) / GRID).astype(np.float32)
-
-
-def rounded(value: float) -> float:
-    """Keep nine digits: the last of a double's sixteen depend on the CPU."""
-    return float(f"{value:.9g}")
 
 
 def _vocabulary_schema() -> Any:

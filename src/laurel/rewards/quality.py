@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from laurel.data.captions import Segments
 from laurel.envs.base import BoolArray, IntArray
-from laurel.rewards.bradley_terry import Comparisons, CrossValidation, Floats
-from laurel.rewards.model import rounded
+from laurel.rewards.bradley_terry import Comparisons, CrossValidation
+from laurel.rewards.normalizer import Floats, rounded
 
 BINS = 10
 RIDGE = 1.0

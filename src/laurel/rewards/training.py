@@ -20,10 +20,12 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
+from laurel.params.rewards import PreferenceParams
 from laurel.progress import progress
-from laurel.rewards.bradley_terry import Comparisons, Floats, cross_validate, fit
+from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.functions import transition_features
-from laurel.rewards.model import Normalizer, RewardModel, on_grid, raw_rewards
+from laurel.rewards.model import RewardModel, raw_rewards
+from laurel.rewards.normalizer import Floats, Normalizer, on_grid
 from laurel.rewards.quality import quality
 from laurel.seeding import derive_seed, generator
 
@@ -52,52 +54,57 @@ def usable_comparisons(captions: Path, preferences: Path) -> tuple[Segments, Com
 
 
 def train_reward_model(
-    params: Params, adapter: EnvAdapter, trajectories: Path, captions: Path, preferences: Path
+    params: Params,
+    settings: PreferenceParams,
+    adapter: EnvAdapter,
+    trajectories: Path,
+    captions: Path,
+    preferences: Path,
 ) -> tuple[RewardModel, dict[str, Any]]:
     """Train on the labelled pairs; return the model and the figures that say how good it is.
 
     Raises:
-        ParamsError: reward.input and caption.segment_length do not go together.
+        ParamsError: input and caption.segment_length do not go together.
         DataError: an input is missing or damaged, or leaves nothing to train on.
     """
     from laurel.llm.encoder import load_encoder
 
     seed = derive_seed(params.seed, "train-reward")
-    device = torch_device(params.reward.device, "reward.device")
+    device = torch_device(settings.device, "rewards.preference.device")
     vocabulary = read_vocabulary(captions)
     segments, comparisons = usable_comparisons(captions, preferences)
     environment = _mean_environment_reward(trajectories, captions, len(vocabulary))
-    if params.reward.input == "caption":
-        embeddings = load_encoder(params.reward.encoder, device).encode(list(vocabulary.texts))
+    if settings.input == "caption":
+        embeddings = load_encoder(settings.encoder, device).encode(list(vocabulary.texts))
         items = _Items(embeddings, np.arange(len(vocabulary), dtype=np.int64))
         compared = comparisons
     else:
         if params.caption.segment_length != 1:
-            raise ParamsError('reward.input "observation" judges single steps: set caption.segment_length to 1.')
+            raise ParamsError('A reward with input "observation" judges single steps: set caption.segment_length to 1.')
         embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
-        items = _observed_items(params, adapter, trajectories, captions)
+        items = _observed_items(params, settings, adapter, trajectories, captions)
         compared = _on_observations(comparisons, items, generator(seed, "draws"))
     if len(compared) == 0:
         raise DataError(
             f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs), "
-            'collect more steps (collect.steps), or set reward.input to "caption".'
+            'collect more steps (collect.steps), or set the reward\'s input to "caption".'
         )
     # on a CPU in double precision, so that the same labels make the same rewards on all of them; GPUs are slow at it
     features = items.features.astype(np.float64) if device.type == "cpu" else items.features
     folds, fitting = derive_seed(seed, "folds"), derive_seed(seed, "fit")
-    with progress(params.reward.max_epochs, "train-reward: held out", "epochs at most") as advance:
-        held_out = cross_validate(features, compared, params.reward, folds, device, advance)
+    with progress(settings.max_epochs, "train-reward: held out", "epochs at most") as advance:
+        held_out = cross_validate(features, compared, settings, folds, device, advance)
     epochs = max(held_out.epochs, 1)
     with progress(epochs, "train-reward", "epochs") as advance:
-        ensemble = fit(features, compared, params.reward, epochs, fitting, device, advance)
+        ensemble = fit(features, compared, settings, epochs, fitting, device, advance)
     raw = raw_rewards(ensemble, features)
     by_caption = _caption_means(raw, items.caption, len(vocabulary))
     normalizer = Normalizer.of(by_caption.mean(axis=0))
     model = RewardModel(
         ensemble=ensemble,
         normalizer=normalizer,
-        input=params.reward.input,
-        encoder=params.reward.encoder,
+        input=settings.input,
+        encoder=settings.encoder,
         epochs=epochs,
         texts=tuple(vocabulary.texts),
         rewards=normalizer(by_caption.mean(axis=0)),
@@ -108,9 +115,28 @@ def train_reward_model(
     return model, quality(held_out, compared, segments, environment)
 
 
-def _observed_items(params: Params, adapter: EnvAdapter, trajectories: Path, captions: Path) -> _Items:
+def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: PreferenceParams, seed: int) -> RewardModel:
+    """Train a reward model of the same form on the same answers given to the wrong pairs, drawn by a seed."""
+    order = generator(seed, "shuffled_labels").permutation(len(comparisons))
+    shuffled = Comparisons(
+        comparisons.members, comparisons.group, comparisons.first, comparisons.second, comparisons.p_first[order]
+    )
+    features = model.embeddings.astype(np.float64)
+    ensemble = fit(features, shuffled, settings, model.epochs, derive_seed(seed, "shuffled_labels"))
+    raw = raw_rewards(ensemble, features).mean(axis=0)
+    normalizer = Normalizer.of(raw)
+    return RewardModel(
+        ensemble, normalizer, model.input, model.encoder, model.epochs, model.texts,
+        normalizer(raw), np.zeros(len(raw), dtype=np.float32), model.counts,
+        np.zeros((len(raw), 0), dtype=np.float32),  # they are the original's, and nothing is trained on them again
+    )  # fmt: skip
+
+
+def _observed_items(
+    params: Params, settings: PreferenceParams, adapter: EnvAdapter, trajectories: Path, captions: Path
+) -> _Items:
     """Keep up to `observations_per_caption` example transitions of each caption, drawn uniformly."""
-    limit = params.reward.observations_per_caption
+    limit = settings.observations_per_caption
     rng = generator(params.seed, "train-reward", "observations")
     kept: dict[int, list[FloatArray]] = {}
     seen: dict[int, int] = {}

@@ -39,7 +39,7 @@ def run(
     """Judge pairs of segments.
 
     Args:
-        params: sections seed, env, caption and annotate are used.
+        params: sections seed, env, caption, annotate, arms and rewards are used.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
@@ -79,6 +79,9 @@ def run(
     gold = gold_of(params, adapter)  # what is wrong with gold labels is said before anything is paid for
     kept = responses if params.annotate.keeps_responses else None
     described = {**used, "shard": shard} if shard else used
+    if not params.asks:
+        write_nothing(params, output, SHARD if shard else STAGE, described, inputs)
+        return
     sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
     with (
         mirrored(params.annotate.language_model.store, kept),
@@ -225,6 +228,27 @@ def _numbers(array: IntArray) -> Iterator[int]:
     """Yield Python's integers, a few of them at a time in memory."""
     for start in range(0, len(array), 4096):
         yield from array[start : start + 4096].tolist()
+
+
+def write_nothing(
+    params: Params, output: Path, stage: str, described: Mapping[str, Any], inputs: Mapping[str, Path]
+) -> None:
+    """Write the output of a run that needs no preferences: no pairs, no labels, and a note."""
+    from laurel.data.directory import output_directory, write_json
+    from laurel.data.labels import LabelWriter
+    from laurel.data.quality import QUALITY
+    from laurel.stages.label_quality import keep_sample
+    from laurel.tracking.runs import Tracker
+
+    with output_directory(output, stage=stage, params=described, inputs=inputs) as out:
+        with LabelWriter(out.path, params.annotate.sampler, params.seed, params.annotate.annotator):
+            pass
+        keep_sample(params, (), out, share=False)
+        write_json(out.path / QUALITY, {})
+        out.counts = {"pairs": 0}
+        out.notes.append("No arm is paid a reward that is learned from preferences, so no annotator was asked.")
+        with Tracker(params, STAGE, inputs, out).stage_run():
+            pass
 
 
 def conclude(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
-    from laurel.rewards.model import RewardModel
+    from laurel.rewards.method import Inputs, PayTable
     from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
@@ -70,12 +70,15 @@ def run(
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
     from laurel.envs import adapter_for
+    from laurel.evaluation.play import watched_arm
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
     from laurel.params.arms import arm_infos
     from laurel.progress import progress
-    from laurel.rewards.model import RewardModel
+    from laurel.rewards.method import QUALITY as REWARD_QUALITY
+    from laurel.rewards.method import Inputs
+    from laurel.rewards.stored import StoredRewards
     from laurel.stages.track_late import track_late
     from laurel.tracking.runs import Tracker
 
@@ -87,14 +90,20 @@ def run(
         "agents": agents,
     }
     manifests = read_inputs(params.used(), inputs)  # the report says that these were its parameters
-    used = params.used("seed", "env", "caption", "annotate", "shaping", "agent", "evaluate")
+    used = params.used("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "evaluate")
     with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
         adapter = adapter_for(params.env, with_action=params.caption.with_action)
-        model = RewardModel.load(reward)
-        quality = read_json(reward / "quality.json")
+        sources = Inputs(captions, preferences, reward, trajectories)
+        watched = watched_arm(params, reward)
+        quality, table = {}, None
+        if watched:
+            name = watched.rewards[0]
+            table = StoredRewards.read(reward).table(name, params.for_arm(watched.name).shaping.quantile)
+            if (reward / name / REWARD_QUALITY).exists():
+                quality = read_json(reward / name / REWARD_QUALITY)
         played = _agents(params, agents, manifests["agents"])
         curves = _curves(played)
-        results = _play(params, played, reward, out)
+        results = _play(params, played, sources, out)
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
             summary = summarise(
@@ -111,22 +120,22 @@ def run(
                 "headline": asdict(headline(summary)),
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
-                "algorithm": params.agent.trainer,
+                "algorithm": _trainers(params),
                 **summary,
                 "annotation": {
                     **manifests["preferences"]["counts"],
                     **read_json(preferences / QUALITY),
                 },
-                "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None},
+                "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
             }
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
-            animation = _animate(params, adapter, model, played, out)
+            animation = _animate(params, adapter, sources, played, out)
             portraits = _portraits(params, adapter, played, results, out) if animation else []
             advance(1)
             write_json(out.path / METRICS, metrics)
             sample = _with_references(params, adapter, read_sample(preferences), read_vocabulary(captions).texts)
-            _write_report(params, adapter, model, metrics, results, curves, rank, animation, portraits, sample, out)
+            _write_report(params, adapter, table, metrics, results, curves, rank, animation, portraits, sample, out)
             facts = _write_run_page(params, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
@@ -148,11 +157,11 @@ def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
     from laurel.errors import DataError
     from laurel.params.arms import arm_infos
 
-    asked = manifest["params"]["agent"]
+    asked = manifest["params"]["arms"]
     played: Agents = []
     for info in arm_infos(params):
         arm, trained = info.name, info.trained
-        if trained and arm in asked["arms"] and not (agents / arm).is_dir():
+        if trained and arm in asked and not (agents / arm).is_dir():
             continue  # left out where it was to be trained; the manifest's notes say why
         for seed in params.agent.seeds:
             place = agents / arm / f"seed-{seed}"
@@ -162,11 +171,11 @@ def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
                 )
             played.append((arm, seed, place if trained else None))
     if not played:
-        raise DataError(f"{agents}: holds no agent of any arm of agent.arms, so there is nothing to evaluate.")
+        raise DataError(f"{agents}: holds no agent of any arm of arms, so there is nothing to evaluate.")
     return played
 
 
-def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataFrame:
+def _play(params: Params, agents: Agents, inputs: Inputs, out: Output) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
     import pandas as pd
 
@@ -177,7 +186,7 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
     tables.mkdir(exist_ok=True)
     places = [(tables / f"{arm}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
     jobs = [
-        Job(f"evaluation of {arm} seed {seed}", _play_one, (params, arm, seed, agent, reward, table))
+        Job(f"evaluation of {arm} seed {seed}", _play_one, (params, arm, seed, agent, inputs, table))
         for table, arm, seed, agent in places
         if not table.exists()
     ]
@@ -189,13 +198,13 @@ def _play(params: Params, agents: Agents, reward: Path, out: Output) -> pd.DataF
 
 
 def _play_one(
-    params: Params, arm: str, seed: int, agent: Path | None, reward: Path, table: Path, advance: Callable[[int], None]
+    params: Params, arm: str, seed: int, agent: Path | None, inputs: Inputs, table: Path, advance: Callable[[int], None]
 ) -> None:
     """Play an agent in a process of its own; its table appears whole or not at all."""
     from laurel.evaluation.play import play_agent
 
     partial = table.with_suffix(".partial")
-    play_agent(params, arm, seed, agent, reward, partial, advance)
+    play_agent(params, arm, seed, agent, inputs, partial, advance)
     partial.replace(table)
 
 
@@ -228,16 +237,14 @@ def _reward_threshold(params: Params) -> float | None:
 
 
 def _animate(
-    params: Params, adapter: EnvAdapter, model: RewardModel, agents: Agents, out: Output
+    params: Params, adapter: EnvAdapter, inputs: Inputs, agents: Agents, out: Output
 ) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
-    from laurel.evaluation.play import load_actor
+    from laurel.evaluation.play import load_actor, watching
     from laurel.evaluation.rendering import NotRenderedError
-    from laurel.evaluation.rollout import LearnedReward
     from laurel.params.arms import arm_infos
-    from laurel.rewards.functions import learned
     from laurel.seeding import derive_seed
     from laurel.training.untrained import untrained
 
@@ -247,11 +254,9 @@ def _animate(
     methods = {info.name for info in arm_infos(params) if info.role == "method"}
     arm, seed, place = next((agent for agent in trained if agent[0] in methods), trained[0])
     episode = derive_seed(params.seed, "animation")
-    before_training = untrained(params, adapter, seed)
+    before_training = untrained(params.for_arm(arm), adapter, seed)
     captioner = Captioner(adapter)
-    reward = None
-    if arm in methods:
-        reward = LearnedReward(learned(model, adapter, params.shaping.quantile), params.shaping.beta)
+    reward = watching(params, adapter, inputs) if arm in methods else None
     actors = before_training.as_actor(), load_actor(adapter, place, greedy=params.evaluate.greedy)
     steps = params.evaluate.animation_steps
     try:
@@ -339,7 +344,7 @@ def _made() -> list[str]:
 def _write_report(
     params: Params,
     adapter: EnvAdapter,
-    model: RewardModel,
+    table: PayTable | None,
     metrics: dict[str, Any],
     results: pd.DataFrame,
     curves: pd.DataFrame,
@@ -354,22 +359,17 @@ def _write_report(
     from laurel.evaluation import plots
     from laurel.evaluation.report import ReportContent, render
 
-    vocabulary = pd.DataFrame(
-        {
-            "id": range(len(model.texts)),
-            "text": model.texts,
-            "reward": model.rewards,
-            "spread": model.spreads,
-            "count": model.counts,
-        }
-    )
+    vocabulary = None
+    if table:
+        columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
+        vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
     figures = plots.draw(
         results,
         curves,
         metrics,
         vocabulary=vocabulary,
-        calibration=metrics["reward"]["calibration"],
-        threshold=model.normalizer.threshold(params.shaping.quantile),
+        calibration=metrics["reward"].get("calibration", ()),
+        threshold=table.threshold if table else None,
         draws=params.evaluate.bootstrap,
         seed=params.seed,
     )
@@ -387,13 +387,19 @@ def _write_report(
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
         rank=rank,
-        annotation={"annotator": params.annotate.annotator, **metrics["annotation"]},
+        annotation={"annotator": params.annotate.annotator, **metrics["annotation"]} if params.asks else None,
         sample=sample,
         reward=metrics["reward"],
         params={name: section for name, section in params.dump().items() if name not in NO_RESULT},
-        versions=_versions(params.agent.engine),
+        versions=_versions(params),
     )
     (out.path / REPORT).write_text(render(content), encoding="utf-8")
+
+
+def _trainers(params: Params) -> str:
+    """Name the algorithms that arms are trained with."""
+    trained = [params.for_arm(arm.name).agent.trainer for arm in params.arms if arm.trained]
+    return ", ".join(dict.fromkeys(trained)) or params.agent.trainer
 
 
 def _write_run_page(
@@ -417,13 +423,14 @@ def _write_run_page(
     return facts
 
 
-def _versions(engine: str) -> dict[str, str]:
+def _versions(params: Params) -> dict[str, str]:
     """Return the versions of what a result may depend on, as far as it is installed."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
+    sb3 = any(params.for_arm(arm).agent.engine == "sb3" for arm in params.arm_names)
     versions = {"python": platform.python_version(), "laurel": __version__}
-    for package in (*PACKAGES, *(SB3_PACKAGES if engine == "sb3" else ())):
+    for package in (*PACKAGES, *(SB3_PACKAGES if sb3 else ())):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -14,8 +14,6 @@ from typing import Any
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 
-UNTRAINED = "random_policy"
-"""The arm that has no agents."""
 MAX_BRANCHES = 100
 """What Vertex AI collects of a loop at most."""
 
@@ -37,8 +35,9 @@ class Branch:
 
     def narrow(self, params: Params) -> Params:
         """Narrow the parameters to this branch."""
-        agent = params.agent.model_copy(update={"arms": (self.arm,), "seeds": self.seeds})
-        return params.model_copy(update={"agent": agent})
+        arms = tuple(arm for arm in params.arms if arm.name == self.arm)
+        agent = params.agent.model_copy(update={"seeds": self.seeds})
+        return params.model_copy(update={"arms": arms, "agent": agent})
 
     def __str__(self) -> str:
         return f"{self.arm} {','.join(map(str, self.seeds))}"
@@ -66,7 +65,7 @@ def branches(params: Params, seeds_per_step: int | None) -> list[Branch]:
 
 
 def _arms(params: Params) -> list[str]:
-    return [str(arm) for arm in params.agent.arms if arm != UNTRAINED] or [UNTRAINED]
+    return [arm.name for arm in params.arms if arm.trained] or [params.arms[0].name]
 
 
 def run(params: Params, captions: Path, preferences: Path, reward: Path, shards: Sequence[Path], output: Path) -> None:
@@ -90,7 +89,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
     from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking.runs import Tracker
 
-    used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
+    used = params.used("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     manifests = {path: read_inputs(used, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
@@ -99,7 +98,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
         places: list[tuple[str, int, Path]] = []
         untracked: list[tuple[str, int, Path]] = []
         notes: list[str] = []
-        for path, branch in sorted(held.items(), key=lambda item: params.agent.arms.index(item[1].arm)):
+        for path, branch in sorted(held.items(), key=lambda item: params.arm_names.index(item[1].arm)):
             trained = [(branch.arm, seed, path / branch.arm / f"seed-{seed}") for seed in branch.seeds]
             trained = [agent for agent in trained if agent[2].is_dir()]  # none where the arm was left out
             for arm, seed, place in trained:
@@ -123,8 +122,8 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
 
 
 def _branch(manifest: Mapping[str, Any]) -> Branch:
-    agent = manifest["params"]["agent"]
-    return Branch(",".join(agent["arms"]), tuple(agent["seeds"]))
+    used = manifest["params"]
+    return Branch(",".join(used["arms"]), tuple(used["agent"]["seeds"]))
 
 
 def _check_complete(params: Params, held: Mapping[Path, Branch]) -> None:

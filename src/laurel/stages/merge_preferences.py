@@ -11,14 +11,14 @@ from typing import Any
 
 from laurel.errors import DataError
 from laurel.params import Params
-from laurel.stages.annotate import SHARD, STAGE, conclude
+from laurel.stages.annotate import SHARD, STAGE, conclude, write_nothing
 
 
 def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) -> None:
     """Join shares of the pairs.
 
     Args:
-        params: sections seed, env, caption and annotate are used.
+        params: sections seed, env, caption, annotate, arms and rewards are used.
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
@@ -48,6 +48,9 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         if number in found:
             raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
+    if not params.asks:
+        write_nothing(params, output, STAGE, used, inputs)
+        return
     ordered = [found[number] for number in sorted(found)]
     sources = {**inputs, "gold": gold.path} if gold else inputs
     with (

@@ -46,7 +46,7 @@ def run(
     from laurel.stages.tune import publish, used_by
     from laurel.tuning.trials import TRIALS, read_trials
 
-    used = used_by(params, sweep.space)
+    used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     digests = {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()}
     trials = []

@@ -84,12 +84,12 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         captions: output of the caption stage. With those of these params the cost is estimated; without them, or with
             others, only how much is asked at most.
     """
-    from laurel.training.checks import needs_training, skipped_arms
+    from laurel.rewards.arms import skipped_arms, trained_arms
 
     collect, agent = params.collect, params.agent
     skipped = skipped_arms(params, adapter)
-    arms = [arm for arm in agent.arms if arm not in skipped]
-    runs = sum(map(needs_training, arms)) * len(agent.seeds)
+    arms = [arm for arm in params.arm_names if arm not in skipped]
+    runs = len(trained_arms(params, adapter)) * len(agent.seeds)
     policies = ", ".join(policy.kind for policy in collect.policies)
     words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
     lines = [
@@ -126,12 +126,9 @@ def _estimated(params: Params, captions: Path) -> list[str]:
 
 
 def _check_agents(params: Params, adapter: EnvAdapter) -> None:
-    from laurel.feedback.goals import embedding_goals
     from laurel.training.checks import check_agents
 
     check_agents(params, adapter)
-    if "similarity" in params.agent.arms:
-        embedding_goals(params.annotate.embedding, adapter)
 
 
 def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:

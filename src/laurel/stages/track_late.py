@@ -74,16 +74,15 @@ def _preferences(params: Params, tracker: Tracker, run: Run, late: Output) -> No
 
 
 def _reward(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
-    from laurel.data.directory import read_json
     from laurel.stages.train_reward import track
 
-    track(run, params, read_json(late.path / "quality.json"), late.path)
+    track(run, params, late.path)
 
 
 def _agents(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.train_agents import track_agents
 
-    places = [(arm, seed, late.path / arm / f"seed-{seed}") for arm in params.agent.arms for seed in params.agent.seeds]
+    places = [(arm, seed, late.path / arm / f"seed-{seed}") for arm in params.arm_names for seed in params.agent.seeds]
     track_agents(tracker, run, params, [agent for agent in places if agent[2].is_dir()])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter, FloatArray
+    from laurel.envs.base import EnvAdapter
     from laurel.tracking.runs import Run, Tracker
 
 Agents = Sequence[tuple[str, int, Path]]
@@ -23,9 +23,9 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     """Train the agents of all arms and seeds.
 
     Args:
-        params: sections env, caption, reward, shaping, agent and annotate.embedding are used.
+        params: sections env, caption, annotate, arms, rewards, shaping and agent are used.
         captions: output of the caption stage.
-        preferences: output of the annotate stage, for the control with shuffled labels.
+        preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
 
@@ -40,34 +40,29 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
     from laurel.envs import adapter_for
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
+    from laurel.rewards.arms import skipped_arms, trained_arms
+    from laurel.rewards.method import Inputs
     from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
     from laurel.tracking.runs import Tracker
     from laurel.training.arms import steps_of, train_arms
-    from laurel.training.checks import check_agents, needs_training, skipped_arms
+    from laurel.training.checks import check_agents
     from laurel.training.loop import is_finished
 
-    used = params.used("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
+    used = params.used("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent")
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(used, inputs)
     with output_directory(output, stage="train-agents", params=used, inputs=inputs, resumable=True) as out:
         adapter = adapter_for(params.env, with_action=params.caption.with_action)
         check_agents(params, adapter)
-        skipped = skipped_arms(params, adapter)
-        out.notes += skipped.values()
-        if params.agent.engine == "sb3":
-            out.notes += _notes_on_sb3(params)
-        arms = [arm for arm in params.agent.arms if arm not in skipped and needs_training(arm)]
+        out.notes += skipped_arms(params, adapter).values()
+        arms = trained_arms(params, adapter)
+        out.notes += _notes_on_sb3(params, arms)
         places = [(arm, seed, out.path / arm / f"seed-{seed}") for seed in params.agent.seeds for arm in arms]
-        utility = _utility(params, reward, adapter) if "similarity" in arms else None
         unfinished = [agent for agent in places if not is_finished(agent[2])]
-        if places and on_gpu(params):
-            out.notes.append(_note_on_gpu(params, adapter))
+        out.notes += _notes_on_gpu(params, arms, adapter)
+        sources = Inputs(captions, preferences, reward)
         jobs = [
-            Job(
-                ", ".join(f"{arm} seed {seed}" for arm, seed, _ in some),
-                train_arms,
-                (params, some, captions, preferences, reward, utility),
-            )
+            Job(", ".join(f"{arm} seed {seed}" for arm, seed, _ in some), train_arms, (params, some, sources))
             for some in groups(params, unfinished)
         ]
         total = sum(steps_of(params, arm, seed) for arm, seed, _ in unfinished)
@@ -92,18 +87,33 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, output:
 
 
 def groups(params: Params, agents: Agents) -> list[Agents]:
-    """Divide agents among the processes that the machine has room for; each trains its group in lockstep."""
+    """Divide agents among the processes that the machine has room for; each trains its group in lockstep.
+
+    Those of a group have the same algorithm and settings.
+    """
     from laurel.pool import usable_cpus
 
-    if params.agent.engine == "sb3":
-        return divide(agents, 1, 1)  # nothing is shared there
-    if on_gpu(params):
-        return divide(agents, params.agent.workers or 1, len(agents))  # the quicker the more it has to do
-    return divide(agents, params.agent.workers or usable_cpus(), MAX_GROUP)
+    alike: list[tuple[Params, list[tuple[str, int, Path]]]] = []
+    for agent in agents:
+        own = params.for_arm(agent[0])
+        found = next((some for other, some in alike if other.agent == own.agent), None)
+        if found is None:
+            alike.append((own, [agent]))
+        else:
+            found.append(agent)
+    divided: list[Agents] = []
+    for own, some in alike:
+        if own.agent.engine == "sb3":
+            divided += divide(some, 1, 1)  # nothing is shared there
+        elif on_gpu(own):
+            divided += divide(some, params.agent.workers or 1, len(some))  # the quicker the more it has to do
+        else:
+            divided += divide(some, params.agent.workers or usable_cpus(), MAX_GROUP)
+    return divided
 
 
 def on_gpu(params: Params) -> bool:
-    """Whether Laurel's own algorithms train on a GPU."""
+    """Whether Laurel's own algorithms train the arm of these parameters on a GPU."""
     from laurel.device import torch_device
 
     return params.agent.engine == "laurel" and torch_device(params.agent.device, "agent.device").type != "cpu"
@@ -120,24 +130,20 @@ def divide(agents: Agents, workers: int, largest: int) -> list[Agents]:
     return [agents[start : start + size] for start in range(0, len(agents), size)]
 
 
-def _utility(params: Params, reward: Path, adapter: EnvAdapter) -> FloatArray:
-    """Score the vocabulary by similarity once, for all seeds."""
-    from laurel.rewards.functions import utilities
-    from laurel.rewards.model import RewardModel
-
-    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, adapter)
-
-
-def _notes_on_sb3(params: Params) -> list[str]:
-    """Say who trains, and what stopping such a training costs."""
+def _notes_on_sb3(params: Params, arms: Sequence[str]) -> list[str]:
+    """Say which algorithms of another library train, and what stopping such a training costs."""
     from importlib.metadata import version
 
     from laurel.agents.sb3.catalog import ALGORITHMS
 
-    settings = params.agent.sb3
-    package = ALGORITHMS[settings.algorithm][0]
-    notes = [f"The agents were trained by {settings.algorithm} of {package} {version(package)}, not by Laurel's own."]
-    if params.agent.device != "cpu" or settings.kwargs.get("use_sde"):
+    agents = [params.for_arm(arm).agent for arm in arms]
+    used = [agent.sb3 for agent in agents if agent.engine == "sb3"]
+    who = "The agents were" if len(used) == len(arms) else "Some agents were"
+    notes = []
+    for name in dict.fromkeys(settings.algorithm for settings in used):
+        package = ALGORITHMS[name][0]
+        notes.append(f"{who} trained by {name} of {package} {version(package)}, not by Laurel's own.")
+    if used and (params.agent.device != "cpu" or any(settings.kwargs.get("use_sde") for settings in used)):
         notes.append(
             "Random numbers of a GPU, or of exploration that depends on the state, are in no checkpoint: agents whose "
             "training was stopped and resumed may differ from those that were trained at one go."
@@ -145,19 +151,26 @@ def _notes_on_sb3(params: Params) -> list[str]:
     return notes
 
 
-def _note_on_gpu(params: Params, adapter: EnvAdapter) -> str:
+def _notes_on_gpu(params: Params, arms: Sequence[str], adapter: EnvAdapter) -> list[str]:
     """Say what was on the GPU: the environments, too, or the networks alone."""
     from laurel.training.lockstep import on_device
 
-    if on_device(params.env, adapter, params.agent.settings, params.agent.device):
-        return (
-            f"The agents were trained with all on the GPU: {adapter.env_id} ran there as tensors. Its random streams "
-            "are others than those of the CPU, so agents of the same seed differ."
-        )
-    return (
-        f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: what can run on the GPU "
-        'is PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, with env.backend "auto" and no env.kwargs.'
-    )
+    notes = []
+    for own in map(params.for_arm, arms):
+        if not on_gpu(own):
+            continue
+        if on_device(own.env, adapter, own.agent.settings, own.agent.device):
+            notes.append(
+                f"The agents were trained with all on the GPU: {adapter.env_id} ran there as tensors. Its random "
+                "streams are others than those of the CPU, so agents of the same seed differ."
+            )
+        else:
+            notes.append(
+                f"The agents' networks were trained on the GPU, but {adapter.env_id} ran on the CPU: what can run on "
+                'the GPU is PPO of plain layers in CartPole, DoorKey and Empty of MiniGrid, with env.backend "auto" '
+                "and no env.kwargs."
+            )
+    return list(dict.fromkeys(notes))
 
 
 def preload(params: Params) -> list[str]:
@@ -167,7 +180,7 @@ def preload(params: Params) -> list[str]:
     modules = ["torch._dynamo"]  # torch.optim imports it at the first step
     if importlib.util.find_spec("envpool"):
         modules.append("envpool")
-    if params.agent.engine == "sb3":
+    if any(params.for_arm(arm).agent.engine == "sb3" for arm in params.arm_names):
         modules.append("laurel.training.sb3")
     return modules
 
@@ -205,17 +218,16 @@ def _notes_on_idleness(params: Params, places: Agents) -> list[str]:
     from laurel.agents.learner import METRICS
     from laurel.training.loop import CURVE
 
-    told = [name for name in METRICS if name != "epsilon"]
-    idle = [
-        f"{arm} seed {seed}"
-        for arm, seed, place in places
-        if all(column.null_count == len(column) for column in pq.read_table(place / CURVE, columns=told).columns)
-    ]
-    if not idle:
-        return []
+    logged = [name for name in METRICS if name != "epsilon"]
+    idle: dict[str, list[str]] = {}
+    for arm, seed, place in places:
+        columns = pq.read_table(place / CURVE, columns=logged).columns
+        if all(column.null_count == len(column) for column in columns):
+            idle.setdefault(params.for_arm(arm).agent.section, []).append(f"{arm} seed {seed}")
     return [
-        f"There was never enough to learn from for {', '.join(idle)}: their weights are those of before. Raise "
-        f"agent.steps, or lower n_envs or learning_starts of agent.{params.agent.section}."
+        f"There was never enough to learn from for {', '.join(names)}: their weights are those of before. Raise "
+        f"agent.steps, or lower n_envs or learning_starts of agent.{section}."
+        for section, names in idle.items()
     ]
 
 
@@ -224,14 +236,17 @@ def _notes_on_steps(params: Params, places: Agents) -> list[str]:
     from laurel.data.directory import read_json
     from laurel.training.loop import STATE
 
-    if params.agent.engine != "sb3":
-        return []
-    taken = max((read_json(place / STATE)["env_steps"] for _, _, place in places), default=0)
-    if taken <= 1.1 * params.agent.steps:
-        return []
+    taken: dict[str, int] = {}
+    for arm, _, place in places:
+        agent = params.for_arm(arm).agent
+        if agent.engine == "sb3":
+            steps = read_json(place / STATE)["env_steps"]
+            taken[agent.sb3.algorithm] = max(steps, taken.get(agent.sb3.algorithm, 0))
     return [
-        f"The agents took {taken:,} environment steps each, not {params.agent.steps:,}: {params.agent.sb3.algorithm} "
-        "learns from whole rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+        f"The agents took {steps:,} environment steps each, not {params.agent.steps:,}: {algorithm} learns from whole "
+        "rollouts. Lower agent.sb3.kwargs.n_steps or agent.sb3.n_envs for shorter ones."
+        for algorithm, steps in taken.items()
+        if steps > 1.1 * params.agent.steps
     ]
 
 

@@ -33,7 +33,7 @@ def run(
     """Train a candidate with every seed, and score it; values that do not go together are a failed trial.
 
     Args:
-        params: sections seed, env, caption, annotate, reward, shaping and agent are used.
+        params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
@@ -58,7 +58,7 @@ def run(
     from laurel.tuning.objective import result_of
     from laurel.tuning.trials import TRIALS, Trial, write_trials
 
-    used = used_by(params, sweep.space)
+    used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(used, inputs)
     described = {**used, "tune": {**sweep.write(), "number": number, "values": dict(values)}}

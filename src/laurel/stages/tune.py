@@ -17,9 +17,9 @@ from laurel.tuning.plan import Search, narrowed, sweep_of
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from laurel.envs.base import FloatArray
-    from laurel.params.search import Space, Sweep
+    from laurel.params.search import Sweep
     from laurel.pool import Job
+    from laurel.rewards.method import Inputs
     from laurel.tracking.runs import Run, Tracker
     from laurel.tuning.trials import Trial
 
@@ -40,7 +40,7 @@ def run(
     """Search; return a summary as text.
 
     Args:
-        params: sections seed, env, caption, annotate, reward, shaping and agent are used.
+        params: sections seed, env, caption, annotate, arms, rewards, shaping and agent are used.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
@@ -66,7 +66,7 @@ def run(
     from laurel.tuning.study import Study
 
     sweep = sweep_of(params, search)
-    used = used_by(params, sweep.space)
+    used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     about = {
         **sweep.write(),
@@ -154,14 +154,15 @@ def publish(
     return summary(output, sweep, trials, out.notes)
 
 
-def used_by(params: Params, space: Space) -> dict[str, Any]:
+def used_by(params: Params, sweep: Sweep) -> dict[str, Any]:
     """Return the parameters that all trials have in common."""
-    algorithms = {"agent.algorithm", "agent.engine"} & set(space)
+    params = params.narrowed(sweep.arm)
+    algorithms = {"agent.algorithm", "agent.engine"} & set(sweep.space)
     chosen = params.dump if algorithms else params.used  # where algorithms are compared, each one's settings are used
-    used = chosen("seed", "env", "caption", "annotate", "reward", "shaping", "agent")
-    for name in ("arms", "seeds", "steps", "checkpoint_steps", "workers"):
+    used = chosen("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent")
+    for name in ("seeds", "steps", "checkpoint_steps", "workers"):
         used["agent"].pop(name, None)
-    for name in space:
+    for name in sweep.space:
         *sections, last = name.split(".")
         place = used
         for section in sections:
@@ -177,12 +178,12 @@ def jobs_of(
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
-    from laurel.params.arms import KNOWN
     from laurel.params.search import with_values
     from laurel.pool import Job
+    from laurel.rewards.method import Inputs
     from laurel.stages.train_agents import groups
 
-    utility = similarities(params, reward) if "similarity" in KNOWN[sweep.arm].rewards else None
+    sources = Inputs(captions, preferences, reward)
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
         candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
@@ -190,8 +191,7 @@ def jobs_of(
         agents = [(sweep.arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
         for some in groups(candidate, agents) if alone else [agents]:
-            args = (candidate, some, captions, preferences, reward, utility)
-            job = Job(f"{folder.name} {sweep.arm}", train_candidate, args)
+            job = Job(f"{folder.name} {sweep.arm}", train_candidate, (candidate, some, sources))
             found.update({place: job for _, _, place in some})
         return found
 
@@ -212,16 +212,6 @@ def _check_engine(candidate: Params) -> None:
         check_algorithm(candidate.agent.sb3, adapter.action_space)
 
 
-def similarities(params: Params, reward: Path) -> FloatArray:
-    """Score the vocabulary by similarity once, for all trials."""
-    from laurel.envs import adapter_for
-    from laurel.rewards.functions import utilities
-    from laurel.rewards.model import RewardModel
-
-    adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    return utilities(RewardModel.load(reward).texts, params.annotate.embedding, adapter)
-
-
 def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
     """Return the environment steps of each training run of a candidate."""
     from laurel.params.search import with_values
@@ -232,13 +222,7 @@ def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> i
 
 
 def train_candidate(
-    params: Params,
-    agents: Sequence[tuple[str, int, Path]],
-    captions: Path,
-    preferences: Path,
-    reward: Path,
-    utility: FloatArray | None,
-    advance: Callable[[int], None],
+    params: Params, agents: Sequence[tuple[str, int, Path]], inputs: Inputs, advance: Callable[[int], None]
 ) -> None:
     """Train agents as `train_arms`; training that diverges, or values that do not go together, are a result.
 
@@ -250,7 +234,7 @@ def train_candidate(
     from laurel.tuning.objective import note_of
 
     try:
-        train_arms(params, agents, captions, preferences, reward, utility, advance)
+        train_arms(params, agents, inputs, advance)
     except (ParamsError, TrainingError) as error:
         _, _, first = agents[0]
         first.parent.mkdir(parents=True, exist_ok=True)

@@ -199,8 +199,8 @@ def read_note(note: Path) -> dict[str, str]:
 def params_of(params: Params, arm: str, seed: int) -> dict[str, Any]:
     """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
     from laurel.tracking.runs import flatten
-    from laurel.training.arms import task_of
 
+    params = params.for_arm(arm)
     agent = params.agent
     section = agent.section
     return {
@@ -210,7 +210,7 @@ def params_of(params: Params, arm: str, seed: int) -> dict[str, Any]:
         **flatten({"env": params.env.model_dump(mode="json")}),
         **{f"agent.{name}": getattr(agent, name) for name in ("algorithm", "engine", "steps", "device")},
         **flatten({"agent": {section: getattr(agent, section).model_dump(mode="json")}}),
-        **flatten({"shaping": task_of(params, arm, seed).shaping.model_dump(mode="json")}),
+        **flatten({"shaping": params.shaping.model_dump(mode="json")}),
     }
 
 

@@ -11,22 +11,8 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params import Params
 from laurel.params.algorithms import BanditParams, DQNParams, TabularParams
-from laurel.params.training import PPOParams
-
-
-def needs_training(arm: str) -> bool:
-    """Whether an arm has agents at all."""
-    return arm != "random_policy"
-
-
-def skipped_arms(params: Params, adapter: EnvAdapter) -> dict[str, str]:
-    """Return arm -> a sentence that says why it cannot be trained here."""
-    skipped = {}
-    if "oracle" in params.agent.arms and adapter.oracle("") is None:
-        skipped["oracle"] = f"The arm oracle was left out: {adapter.env_id} has no hand-written progress."
-    if "shuffled_labels" in params.agent.arms and params.reward.input != "caption":
-        skipped["shuffled_labels"] = 'The arm shuffled_labels was left out: it needs reward.input "caption".'
-    return skipped
+from laurel.params.training import AgentParams, PPOParams
+from laurel.rewards.arms import skipped_arms, trained_arms
 
 
 def check_agents(params: Params, adapter: EnvAdapter) -> None:
@@ -34,16 +20,22 @@ def check_agents(params: Params, adapter: EnvAdapter) -> None:
 
     Raises:
         ParamsError: no arm can be trained or evaluated, or what Stable-Baselines3 is to do cannot be.
-        EnvError: the algorithm does not fit the environment's observations or actions.
+        EnvError: an algorithm does not fit the environment's observations or actions.
+        LaurelError: a method of the rewards lacks something.
     """
     skipped = skipped_arms(params, adapter)
-    if len(skipped) == len(params.agent.arms):
-        raise ParamsError(f"agent.arms: there is none left. {' '.join(skipped.values())}")
-    if any(needs_training(arm) and arm not in skipped for arm in params.agent.arms):
-        _check_algorithm(params, adapter)
+    if len(skipped) == len(params.arms):
+        raise ParamsError(f"arms: there is none left. {' '.join(skipped.values())}")
+    checked: list[AgentParams] = []
+    for arm in trained_arms(params, adapter):
+        own = params.for_arm(arm)
+        if own.agent not in checked:
+            checked.append(own.agent)
+            _check_algorithm(own, adapter)
 
 
 def _check_algorithm(params: Params, adapter: EnvAdapter) -> None:
+    """Check the algorithm of an arm, whose parameters these are."""
     if params.agent.engine == "sb3":
         _make_policy(params, adapter)
         return

@@ -25,7 +25,7 @@ class Search:
     """How to search."""
 
     arm: str | None = None
-    """None takes the first method of agent.arms, or else the first arm that is trained."""
+    """None takes the first method of arms, or else the first arm that is trained."""
     entries: Sequence[str] = ()
     """The space, as `read_space` takes it."""
     trials: int = 30
@@ -49,15 +49,17 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     """
     from laurel.envs import adapter_for
     from laurel.errors import closest
-    from laurel.params.arms import KNOWN, arm_infos
+    from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
     from laurel.params.search import Sweep, read_space
-    from laurel.training.checks import skipped_arms
+    from laurel.rewards.arms import skipped_arms
     from laurel.tuning.study import check_sampler
 
-    trained = [info for info in arm_infos(params) if info.trained] or list(KNOWN.values())
-    arm = search.arm or next((info for info in trained if info.role == "method"), trained[0]).name
-    allowed = [info.name for info in KNOWN.values() if info.trained]
+    allowed = [arm.name for arm in (*map(arm_of, WELL_KNOWN), *params.arms) if arm.trained]
+    trained = [info for info in arm_infos(params) if info.trained]
+    first = next((info for info in trained if info.role == "method"), trained[0] if trained else None)
+    arm = search.arm or (first.name if first else allowed[0])
     if arm not in allowed:
+        allowed = list(dict.fromkeys(allowed))
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
@@ -107,5 +109,5 @@ def narrowed(params: Params, arm: str, seeds: tuple[int, ...], steps: int) -> Pa
     """Return the parameters of a trial: one arm, its own seeds, a checkpoint at each report."""
     from laurel.tuning.objective import REPORTS
 
-    agent = {"arms": (arm,), "seeds": seeds, "steps": steps, "checkpoint_steps": max(1, steps // REPORTS)}
-    return params.model_copy(update={"agent": params.agent.model_copy(update=agent)})
+    agent = {"seeds": seeds, "steps": steps, "checkpoint_steps": max(1, steps // REPORTS)}
+    return params.narrowed(arm).model_copy(update={"agent": params.agent.model_copy(update=agent)})

@@ -16,19 +16,21 @@ from laurel.data.directory import read_json
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params import Params
-from laurel.params.training import ARMS
+from laurel.params.arms import WELL_KNOWN
 from laurel.rewards.base import Reward
+from laurel.rewards.method import Inputs
 from laurel.rewards.model import RewardModel
-from laurel.training.arms import reward_of, task_of, train_arms
+from laurel.rewards.stored import reward_of
+from laurel.training.arms import task_of, train_arms
 from tiny_project import Project, changed
 
 pytestmark = pytest.mark.usefixtures("own_process")
-HAVE_A_REWARD = [arm for arm in ARMS if arm not in ("extrinsic", "random_policy")]
+HAVE_A_REWARD = [arm for arm in WELL_KNOWN if arm not in ("extrinsic", "random_policy")]
 
 
 @pytest.fixture(scope="module")
 def model(rewarded: Project) -> RewardModel:
-    return RewardModel.load(rewarded.output("train-reward"))
+    return RewardModel.load(rewarded.output("train-reward") / "preference")
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +38,13 @@ def adapter(rewarded: Project) -> EnvAdapter:
     return adapter_for(rewarded.params.env)
 
 
-def reward(
-    project: Project, arm: str, seed: int = 0, utility: FloatArray | None = None, params: Params | None = None
-) -> Reward | None:
+def inputs_of(project: Project) -> Inputs:
+    return Inputs(**project.inputs("train-agents"))
+
+
+def reward(project: Project, arm: str, seed: int = 0, params: Params | None = None) -> Reward | None:
     params = params or project.params
-    return reward_of(params, arm, seed, adapter_for(params.env), **project.inputs("train-agents"), utility=utility)
+    return reward_of(params, arm, seed, adapter_for(params.env), inputs_of(project))
 
 
 def paid(function: Reward | None, texts: tuple[str, ...]) -> FloatArray:
@@ -50,7 +54,7 @@ def paid(function: Reward | None, texts: tuple[str, ...]) -> FloatArray:
 
 
 # -- what they are trained on -----------------------------------------------------------------------------------
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", WELL_KNOWN)
 def test_only_intrinsic_only_does_without_the_environments_reward(rewarded: Project, arm: str) -> None:
     params = changed(rewarded.params, shaping={"extrinsic": 0.7, "intrinsic": 0.2, "beta": 1.5, "quantile": 0.3})
     task = task_of(params, arm, 4)
@@ -69,7 +73,7 @@ def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
 @pytest.mark.parametrize("arm", ["extrinsic", "random_policy"])
 def test_the_environments_reward_alone_needs_no_reward_model(rewarded: Project, adapter: EnvAdapter, arm: str) -> None:
     nowhere = Path("/nowhere")
-    assert reward_of(rewarded.params, arm, 0, adapter, nowhere, nowhere, nowhere, None) is None
+    assert reward_of(rewarded.params, arm, 0, adapter, Inputs(nowhere, nowhere, nowhere)) is None
 
 
 @pytest.mark.parametrize("arm", ["preference", "intrinsic_only"])
@@ -101,15 +105,9 @@ def test_controls_draw_by_their_seed(rewarded: Project, model: RewardModel, arm:
         assert drawn.std() == pytest.approx(1, abs=1e-3), "in the same units"
 
 
-def test_similarity_is_the_utility_it_was_given(rewarded: Project, model: RewardModel) -> None:
-    utility = np.linspace(-3, 5, len(model.texts)).astype(np.float32)
-    found = paid(reward(rewarded, "similarity", utility=utility), model.texts)
-    np.testing.assert_allclose(found, (utility - utility.mean()) / utility.std(), atol=1e-5)
-
-
 @pytest.mark.parametrize("arm", HAVE_A_REWARD)
 def test_every_reward_pays_above_a_threshold_alone(rewarded: Project, model: RewardModel, arm: str) -> None:
-    function = reward(rewarded, arm, utility=np.linspace(0, 1, len(model.texts)).astype(np.float32))
+    function = reward(rewarded, arm)
     assert function is not None
     share = (paid(function, model.texts) > function.threshold).mean()
     assert 0 < share < 1
@@ -121,7 +119,7 @@ def test_an_arm_is_trained_into_its_directory(rewarded: Project, tmp_path: Path,
     params = changed(rewarded.params, agent={"steps": 256})
     told: list[int] = []
     place = tmp_path / arm / "seed-3"
-    train_arms(params, [(arm, 3, place)], **rewarded.inputs("train-agents"), utility=None, advance=told.append)
+    train_arms(params, [(arm, 3, place)], inputs_of(rewarded), told.append)
     assert sum(told) == 256
     config, state = read_json(place / "config.json"), read_json(place / "state.json")
     assert (config["arm"], config["seed"], state["finished"]) == (arm, 3, True)
@@ -139,10 +137,9 @@ def test_captions_name_the_action_where_they_did_in_collection(
         adapters.append(adapter.with_action)
 
     monkeypatch.setattr("laurel.training.arms.train_together", noted)
-    inputs = rewarded.inputs("train-agents")
     for with_action in (False, True):
         params = changed(rewarded.params, caption={"with_action": with_action})
-        train_arms(params, [("oracle", 0, tmp_path)], **inputs, utility=None, advance=print)
+        train_arms(params, [("oracle", 0, tmp_path)], inputs_of(rewarded), print)
     assert adapters == [False, True]
 
 
@@ -158,5 +155,5 @@ def test_sums_keep_their_order_whatever_the_number_of_cores(
     monkeypatch.setattr("laurel.training.arms.train_together", noted)
     with threadpool_limits(2, user_api="blas"):
         agents = [("extrinsic", 0, tmp_path)]
-        train_arms(rewarded.params, agents, **rewarded.inputs("train-agents"), utility=None, advance=print)
+        train_arms(rewarded.params, agents, inputs_of(rewarded), print)
     assert set(threads) == {1}

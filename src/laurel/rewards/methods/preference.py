@@ -1,0 +1,52 @@
+"""A Bradley-Terry reward model of the annotator's preferences between captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from laurel.params.rewards import PreferenceParams, RewardParams
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.params import Params
+    from laurel.rewards.base import Reward
+
+
+class Preference(Method):
+    """Fits a Bradley-Terry ensemble, and says how far it can be trusted."""
+
+    kind = "preference"
+    summary = "the learned reward"
+    Settings = PreferenceParams
+    reads = ("trajectories", "captions", "preferences")
+
+    def fit(
+        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.directory import write_json
+        from laurel.rewards.training import train_reward_model
+
+        assert inputs.trajectories is not None
+        own = cast(PreferenceParams, settings)
+        model, quality = train_reward_model(
+            params, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
+        )
+        model.save(place)
+        write_json(place / QUALITY, quality)
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.functions import learned
+        from laurel.rewards.model import RewardModel
+
+        return learned(RewardModel.load(place), adapter, quantile)
+
+    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
+        from laurel.rewards.model import RewardModel
+
+        model = RewardModel.load(place)
+        return PayTable(model.texts, model.rewards, model.spreads, model.counts, model.normalizer.threshold(quantile))
+
+
+METHOD = Preference

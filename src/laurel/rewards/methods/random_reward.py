@@ -1,0 +1,51 @@
+"""Control: a standard normal draw for each caption, the same whenever it is met."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import Inputs, Method
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter, FloatArray
+    from laurel.params import Params
+    from laurel.rewards.base import Reward
+
+
+class RandomReward(Method):
+    """Draws by the agent's seed and the caption."""
+
+    kind = "random_reward"
+    role = "control"
+    summary = "a random reward for each caption"
+    reads = ("captions",)
+    per_seed = True
+
+    def fit(
+        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.rewards.functions import ScoredCaptions
+
+        texts = list(read_vocabulary(inputs.captions).texts)
+        ScoredCaptions.of(texts, drawn(texts, seed)).save(place, seed=seed)
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.functions import ScoredCaptions
+
+        scored, config = ScoredCaptions.load(place)
+        return scored.reward(quantile, lambda texts: drawn(texts, config["seed"]))
+
+
+def drawn(texts: list[str], seed: int) -> FloatArray:
+    """Return a draw for each text, before normalisation."""
+    import numpy as np
+
+    from laurel.seeding import generator
+
+    return np.array([generator(seed, "random_reward", text).standard_normal() for text in texts], dtype=np.float32)
+
+
+METHOD = RandomReward

@@ -1,0 +1,71 @@
+"""Comparison: a sentence encoder's utility as reward directly, without pairs or a reward model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from laurel.params.judges import EmbeddingParams
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import Inputs, Method
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter, FloatArray
+    from laurel.params import Params
+    from laurel.rewards.base import Reward
+
+
+class SimilarityParams(RewardParams):
+    """Settings of similarity."""
+
+    embedding: EmbeddingParams | None = None
+    """The encoder and what good behaviour reads like; null: annotate.embedding."""
+
+
+class Similarity(Method):
+    """Pays what the embedding annotator judges by."""
+
+    kind = "similarity"
+    summary = "the annotator's similarity as reward, without pairs or a reward model"
+    Settings = SimilarityParams
+    reads = ("captions",)
+
+    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+        from laurel.feedback.goals import embedding_goals
+
+        embedding_goals(_embedding(settings, params), adapter)
+        return None
+
+    def fit(
+        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.rewards.functions import ScoredCaptions
+
+        embedding = _embedding(settings, params)
+        texts = list(read_vocabulary(inputs.captions).texts)
+        scored = ScoredCaptions.of(texts, utilities(texts, embedding, adapter))
+        scored.save(place, embedding=embedding.model_dump(mode="json"))
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.functions import ScoredCaptions
+
+        scored, config = ScoredCaptions.load(place)
+        embedding = EmbeddingParams.model_validate(config["embedding"])
+        return scored.reward(quantile, lambda texts: utilities(texts, embedding, adapter))
+
+
+def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:
+    """Return the sentence encoder's utility of each text (N,), before normalisation."""
+    import numpy as np
+
+    from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+
+    return EmbeddingAnnotator.load(params, adapter).utility(texts).astype(np.float32)
+
+
+def _embedding(settings: RewardParams, params: Params) -> EmbeddingParams:
+    return cast(SimilarityParams, settings).embedding or params.annotate.embedding
+
+
+METHOD = Similarity

@@ -1,0 +1,131 @@
+"""The rewards of a run: where each is kept, how it is made, loaded, and added up into what an arm is paid.
+
+DIR/rewards.json          name -> settings, and the seeds that it was made for (null: one for all)
+DIR/NAME/                 the artefact of a reward; what is in it is its method's
+DIR/NAME/seed-N/          of one that is made anew for each agent's seed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from laurel.data.directory import read_json, write_json
+from laurel.envs.base import EnvAdapter
+from laurel.errors import DataError
+from laurel.params import Params
+from laurel.params.rewards import RewardParams, method_of, resolved
+from laurel.rewards.base import Reward
+from laurel.rewards.functions import WeightedSum
+from laurel.rewards.method import Inputs, PayTable
+
+INDEX = "rewards.json"
+
+
+@dataclass(frozen=True)
+class StoredRewards:
+    """Rewards in a directory."""
+
+    path: Path
+    settings: Mapping[str, RewardParams]
+    seeds: Mapping[str, Sequence[int] | None]
+
+    @classmethod
+    def read(cls, path: Path) -> StoredRewards:
+        """Read which rewards there are.
+
+        Raises:
+            DataError: the list is missing or damaged.
+        """
+        if not (path / INDEX).exists():
+            raise DataError(f"{path}: has no {INDEX}, as of an older version. Run laurel train-reward again.")
+        content = read_json(path / INDEX)
+        try:
+            settings = {name: entry["settings"] for name, entry in content.items()}
+            return cls(path, resolved(settings, ()), {name: entry["seeds"] for name, entry in content.items()})
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise DataError(f"{path / INDEX}: is damaged. Run laurel train-reward again.") from None
+
+    @staticmethod
+    def write(path: Path, made: Mapping[str, tuple[RewardParams, Sequence[int] | None]]) -> None:
+        """Write which rewards there are, each with the seeds that it was made for."""
+        content: dict[str, Any] = {
+            name: {"settings": settings.model_dump(mode="json"), "seeds": seeds and list(seeds)}
+            for name, (settings, seeds) in made.items()
+        }
+        write_json(path / INDEX, content)
+
+    def place(self, name: str, seed: int | None) -> Path:
+        return self.path / name if seed is None else self.path / name / f"seed-{seed}"
+
+    def load(self, name: str, seed: int, adapter: EnvAdapter, quantile: float) -> Reward:
+        """Load a reward; of one that is made anew for each seed, that of `seed`.
+
+        Raises:
+            DataError: it is not there, or damaged.
+        """
+        seeds = self.seeds.get(name, ())
+        if seeds is not None and seed not in seeds:
+            which = name if name not in self.seeds else f"{name} for seed {seed}"
+            raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
+        settings = self.settings[name]
+        return method_of(settings).load(settings, self.place(name, None if seeds is None else seed), adapter, quantile)
+
+    def table(self, name: str, quantile: float) -> PayTable | None:
+        """Return what a reward pays for what; None where there is no table, or one for each seed."""
+        settings = self.settings[name]
+        return None if self.seeds[name] is not None else method_of(settings).table(settings, self.path / name, quantile)
+
+
+def reward_of(params: Params, arm: str, seed: int, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
+    """Return what an arm is paid besides the environment's reward; None where that is nothing.
+
+    A reward that is made anew for each seed is made here where train-reward did not know the
+    seed, as those of a search.
+
+    Raises:
+        DataError: a reward is missing or damaged.
+    """
+    own = params.for_arm(arm)
+    weights = own.arms[0].reward
+    if not weights:
+        return None
+    stored = StoredRewards.read(inputs.reward)
+
+    def load(name: str) -> Reward:
+        seeds = stored.seeds.get(name)
+        if seeds is None or seed in seeds:
+            return stored.load(name, seed, adapter, own.shaping.quantile)
+        settings = stored.settings[name]
+        with TemporaryDirectory(prefix="laurel-") as scratch:
+            method_of(settings).fit(settings, params, inputs, adapter, seed, Path(scratch))
+            return _loaded(settings, Path(scratch), adapter, own.shaping.quantile)
+
+    parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(weights.items())]
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    return WeightedSum(parts)
+
+
+def _loaded(settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    reward: Reward = method_of(settings).load(settings, place, adapter, quantile)
+    return reward
+
+
+def make_reward(
+    params: Params, name: str, seed: int, inputs: Inputs, place: Path, advance: Callable[[int], None] = lambda _: None
+) -> None:
+    """Make a reward into a directory; runs in a process of its own."""
+    import torch
+
+    from laurel.envs import adapter_for
+
+    torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
+    place.mkdir(parents=True)
+    settings = params.rewards[name]
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    method_of(settings).fit(settings, params, inputs, adapter, seed, place)
+    advance(1)

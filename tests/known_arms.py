@@ -1,0 +1,9 @@
+"""The well-known arms as the report sees them."""
+
+from __future__ import annotations
+
+from laurel.params import parse_params
+from laurel.params.arms import ArmInfo, arm_infos
+from minimal_params import MINIMAL
+
+KNOWN: dict[str, ArmInfo] = {info.name: info for info in arm_infos(parse_params({**MINIMAL, "arms": "full"}, "params"))}
