@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laurel.envs.base import EnvAdapter
-from laurel.feedback import embedding
 from laurel.feedback.annotator import Judgement, Pair
+from laurel.feedback.annotators import embedding
 from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 from laurel.llm.encoder import SentenceEncoder
 from laurel.params.judges import EmbeddingParams

@@ -190,12 +190,12 @@ def test_stored_scores_that_are_none_leave_the_words_or_are_asked_anew(tmp_path:
     poison(path, logprobs=logprobs)
     with ResponseStore(path) as store:
         assert store.get([key])[key].logprobs is None
-        assert list(store.said([key])) == [(key, "2", None, "stop")]
+        assert list(store.contents([key])) == [(key, "2", None, "stop")]
         assert not store.claim([key]), "its words are an answer"
     poison(path, text="")
     with ResponseStore(path) as store:
         assert not store.get([key])
-        assert not list(store.said([key]))
+        assert not list(store.contents([key]))
         assert store.damaged([key]) == {key}
         assert store.claim([key]) == {key}
     good = {"1": math.log(0.25), "2": math.log(0.75)}

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from laurel.agents.learner import Rollout
-from laurel.agents.ppo import minibatches
+from laurel.agents.ppo import gae, minibatches
 from laurel.agents.stacked import BOTH
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
 from laurel.agents.stacked_update import BETA1, BETA2, EPSILON, TOLD, Update
@@ -193,15 +193,11 @@ class DevicePPO(PPOGroup):
         return torch.cat([update.sums / made, _explained(advantage, returns, valid)[:, None]], dim=1)
 
     def _advantage(self, reward: Tensor) -> Tensor:
-        """Return generalised advantage estimates (T, S, N), as `laurel.agents.ppo.gae`."""
+        """Return generalised advantage estimates (T, S, N)."""
         p, steps = self.params, self._steps
-        delta = reward + p.gamma * steps.value[1:] * ~steps.terminated - steps.value[:-1]
-        carry = p.gamma * p.gae_lambda * ~(steps.terminated | steps.truncated)
-        advantage, following = torch.zeros_like(reward), torch.zeros_like(reward[0])
-        for t in reversed(range(len(reward))):
-            following = delta[t] + carry[t] * following
-            advantage[t] = following
-        return advantage
+        columns = (reward, steps.value, steps.terminated, steps.truncated)
+        agents_first = (column.swapaxes(0, 1) for column in columns)
+        return gae(*agents_first, gamma=p.gamma, lam=p.gae_lambda).swapaxes(0, 1)
 
     def _log_prob(self) -> Tensor:
         """Return the log-probabilities (T, S, N) of the actions."""
@@ -231,7 +227,10 @@ class DeviceUpdate(Update):
         self._rates = put(np.array([[learner.learning_rate] for learner in group.learners]))
 
     def descend(self, active: Tensor) -> None:
-        """Take Adam's step along the gradient, which is clipped for each agent; those not active (S, 1) stay."""
+        """Take Adam's step along the gradient, which is clipped for each agent; those not active (S, 1) stay.
+
+        The steps of `Update._descend`, but without a count that the host would have to wait for.
+        """
         gradient = self.gradient
         norm = gradient.square().sum(-1, keepdim=True).sqrt()
         gradient *= (self.group.params.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)

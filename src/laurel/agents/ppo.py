@@ -17,16 +17,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from laurel.agents.collecting import descend
 from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam, set_learning_rate
 from laurel.agents.policy import ActorCritic
-from laurel.envs.base import Array, BoolArray, FloatArray
+from laurel.envs.base import Array, FloatArray
 from laurel.envs.vector import VectorEnv
 from laurel.params.training import PPOParams
+
+Rows = TypeVar("Rows", FloatArray, Tensor)
 
 
 @dataclass
@@ -118,27 +122,11 @@ class PPO(Learner):
             for batch in np.array_split(self.rng.permutation(len(rows)), n_batches):
                 index = torch.from_numpy(batch).to(device)
                 log_prob, entropy, value = self.policy(features[index], action[index])
-
-                # policy loss: the pessimistic of the plain and the clipped surrogate (eq. 7)
-                adv = advantages[index]
-                adv = (adv - adv.mean()) / (adv.std(correction=0) + 1e-8)
-                log_ratio = log_prob - old_log_prob[index]
-                ratio = log_ratio.exp()
-                clipped = ratio.clamp(1 - p.clip_range, 1 + p.clip_range)
-                policy_loss = -torch.minimum(ratio * adv, clipped * adv).mean()
-
-                value_loss = 0.5 * (value - returns[index]).square().mean()
-                entropy = entropy.mean()
-                loss = policy_loss + p.value_coef * value_loss - p.entropy_coef * entropy
-
-                self.optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                nn.utils.clip_grad_norm_(self.policy.parameters(), p.max_grad_norm)
-                self.optimizer.step()
-                with torch.no_grad():
-                    kl = (ratio - 1 - log_ratio).mean()
-                    clip_fraction = ((ratio - 1).abs() > p.clip_range).float().mean()
-                    sums += torch.stack([policy_loss, value_loss, entropy, kl, clip_fraction]).detach()
+                loss, figures = clipped_loss(
+                    p, log_prob, entropy, value, old_log_prob[index], advantages[index], returns[index]
+                )
+                descend(self.optimizer, self.policy, loss, p.max_grad_norm)
+                sums += figures
         policy, value_mean, entropy_mean, kl_mean, clipped_mean = (sums / (p.n_epochs * n_batches)).tolist()
         variance = float(returns.var(correction=0))
         explained = 1 - float(advantages.var(correction=0)) / variance if variance > 0 else math.nan
@@ -158,12 +146,53 @@ class PPO(Learner):
         restore_adam(self.optimizer, self.policy, state)
 
 
-def gae(
-    reward: FloatArray, value: FloatArray, terminated: BoolArray, truncated: BoolArray, *, gamma: float, lam: float
-) -> FloatArray:
+def clipped_loss(
+    params: PPOParams,
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    returns: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of a minibatch of B steps, and the figures (5,) that are told of it.
+
+    `laurel.agents.stacked_update` has its gradient written by hand, which is faster; a test compares them.
+
+    Args:
+        params: clip_range and the coefficients.
+        log_prob: (B,) of the actions under the policy, as all that follows.
+        entropy: of the policy.
+        value: what the critic says.
+        old_log_prob: under the policy that acted.
+        advantage: not yet normalised.
+        returns: what the critic should say.
+
+    Returns:
+        The loss, and the losses of policy and value, the entropy, the estimate of the KL divergence and the share of
+        steps whose ratio is outside the clipping range.
+    """
+    # policy loss: the pessimistic of the plain and the clipped surrogate (eq. 7)
+    advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+    log_ratio = log_prob - old_log_prob
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - params.clip_range, 1 + params.clip_range)
+    policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+    value_loss = 0.5 * (value - returns).square().mean()
+    mean_entropy = entropy.mean()
+    loss = policy_loss + params.value_coef * value_loss - params.entropy_coef * mean_entropy
+    with torch.no_grad():
+        kl = (ratio - 1 - log_ratio).mean()
+        outside = ((ratio - 1).abs() > params.clip_range).float().mean()
+        return loss, torch.stack([policy_loss, value_loss, mean_entropy, kl, outside])
+
+
+def gae(reward: Rows, value: Rows, terminated: Any, truncated: Any, *, gamma: float, lam: float) -> Rows:
     """Generalised advantage estimates (..., T, N) (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
 
         δ_t = R_{t+1} + γ V(S_{t+1}) - V(S_t);   Â_t = δ_t + γ λ Â_{t+1}
+
+    All arrays are NumPy's, or all are tensors.
 
     Args:
         reward: (..., T, N), as all that follows but
@@ -171,14 +200,15 @@ def gae(
         terminated: what follows is worth nothing.
         truncated: what follows is worth its value, but belongs to no episode of ours.
     """
-    advantage = np.zeros_like(reward)
+    arrays: Any = np if isinstance(reward, np.ndarray) else torch
+    advantage = arrays.zeros_like(reward)
     delta = reward + gamma * value[..., 1:, :] * ~terminated - value[..., :-1, :]
     carry = gamma * lam * ~(terminated | truncated)
-    following = np.zeros_like(reward[..., 0, :])
+    following = arrays.zeros_like(reward[..., 0, :])
     for t in reversed(range(reward.shape[-2])):
         following = delta[..., t, :] + carry[..., t, :] * following
         advantage[..., t, :] = following
-    return advantage
+    return cast(Rows, advantage)
 
 
 def minibatches(params: PPOParams, n_steps: int) -> int:

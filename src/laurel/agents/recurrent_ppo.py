@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from laurel.agents.collecting import descend
-from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam
-from laurel.agents.ppo import gae
+from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam, set_learning_rate
+from laurel.agents.ppo import clipped_loss, gae
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
@@ -109,28 +109,17 @@ class RecurrentPPO(Learner):
                 log_prob, entropy, value = self.policy(
                     features[:, rows], action[:, rows], memory[rows], begins[:, rows]
                 )
-                adv = advantages[:, rows][kept]
-                adv = (adv - adv.mean()) / (adv.std(correction=0) + 1e-8)
-                log_ratio = (log_prob - old_log_prob[:, rows])[kept]
-                ratio = log_ratio.exp()
-                clipped = ratio.clamp(1 - p.clip_range, 1 + p.clip_range)
-                policy_loss = -torch.minimum(ratio * adv, clipped * adv).mean()
-                value_loss = 0.5 * (value - returns[:, rows])[kept].square().mean()
-                mean_entropy = entropy[kept].mean()
-                loss = policy_loss + p.value_coef * value_loss - p.entropy_coef * mean_entropy
+                theirs = (log_prob, entropy, value, old_log_prob[:, rows], advantages[:, rows], returns[:, rows])
+                loss, figures = clipped_loss(p, *(part[kept] for part in theirs))
                 descend(self.optimizer, self.policy, loss, p.max_grad_norm)
-                with torch.no_grad():
-                    kl = (ratio - 1 - log_ratio).mean()
-                    clip_fraction = ((ratio - 1).abs() > p.clip_range).float().mean()
-                    sums += torch.stack([policy_loss, value_loss, mean_entropy, kl, clip_fraction])
+                sums += figures
                 n_updates += 1
         names = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
         return dict(zip(names, (sums / n_updates).tolist(), strict=True))
 
     def schedule(self, done: float) -> None:
         if self.params.anneal:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.params.learning_rate * (1 - done)
+            set_learning_rate(self.optimizer, self.params.learning_rate * (1 - done))
 
     def state(self) -> dict[str, Tensor]:
         kept = {MEMORY: torch.from_numpy(self.memory), BEGINS: torch.from_numpy(self.begins)}

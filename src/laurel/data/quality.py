@@ -19,7 +19,7 @@ MEASURES = {
     "swap_consistency": ("pairs with the same label in either order", "pairs", ""),
     "tie_rate": ("pairs that are ties", "pairs", ""),
     "abstain_rate": ("pairs that nothing was said about", "pairs", ""),
-    "intransitivity": ("triads that run in a circle", "triads", "random 25%"),
+    "intransitivity": ("intransitive triads", "triads", "random 25%"),
 }
 """Shares: what each is of, what is counted, what to read it against."""
 

@@ -1,7 +1,7 @@
 """Which unasked pairs are worth a label, given the labels so far: a strategy chooses a round of them.
 
 A strategy learns utilities from the labels and ranks candidates by them; it may choose too few, never a pair that was
-asked about. Knows nothing about who judges, nor about budgets.
+asked about.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Asker(Generic[Item, Value]):
         """Add items to those that are pending, with the answers that the store has; return what is to be asked."""
         key_of = self._keys.of
         keys = [key_of(item, variant, vote) for item in items for variant, vote in self._ways]
-        stored = {row[0]: row for row in self._store.said(keys)}
+        stored = {row[0]: row for row in self._store.contents(keys)}
         self._usage.cached += sum(map(stored.__contains__, keys))
         asks = []
         each_key, n_ways = iter(keys), len(self._ways)

@@ -1,6 +1,6 @@
 """Stored answers that are to be asked anew: which there are, by status, model and prompt, and what they cost.
 
-An answer whose follow-up could be read is as good as one that could be read itself. Knows nothing about labels.
+An answer whose follow-up could be read is as good as one that could be read itself.
 """
 
 from __future__ import annotations

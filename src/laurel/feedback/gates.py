@@ -1,8 +1,7 @@
 """Gates: what labels must hold before anything is trained on them, and what is warned of where no gate is set.
 
 A gate stops a run where the whole 95% interval of its figure lies outside of what is allowed, so that a few pairs do
-not stop it by chance; how few are too few to tell is a gate of its own. Knows figures and limits; knows nothing about
-how either came about.
+not stop it by chance; how few are too few to tell is a gate of its own.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
     """Look whether labels pass.
 
     Args:
-        gates: the limits; null is none.
+        gates: the limits; null sets no limit.
         quality: as `laurel.feedback.quality.measure` says.
         advice: what to try with the annotator in use.
     """
@@ -193,7 +192,7 @@ def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> It
         consistent = quality.get("swap_consistency")
         yield _Limit("min_swap_consistency", "swap_consistency", consistent, least, 1.0, what, remedy)
     if (most := gates.max_intransitive) is not None:
-        what, remedy = "judged triads run in a circle", f"{advice.asking}, or more votes"
+        what, remedy = "judged triads are intransitive", f"{advice.asking}, or more votes"
         yield _Limit("max_intransitive", "intransitivity", quality.get("intransitivity"), 0.0, most, what, remedy)
     if (least := gates.min_agreement) is not None:
         source, whose = _source(quality)

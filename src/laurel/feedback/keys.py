@@ -30,7 +30,7 @@ class QuestionKeys(Generic[Item]):
     def __init__(self, identity: Identity, question: Question[Item, Any], sampling: Sampling) -> None:
         shared = {
             "identity": asdict(identity),
-            "sampling": {**sampling.told(), "seed": None},
+            "sampling": {**sampling.recorded(), "seed": None},
             **question.shared(),
         }
         self._shared = json.dumps(shared, sort_keys=True)

@@ -1,6 +1,6 @@
 """Pairs of texts of which it is known which is the better: what judges are compared on.
 
-A person's gold labels say so, or the environment's hand-written progress. Knows nothing about judges.
+A person's gold labels say so, or the environment's hand-written progress.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def known_by_gold(gold: GoldFile, n: int, seed: int) -> KnownPairs:
     """Draw up to n of a person's labels that name a side.
 
     Raises:
-        AnnotationError: there is none for the task.
+        AnnotationError: no gold label is for the task.
     """
     labels = [label for label in gold.labels.values() if label.answer in ("first", "second")]
     if not labels:

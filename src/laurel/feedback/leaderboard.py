@@ -1,8 +1,7 @@
 """Judges side by side on the same pairs: who is right how often, and what that cost.
 
 Accuracy is over all pairs: a tie and a missing answer are not right. Differences are taken pair by pair, so that easy
-and hard pairs count for all alike; they are not corrected for how many judges are compared. Knows nothing about how
-judges are made or asked.
+and hard pairs count for all alike; they are not corrected for how many judges are compared.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     p(first) = lapse + (1 - 2 lapse) sigmoid(d),  d = utility(first) - utility(second)
 
 (Bradley and Terry 1952, with lapses: some answers are a coin's, however far the two are apart. Without them a teacher
-who errs at random looks like one who finds everything alike.) Knows nothing about captions, pairs or posteriors.
+who errs at random looks like one who finds everything alike.)
 """
 
 from __future__ import annotations

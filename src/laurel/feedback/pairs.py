@@ -1,7 +1,4 @@
-"""Which pairs of segments are judged: seeded, without repetition in either order.
-
-Knows segments only by number and count; knows nothing about what they say.
-"""
+"""Which pairs of segments are judged: seeded, without repetition in either order."""
 
 from __future__ import annotations
 

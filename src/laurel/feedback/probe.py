@@ -1,7 +1,7 @@
 """Knowledge probes: questions to a judge whose answer is beyond dispute, a file of them for an environment.
 
-Whoever gets these wrong knows too little of the environment, or cannot follow the prompt. Each is asked in both
-orders: who names a side whatever stands there knows nothing. Knows nothing about models.
+A judge that gets these wrong knows too little of the environment, or cannot follow the prompt. Each is asked in both
+orders, since a judge that always names the same side knows nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How far labels can be trusted: what their annotator did, whether it contradicts itself, and whether it is right.
 
-Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked once has
-no swap consistency, one that nobody can check has no agreement. Knows arrays alone; knows nothing about files, texts
-or models.
+Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked once has no
+swap consistency, one without a reference has no agreement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Shares of yes and no with their 95% intervals, also where answers come in groups that belong together.
-
-Knows counts alone; knows nothing about what is counted. A rate is a plain dictionary, ready for JSON: `value`,
-`ci95` and `of`, how many there are.
+"""Shares of yes and no with their 95% intervals, also where answers come in groups that belong together. A rate is a
+plain dictionary, ready for JSON: `value`, `ci95` and `of`, how many there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who knows better than an annotator: a person's gold labels, and the environment's hand-written progress.
-
-Says for each pair which segment is known to be the better; knows nothing about what an annotator said.
-"""
+"""References that labels are compared with: a person's gold labels, and the environment's hand-written progress."""
 
 from __future__ import annotations
 
@@ -61,7 +58,7 @@ def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captio
 
 
 def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chosen) -> Floats:
-    """Return what a person said of each pair (P,), NaN where nobody was asked or the pair was chosen otherwise."""
+    """Return what a person said of each pair (P,), NaN where it was not asked about or was chosen otherwise."""
     labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
     wanted = {text for label in labels for text in (label.first, label.second)}
     place = {text: segment for segment, text in enumerate(texts) if text in wanted}

@@ -1,6 +1,6 @@
-"""Pairs in rounds: what is said about one round decides the next, until the pairs or their use are at an end.
+"""Pairs in rounds: the labels of one round decide the next, until no pairs are left or more would change nothing.
 
-`uniform` and `frequency` without a stopping rule are one round of all pairs. Knows nothing about who judges.
+`uniform` and `frequency` without a stopping rule are one round of all pairs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
 Round = tuple[IntArray, IntArray]
 _HARDER = (
-    "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: ties and agreement on them are not "
-    "those of pairs drawn by chance."
+    "Pairs were chosen by annotate.sampler: {}, mostly those in doubt: rates of ties and of agreement on "
+    "them differ from those of pairs drawn by chance."
 )
 
 
 class OneRound:
     """All pairs at once, drawn by chance."""
 
-    learns = False
     notes: Sequence[str] = ()
     counts: dict[str, int]
 
@@ -60,8 +59,6 @@ class Rounds:
         params: n_pairs, round_pairs, sampler and stop are used.
         rng: draws the held-out pairs.
     """
-
-    learns = True
 
     def __init__(
         self,
@@ -105,7 +102,7 @@ class Rounds:
             )
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Take note of what was said about the round, in its order; None and NaN stand for no label."""
+        """Take in the labels of the round, in its order; None and NaN stand for no label."""
         self._judged += len(first)
         p = np.asarray(p_first, dtype=np.float64)
         own, rest = slice(0, self._proposed), slice(self._proposed, None)

@@ -1,7 +1,7 @@
 """A sample of labelled pairs for a person to look at: of each kind some, those in doubt first.
 
-Whether a pair is drawn depends on its segments, the seed and its kind alone, so that the sample of all pairs is the
-one that is left of samples of shares. Knows nothing about files, nor where raw answers are kept.
+Whether a pair is drawn depends on its segments, the seed and its kind alone, so that the sample of all pairs is the one
+that is left of samples of shares.
 """
 
 from __future__ import annotations

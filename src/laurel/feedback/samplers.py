@@ -1,7 +1,6 @@
-"""Who is asked about next: samplers propose pairs and, where they learn, observe what was said about them.
+"""Which pairs are asked about next: samplers propose pairs and, where they learn, observe the labels.
 
-`uniform` and `frequency` draw all pairs beforehand; the others go by the labels so far, in rounds. Knows nothing about
-when to stop, nor about who judges.
+`uniform` and `frequency` draw all pairs beforehand; the others go by the labels so far, in rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Sampler(Protocol):
     """Proposes pairs of captions, no pair twice in either order."""
 
     def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return up to n pairs (P,), (P,) that nobody was asked about; fewer only where no more are left."""
+        """Return up to n pairs (P,), (P,) that were not asked about; fewer only where no more are left."""
         ...
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
@@ -50,7 +49,7 @@ class DrawnSampler:
         self._next = 0
 
     def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return the next n pairs of the draw, fewer at its end; those that somebody else proposed are left out."""
+        """Return the next n pairs of the draw, fewer at its end; those that another sampler proposed are left out."""
         first = second = np.zeros(0, dtype=np.int64)
         while len(first) < n and self._next < len(self._first):
             here = slice(self._next, self._next + n - len(first))

@@ -1,7 +1,4 @@
-"""A segment's text read back as the captions of its steps: `A (x2) B` is A, A, B.
-
-Knows which captions there are; knows nothing about what they are worth.
-"""
+"""A segment's text read back as the captions of its steps: `A (x2) B` is A, A, B."""
 
 from __future__ import annotations
 

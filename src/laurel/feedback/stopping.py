@@ -1,7 +1,7 @@
 """When to stop asking: further labels no longer change what a reward model that reads captions would learn.
 
 Utilities are estimated from the embeddings, whichever sampler is at work, for it is captions' embeddings that the
-reward is learned from. Knows nothing about how pairs are chosen, nor about budgets.
+reward is learned from.
 """
 
 from __future__ import annotations

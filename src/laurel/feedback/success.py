@@ -2,7 +2,7 @@
 
 How well a reward model copies its judge cannot tell that the judge ranks success at the task below ordinary steps;
 these questions can. Half of them are against captions of progress and half against the rest, by the environment's
-hand-written progress where it has one. Knows nothing about who judges.
+hand-written progress where it has one.
 """
 
 from __future__ import annotations

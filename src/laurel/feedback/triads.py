@@ -1,7 +1,7 @@
-"""How often preferences run in a circle: a better than b, b than c, and c than a.
+"""How often preferences are intransitive: a better than b, b than c, and c than a.
 
-Whoever has an order in mind never says so; whoever answers at random does in one triad of four (Kendall and
-Babington Smith 1940, Biometrika 31). Knows segments by number; knows nothing about who judged.
+A judge that has an order in mind is never intransitive; one that answers at random is in one triad of four (Kendall and
+Babington Smith 1940, Biometrika 31).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 def intransitivity(
     first: IntArray, second: IntArray, p_first: Floats, seed: int, max_paths: int = MAX_PATHS
 ) -> Rate | None:
-    """Return the share of judged triads that run in a circle.
+    """Return the share of judged triads that are intransitive.
 
     A triad counts where each of its three pairs has a side; what was judged twice counts with its mean. Triads share
     pairs, so the variance is that of the network jackknife, which leaves out one segment after the other (Lin, Lunde

@@ -1,7 +1,4 @@
-"""Which pairs have not been asked about: no pair twice, in either order.
-
-Knows captions by number and pairs by the two numbers; knows nothing about labels.
-"""
+"""Which pairs have not been asked about: no pair twice, in either order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Why answers could not be read, as far as the way in which they ended tells, and when to stop asking for more.
-
-Knows nothing about what they say.
-"""
+"""Why answers could not be read, judged by how they ended, and when to stop asking for more."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class UnreadableError(AnnotationError):
 
 
 class Readable:
-    """Whether anything that a model answers can be read: to ask on where every answer is cut off is money lost.
+    """Tracks whether any answer of a model can be read: asking on where every answer is cut off wastes money.
 
     Args:
         who: the annotator's name.

@@ -1,7 +1,4 @@
-"""What a batch that ended says about each of its requests: an answer, a failure, or that it is worth another batch.
-
-Knows what servers refuse and why; knows nothing about which batches there are, or when they are looked at.
-"""
+"""What a batch that ended says about each of its requests: an answer, a failure, or that it is worth another batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A server's Batch API, as the `openai` package speaks it: files, batches, and what goes wrong with them in a sentence.
-
-Knows nothing about questions, or about which of them is in which batch.
-"""
+"""A server's Batch API by the `openai` package: files, batches, and a sentence for what goes wrong with them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The files of OpenAI's Batch API: requests as lines of JSON, and answers read from such lines.
-
-Knows what a line may say; knows nothing of networks, or of what becomes of a request that failed.
-"""
+"""The files of OpenAI's Batch API: requests as lines of JSON, and answers read from such lines."""
 
 from __future__ import annotations
 

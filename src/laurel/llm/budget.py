@@ -1,8 +1,8 @@
 """What a run may spend on asking, and a chat model that stays within it.
 
 A request counts from the moment it is drawn: one call, its input as estimated, its answer with all the tokens that it
-may have. When the answer is there, what it really took counts instead, so a limit is overshot by no more than input
-was underestimated for what is on its way. Knows nothing about what is asked.
+may have. When the answer is there, what it really took counts instead, so a limit is overshot by no more than input was
+underestimated for what is on its way.
 """
 
 from __future__ import annotations

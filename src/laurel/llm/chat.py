@@ -1,7 +1,6 @@
 """What is asked of a chat model, and what comes back: the interface of every language model that writes or scores.
 
-A request says all that its answer depends on, and nothing of how it travels. Knows nothing about captions,
-prompts or labels.
+A request says all that its answer depends on, and nothing of how it travels.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class Sampling:
     extra_body: str = ""
     """Further fields of the request that an answer depends on, as JSON with sorted keys."""
 
-    def told(self) -> dict[str, Any]:
-        """Return what keys and stores are told. What came later is left out where it is not set: keys stay the same."""
+    def recorded(self) -> dict[str, Any]:
+        """Return what keys and stores hold of it. Later fields are left out where not set, so that keys stay."""
         later = {"reasoning_effort": self.reasoning_effort, "extra_body": self.extra_body}
         always = {name: value for name, value in asdict(self).items() if name not in later}
         return always | {name: value for name, value in later.items() if value}
@@ -62,7 +61,7 @@ class ChatRequest:
         """Return a key of all that the answer depends on: this request, and who is asked."""
         if self.key:
             return self.key
-        asked = {**asdict(self), "sampling": self.sampling.told()}
+        asked = {**asdict(self), "sampling": self.sampling.recorded()}
         content = json.dumps([asked, asdict(identity)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -90,7 +89,7 @@ class Reply(NamedTuple):
     finish_reason: str = "stop"
     """stop, length (cut off), content_filter, …"""
     seconds: float = 0.0
-    """How long the server took; 0 where nobody measured it, as of a batch."""
+    """How long the server took; 0 where that was not measured, as of a batch."""
     cached_tokens: int | None = None
     """Those of the input that the server had read before, where it says so."""
 

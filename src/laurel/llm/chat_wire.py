@@ -1,7 +1,4 @@
-"""Chat completions as OpenAI's protocol has them: a request's JSON, and a reply read from an answer's.
-
-Knows what servers differ in; knows nothing of networks, limits or retries.
-"""
+"""Chat completions as OpenAI's protocol has them: a request's JSON, and a reply read from an answer's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Work on many items at once behind a plain generator: a bounded number of coroutines on an event loop of its own.
 
 The loop runs in a thread, so that calls go on (and their deadlines are true) while the caller is busy with an answer.
-Items are drawn and results handed over in the caller's thread. Knows nothing of models or networks.
+Items are drawn and results handed over in the caller's thread.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Waiting for the disk after every answer (SQLite's `synchronous = FULL`) takes about 2 ms each, and would make a fast
 server wait. So a thread syncs the write-ahead log, again as long as there is something new: what is lost with the power
-is what came within the last sync. Knows nothing about databases.
+is what came within the last sync.
 """
 
 from __future__ import annotations

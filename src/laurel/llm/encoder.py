@@ -1,8 +1,8 @@
 """A sentence encoder: texts in, unit vectors out.
 
 Loads with transformers directly: pooling over tokens as the model's folder says for sentence-transformers (the mean
-where it says nothing), L2 norm. Knows nothing about captions or goals. The default model comes inside a package, so
-that nothing is downloaded; other names are looked up on disk, then on the Hugging Face hub.
+where it says nothing), L2 norm. The default model comes inside a package, so that nothing is downloaded; other names
+are looked up on disk, then on the Hugging Face hub.
 
 The same text has the same vector on every CPU. In single precision it would not: libraries add up in another order
 with each instruction set and batch, which changes a vector by about 2e-7, and training multiplies such differences. In

@@ -1,7 +1,4 @@
-"""How fast and how many at once a server may be asked: its own limits, the user's, and what it bears.
-
-Knows headers and clocks; knows nothing of what is asked.
-"""
+"""How fast and how many at once a server may be asked: its own limits, the user's, and what it bears."""
 
 from __future__ import annotations
 
@@ -196,7 +193,7 @@ class Window:
         return self._quick < int(self.size) and self._quick + self._slow < self.most
 
     async def _take(self) -> None:
-        if not self._waiters and self._has_place():  # else there is nobody to wait for
+        if not self._waiters and self._has_place():  # else no request waits
             self._quick += 1
             return
         waiter = asyncio.get_running_loop().create_future()

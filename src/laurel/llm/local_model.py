@@ -1,6 +1,6 @@
 """A causal language model with its tokenizer in this process: how it is loaded, and what tells its weights apart.
 
-Loads with transformers, from a directory or the Hugging Face hub. Knows nothing about what it is asked.
+Loads with transformers, from a directory or the Hugging Face hub.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Conversations as tokens: a prompt by the model's chat template, and its possible answers.
-
-Knows nothing about batches or how a model is run.
-"""
+"""Conversations as tokens: a prompt by the model's chat template, and its possible answers."""
 
 from __future__ import annotations
 

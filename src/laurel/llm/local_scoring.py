@@ -1,8 +1,7 @@
 """Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
 
-What all prompts begin with is computed once, for all batches. Where the first tokens of the answers differ, they
-alone are compared; otherwise the probability of an answer is the product over its tokens. Knows nothing about
-how batches are chosen.
+What all prompts begin with is computed once, for all batches. Where the first tokens of the answers differ, they alone
+are compared; otherwise the probability of an answer is the product over its tokens.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Answers in words, written by a language model token by token, for a batch of prompts at a time.
 
 Every prompt draws from random numbers of its own, so that its answer depends on its batch only as far as sums of
-floating-point numbers do. Knows nothing about how batches are chosen.
+floating-point numbers do.
 """
 
 from __future__ import annotations

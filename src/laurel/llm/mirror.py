@@ -1,7 +1,7 @@
 """Answers that outlive the disk they are kept on: each run leaves its own in a folder, and begins with everybody's.
 
 For steps whose disk goes with them. The folder may be a bucket that is mounted without locks: a store there is never
-opened, only copied, and a file is written by one run alone. Knows nothing about questions.
+opened, only copied, and a file is written by one run alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A chat model asked through OpenAI's Batch API: many requests in a file, answered within a day, for less.
 
 Batches outlive the process: which questions they hold is kept in the file of the answers before anything is sent, so
-that a run that was stopped waits for its batches the next time instead of sending others. Knows nothing about
-captions, prompts or labels.
+that a run that was stopped waits for its batches the next time instead of sending others.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def read_key(params: OpenAIParams) -> str:
     if not re.fullmatch(r"[!-~]*", key):
         raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
     if key and url.scheme == "http" and name == DEFAULT_KEY and not is_loopback(url.hostname):
-        return ""  # which nobody has named for this server: most on a network of one's own need none
+        return ""  # no key was named for this server: most on a local network need none
     if key and (withheld := why_key_is_withheld(name, endpoint)):
         raise RefusedError(withheld)
     return key

@@ -1,7 +1,6 @@
 """What asking a model costs: a table of dated prices, and the cost of an answer.
 
-A model that the table does not hold costs an unknown amount, which is never taken for nothing. Knows nothing about
-budgets.
+A model that the table does not hold costs an unknown amount, which is never taken for nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ class Prices:
     def of(self, identity: Identity, day: datetime.date) -> Price | None:
         """Return the price of a model that held on a day, or None where it is unknown.
 
-        A table that begins later says its first price: nobody noted another one before.
+        A table that begins later says its first price: an earlier one was not recorded.
         """
         if not identity.endpoint:
             return FREE

@@ -105,8 +105,8 @@ class ResponseStore:
         columns = "text, logprobs, input_tokens, output_tokens, finish_reason, seconds, cached_tokens"
         return {key: _reply(*row) for key, *row in self._rows_of(keys, columns) if not replies.is_damaged(*row[:2])}
 
-    def said(self, keys: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float] | None, str]]:
-        """Yield what the usable answers that are there say: key, text, log-probabilities, if any, finish reason."""
+    def contents(self, keys: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float] | None, str]]:
+        """Yield the usable answers that are there: key, text, log-probabilities, if any, finish reason."""
         columns = f"substr(text, 1, {replies.LONGEST_TEXT}), logprobs, finish_reason"
         for key, text, logprobs, ended in self._rows_of(keys, columns):
             if logprobs is None:
@@ -203,7 +203,7 @@ class ResponseStore:
             **asdict(exchange.identity),
             "prompt": exchange.prompt,
             "prompt_digest": exchange.prompt_digest,
-            "sampling": exchange.request.sampling.told(),
+            "sampling": exchange.request.sampling.recorded(),
         }
         content = _json(shared)
         if content not in self._contexts:
@@ -232,7 +232,7 @@ class ResponseStore:
 
     def has_answers(self, identity: Identity, prompt_digest: str, sampling: Sampling) -> bool:
         """Say whether a model ever answered a question in a prompt that was asked in this way, by whichever vote."""
-        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**sampling.told(), "seed": None}}
+        wanted = {**asdict(identity), "prompt_digest": prompt_digest, "sampling": {**sampling.recorded(), "seed": None}}
         with self._explained():
             contexts = [json.loads(content) for (content,) in self._connection.execute("SELECT content FROM contexts")]
         return any(wanted == {key: _unvoted(kept[key]) for key in wanted} for kept in contexts)

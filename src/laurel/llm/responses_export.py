@@ -1,6 +1,5 @@
-"""The store of answers as one Parquet file: what was asked, of whom, for what, and what was said, a row an answer.
-
-Knows nothing about what an answer means. Rows come in the order of their keys, so that equal stores give equal bytes.
+"""The store of answers as one Parquet file: what was asked, of whom, for what, and what was said, a row an answer. Rows
+come in the order of their keys, so that equal stores give equal bytes.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ RESPONSES_SCHEMA = pa.schema(
         pa.field("asked_at", pa.timestamp("us", tz="UTC"), nullable=False),
     ]
 )
-"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is as `Costs` says, null where nobody knows."""
+"""`sampling`, `messages` and `logprobs` are JSON; `cost_usd` is as `Costs` says, null where that is unknown."""
 _ROWS = 8192
 
 
 class Costs:
     """What answers cost: what was kept with them when they were asked.
 
-    Where nothing was, because the store is older than that or nobody knew a price, it is the price that held on the day
+    Where nothing was, because the store is older than that or no price was known, it is the price that held on the day
     of asking by a table of the user's own, if it has the model, and by the packaged one.
     """
 
@@ -59,7 +58,7 @@ class Costs:
     def of(self, row: Mapping[str, Any]) -> float | None:
         """Return dollars for a row of `ResponseStore.rows`; None if unknown.
 
-        What has to be priced now counts as an answer of a batch where nobody measured how long it took.
+        What has to be priced now counts as an answer of a batch whose time was not measured.
         """
         if row["cost_usd"] is not None:
             return float(row["cost_usd"])

@@ -1,7 +1,4 @@
-"""The file of the answers: its tables, and the versions of them that can be read and brought up to date.
-
-Knows SQLite and nothing about what answers are.
-"""
+"""The file of the answers: its tables, and the versions of them that can be read and brought up to date."""
 
 from __future__ import annotations
 

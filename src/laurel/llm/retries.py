@@ -1,7 +1,4 @@
-"""What went wrong with a request, in a sentence, and whether asking again makes sense.
-
-Knows statuses, and the errors of what the `openai` package sends with; knows nothing of limits.
-"""
+"""What went wrong with a request, in a sentence, and whether asking again makes sense."""
 
 from __future__ import annotations
 

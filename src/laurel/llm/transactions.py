@@ -1,4 +1,4 @@
-"""A transaction of SQLite: all or nothing, one process at a time. Knows nothing about tables."""
+"""A transaction of SQLite: all or nothing, one process at a time."""
 
 from __future__ import annotations
 

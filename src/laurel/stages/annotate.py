@@ -165,10 +165,10 @@ def _label_round(
 
     from laurel.feedback.annotator import judge, pairs_of
 
-    def settled(number: int, *, stored: bool) -> None:
+    def count(number: int, *, stored: bool) -> None:
         advance(number, free=stored)
 
-    judgements = judge(annotator, pairs_of(texts, _numbers(first), _numbers(second)), settled)
+    judgements = judge(annotator, pairs_of(texts, _numbers(first), _numbers(second)), count)
     p_first = np.full(len(first), np.nan)
     unasked = 0
     for i, (a, b, judgement) in enumerate(zip(_numbers(first), _numbers(second), judgements, strict=True)):
@@ -217,7 +217,7 @@ def _embeddings(params: Params, texts: Sequence[str]) -> FloatArray:
 
 
 def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
-    """Return what one of several is to judge of a round's pairs; all where nobody shares."""
+    """Return what one of several is to judge of a round's pairs; all where the round is not shared."""
     if shard is None:
         return pairs
     number, count = shard

@@ -1,4 +1,4 @@
-"""What the annotate stage would ask and what that would cost, from the captions alone: asks nobody, writes nothing."""
+"""What the annotate stage would ask and what that would cost, from the captions alone: asks and writes nothing."""
 
 from __future__ import annotations
 
@@ -47,25 +47,31 @@ def run(params: Params, captions: Path) -> str:
     first, second = sample_pairs(segments.counts, asking.n_pairs, sampler, rng)
     pairs = zip(first.tolist(), second.tolist(), strict=True)
     questions = [Pair(segments.texts[a], segments.texts[b]) for a, b in pairs]
-    said = []
+    notes = []
     if asking.adaptive:
-        said.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
+        notes.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
     if asking.stop.rule != "none":
-        said.append("This is for all pairs, of which annotate.stop may leave some unasked.")
+        notes.append("This is for all pairs, of which annotate.stop may leave some unasked.")
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         known = load_probe(adapter.env_id).asked
         questions += known
-        said.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
+        notes.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
     success, why_not = questions_about_success(params, adapter, read_vocabulary(captions).texts)
     if success:
         questions += [one.question for one in success]
-        said.append(f"Of the pairs {len(success)} ask first whether success at the task is better than something else.")
-    said += [why_not] if why_not else []
-    return "\n".join([*said, *_of_all(asking, adapter, questions), NOTHING]) + "\n"
+        notes.append(
+            f"Of the pairs {len(success)} ask first whether success at the task is better than something else."
+        )
+    notes += [why_not] if why_not else []
+    return "\n".join([*notes, *_of_all(asking, adapter, questions), NOTHING]) + "\n"
 
 
 def of_probe(params: Params) -> str:
-    """Say in lines of text what `laurel annotate probe` would take; errors as `run`, and there is no probe."""
+    """Say in lines of text what `laurel annotate probe` would take; errors as of `run`.
+
+    Raises:
+        AnnotationError: no probe is for the environment.
+    """
     from laurel.envs import adapter_for
     from laurel.feedback.probe import load_probe
 

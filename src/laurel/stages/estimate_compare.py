@@ -1,4 +1,4 @@
-"""What comparing a grid of judges would ask and what that would cost: asks nobody, writes nothing."""
+"""What comparing a grid of judges would ask and what that would cost: asks and writes nothing."""
 
 from __future__ import annotations
 

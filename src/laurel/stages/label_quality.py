@@ -249,7 +249,7 @@ def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:
     if not keys:
         return {}
     with ResponseStore(params.annotate.language_model.store) as store:
-        return {key: text for key, text, *_ in store.said(keys)}
+        return {key: text for key, text, *_ in store.contents(keys)}
 
 
 def _seed(params: Params) -> int:

@@ -46,7 +46,7 @@ BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One of those who vote."""
+    """An annotator that votes."""
 
     make: Callable[[], Annotator]
     weight: float = 1.0
@@ -73,7 +73,7 @@ class EnsembleAnnotator:
         """Of members that are let go of."""
         names, simulated = [], False
         for number, member in enumerate(members):
-            annotator = member.make()  # also those that are let go of: what cannot be made is said at the beginning
+            annotator = member.make()  # also those that are let go of: what cannot be made is refused at the beginning
             names.append(f"members[{number}]: {annotator.name}")
             simulated = simulated or annotator.simulated
             if not (self._in_turn and member.local):
@@ -179,17 +179,17 @@ class EnsembleAnnotator:
             yield Judgement("parse_failed", None, 0)
 
     def _voted(self, number: int, *, stored: bool) -> None:
-        """Note votes: as many as there are members settle a question."""
+        """Count votes: a pair is judged once all members have voted."""
         self._votes += number
-        settled, self._votes = divmod(self._votes, len(self._members))
-        if settled:
-            self.on_settled(settled, stored=stored)
+        judged, self._votes = divmod(self._votes, len(self._members))
+        if judged:
+            self.on_settled(judged, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
         """Weigh the votes. One that is no label counts for nothing, not for a half.
 
-        There is a label only where those who gave one outweigh those who failed: who abstains has had its say, but the
-        word of one member is not that of an ensemble in which the others failed.
+        There is a label only where those who gave one outweigh those who failed: an abstention is
+        an answer, but a label of one member is not that of an ensemble in which the others failed.
         """
         answers = tuple(
             one._replace(annotator=name) for name, vote in zip(self.names, votes, strict=True) for one in vote.answers

@@ -1,7 +1,4 @@
-"""A chat model whose failures are said when they first happen, for a run may take hours until it ends.
-
-Knows nothing about what is asked, or what becomes of a failure.
-"""
+"""A chat model whose failures are reported when they first happen, since a run may take hours until it ends."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from laurel.data.missing import kind_of
 from laurel.llm.chat import ChatModel, ChatRequest, Failure, Reply, Withheld
 
 KINDS = 5
-"""Reasons that are said; those that differ in numbers alone are one."""
+"""Reasons that are reported; those that differ in numbers alone are one."""
 
 
-class TellingChat:
+class ReportingChat:
     """Implements `laurel.llm.chat.ChatModel` on top of another one."""
 
     def __init__(self, model: ChatModel) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply, Withheld
-from laurel.llm.told_failures import KINDS, TellingChat
+from laurel.llm.reported_failures import KINDS, ReportingChat
 
 
 class Model:
@@ -23,7 +23,7 @@ class Model:
 
 
 def said(answers: list[Reply | Failure], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    model = TellingChat(Model(answers))
+    model = ReportingChat(Model(answers))
     assert (model.identity, model.at_once) == (Model.identity, 7)
     requests = [ChatRequest((Message("user", "a"),))] * len(answers)
     assert list(model.ask(iter(requests))) == list(enumerate(answers))
