@@ -77,7 +77,8 @@ def test_info_is_collected_stored_and_said(tmp_path: Path) -> None:
         {
             "env": {"id": ENV.id},
             "collect": {"steps": 200, "n_envs": 3},
-            "agent": {"arms": "full", "seeds": [0], "steps": 1},
+            "arms": "full",
+            "agent": {"seeds": [0], "steps": 1},
         },
         "params",
     )

@@ -7,7 +7,7 @@ import pytest
 
 from known_arms import KNOWN
 from laurel.errors import DataError
-from laurel.evaluation import report, statistics, summary
+from laurel.evaluation import run_page, statistics, summary
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
 from laurel.evaluation.statistics import estimate, solved
@@ -15,7 +15,7 @@ from laurel.evaluation.summary import SCHEMA, checked, markdown_table, table
 from laurel.evaluation.verdict import headline, outcome
 
 
-@pytest.mark.parametrize("module", [summary, statistics, report])
+@pytest.mark.parametrize("module", [summary, statistics, run_page])
 def test_examples_in_docstrings_hold(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

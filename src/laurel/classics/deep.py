@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from laurel.agents.algorithms import initial_policy, make_learner
-from laurel.classics.lessons import save, table
+from laurel.classics.lessons import save
 from laurel.data.directory import write_json
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs, moving_average
 from laurel.evaluation.style import MUTED, drawing
+from laurel.evaluation.summary import markdown
 from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams
 from laurel.params.training import AlgorithmParams, PPOParams
@@ -120,7 +121,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
             }
             found[task.title] = {"env": task.env_id, "steps": task.steps, "goal": task.goal, "agents": records}
             head = (task.title, f"return, last {LAST * GRID:,} steps", f"steps to {task.goal:g}, median")
-            tables.append(table(head, [(name, *in_words(record)) for name, record in records.items()]))
+            tables.append(markdown(head, [(name, *in_words(record)) for name, record in records.items()]))
         save(figure, output / "deep.png")
     write_json(output / "deep.json", {"runs": n_runs, "seed": seed, "tasks": found})
     return "\n\n".join(tables)

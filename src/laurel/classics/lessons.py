@@ -5,7 +5,7 @@ Puts agents, worlds and figures together; no algorithm lives here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from laurel.envs.builtin.model import model_of
 from laurel.envs.builtin.simulator import Simulator
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing, settings
+from laurel.evaluation.summary import markdown
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,7 +101,7 @@ def show_bandits(output: Path, *, n_runs: int, seed: int) -> str:
                 (regret[..., -1], ".0f"),
             )
             rows = [(name, *(estimated(values[i], form) for values, form in columns)) for i, name in enumerate(names)]
-            tables.append(table((bed.title, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
+            tables.append(markdown((bed.title, f"reward, last {LAST}", f"best arm, last {LAST}", "regret"), rows))
         save(figure, output / "bandits.png")
     return "\n\n".join(tables)
 
@@ -133,7 +134,7 @@ def show_tabular(output: Path, *, n_runs: int, seed: int) -> str:
                 for name, of_agent in zip(agents, returns, strict=True)
             ]
             rows.append(("best policy, exactly", f"{best:.2f}"))
-            tables.append(table((world.title, f"return, last {LAST} episodes"), rows))
+            tables.append(markdown((world.title, f"return, last {LAST} episodes"), rows))
         save(figure, output / "tabular.png")
     return "\n\n".join(tables)
 
@@ -178,12 +179,6 @@ def estimated(values: Floats, form: str) -> str:
     estimate = mean_over_runs(values)
     text = f"{estimate.mean:{form}}"
     return text if estimate.interval is None else f"{text} ± {estimate.interval[1] - estimate.mean:{form}}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay a table out as Markdown."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def save(figure: Figure, path: Path) -> None:

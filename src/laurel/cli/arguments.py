@@ -1,4 +1,4 @@
-"""Numbers on the command line, checked where they are read. Knows no command."""
+"""Numbers on the command line, checked where they are read."""
 
 from __future__ import annotations
 

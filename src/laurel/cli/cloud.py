@@ -1,4 +1,4 @@
-"""The pipeline's modules, which need the extra `cloud`: imported where they are used. Knows none of them."""
+"""The pipeline's modules, which need the extra `cloud`: imported where they are used."""
 
 from __future__ import annotations
 

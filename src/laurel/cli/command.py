@@ -1,4 +1,4 @@
-"""What commands are made of: their parsers, and the options that several share. Knows no command."""
+"""What commands are made of: their parsers, and the options that several share."""
 
 from __future__ import annotations
 

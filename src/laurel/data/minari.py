@@ -1,7 +1,7 @@
-"""Export to Minari, the data-set format of Gymnasium's house (https://minari.farama.org).
+"""Export to Minari, the data-set format of the Farama Foundation, who make Gymnasium (https://minari.farama.org).
 
-Knows both formats; changes nothing about the data but that an episode which collection cut off is marked
-truncated, since in the data set nothing follows it.
+The data stay as they are, except that an episode which collection cut off is marked truncated: in the data set nothing
+follows it.
 """
 
 from __future__ import annotations

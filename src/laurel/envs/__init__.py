@@ -1,4 +1,4 @@
-"""The house of environments: one adapter a file, found by the id of the environment.
+"""Environment adapters, one file a family, found by the id of the environment.
 
 `adapter_for` makes the adapter of an id; ids without an environment adapter get the generic one, which says so.
 """

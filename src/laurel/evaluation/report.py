@@ -30,16 +30,13 @@ from laurel.evaluation.summary import (
     NONE,
     columns,
     comparison_columns,
+    counted,
     legend,
     main_arm,
-    markdown_table,
     number,
     steps,
-    table,
 )
 from laurel.evaluation.verdict import Headline, headline
-
-__all__ = ["ReportContent", "headline", "markdown_table", "render", "table"]
 
 LOW_TAU = 0.3
 """Rank agreement below which the report warns of a learned reward that misses the task."""
@@ -172,16 +169,12 @@ def _facts(arms: Mapping[str, Mapping[str, Any]], algorithm: str | None) -> list
     trained = sorted({arm["env_steps"] for arm in arms.values() if arm["env_steps"]})
     episodes = sum(arm["episodes"] for arm in arms.values())
     return [
-        _counted(len(arms), "arm"),
-        _counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds",
+        counted(len(arms), "arm"),
+        counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds",
         *([f"trained by {algorithm}"] if algorithm else []),
         *([" to ".join(steps(n) for n in {trained[0]: 0, trained[-1]: 0}) + " training steps each"] if trained else []),
         f"{episodes:,} evaluation episodes",
     ]
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _own_notes(content: ReportContent) -> list[str]:

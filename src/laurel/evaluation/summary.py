@@ -5,7 +5,7 @@ Works on the metrics alone; imports nothing heavy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from laurel.errors import DataError
@@ -208,7 +208,7 @@ def markdown_table(metrics: Mapping[str, Any]) -> str:
     main = main_arm(metrics)
     rows = [[f"**{cell}**" for cell in row] if row[0] == main else row for row in rows]
     compared = comparison_columns(metrics)
-    return "\n\n".join([_markdown((heads, rows)), *([_markdown(compared)] if compared else [])])
+    return "\n\n".join([markdown(heads, rows), *([markdown(*compared)] if compared else [])])
 
 
 def legend(metrics: Mapping[str, Any]) -> str:
@@ -245,7 +245,7 @@ def _aligned(found: Table) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _markdown(found: Table) -> str:
-    heads, rows = found
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lay a table out as Markdown; the first column to the left, the others to the right."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

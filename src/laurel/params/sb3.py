@@ -35,7 +35,7 @@ RESERVED: Mapping[str, str] = {
 
 
 def _trainable(name: Any) -> Any:
-    """Say of an algorithm that exists why it is not to be had here."""
+    """Refuse an algorithm that exists but cannot be used here, and say why."""
     if isinstance(name, str) and name in UNFIT:
         raise ValueError(f"is {name}, which cannot be trained here: {UNFIT[name]}. Take another.")
     return name
@@ -53,7 +53,7 @@ class SB3Params(Section):
     algorithm: Annotated[SB3Algorithm, BeforeValidator(_trainable)] = "SAC"
     """A class of stable_baselines3 or sb3_contrib, by name: SAC, TD3, DQN, QRDQN, TQC, CrossQ, TRPO and others."""
     policy: Literal["MlpPolicy"] = "MlpPolicy"
-    """What its network is: agents see rows of features, for which MlpPolicy is the one."""
+    """Kind of network: agents see rows of features, which MlpPolicy takes."""
     n_envs: Count = 8
     noise: NonNegative = 0.0
     """Standard deviation of the Gaussian noise on actions scaled to [-1, 1], where the algorithm takes action_noise."""

@@ -87,7 +87,7 @@ Space = Mapping[str, Searched]
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a search is of."""
+    """What a sweep searches, with which seeds, for how many steps."""
 
     arm: str
     seeds: tuple[int, ...]

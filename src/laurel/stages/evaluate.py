@@ -290,7 +290,8 @@ def _portraits(
     for arm in (info.name for info in ordered(arm_infos(params)) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        actor = load_actor(adapter, places[arm, seed], greedy=params.evaluate.greedy)
+        greedy, kind = params.evaluate.greedy, params.actor_of(arm)
+        actor = load_actor(adapter, places[arm, seed], greedy=greedy, kind=kind)
         steps = params.evaluate.animation_steps
         played = record(params.env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"

@@ -32,6 +32,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         AnnotationError, PromptError: as `check_fit`; also an annotator's directory or package is missing.
         DataError: a policy's checkpoint cannot be used, or gold labels are missing.
     """
+    from laurel.agents.actors import make_actor
     from laurel.agents.behaviour import Behaviour
     from laurel.envs import adapter_for
     from laurel.stages.label_quality import gold_of
@@ -47,6 +48,9 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
             gold_of(params, adapter)
     if "collect" in ahead:
         Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
+    for arm in params.arms:
+        if arm.actor is not None:
+            make_actor(arm.actor, adapter, f"arms.{arm.name}.agent")
     return adapter
 
 
