@@ -123,4 +123,4 @@ def test_no_code_that_shows_results_names_an_arm():
         for part in ast.walk(node)
         if isinstance(part, ast.Constant) and part.value in KNOWN
     ]
-    assert found == [("tune.py", found[0][1])], "the similarity that a reward is made of, and no arm"
+    assert found == []
