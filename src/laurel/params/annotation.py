@@ -125,6 +125,7 @@ class MemberParams(Section):
     model_config = ConfigDict(extra="allow")
 
     annotator: Annotated[str, BeforeValidator(_member)]
+    """Who votes: any annotator but an ensemble."""
     weight: Positive = 1.0
     """Of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
