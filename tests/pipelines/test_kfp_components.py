@@ -27,10 +27,11 @@ COLLECT: dict[str, Any] = {
     "collect": {"steps": 300.0, "n_envs": 4.0, "policies": [{"kind": "random", "share": 1.0}]},  # numbers as KFP sends
     "code_version": "1",
 }
-AGENT = {"arms": ["preference", "random_policy"], "seeds": [0.0, 1.0], "steps": 64.0}
+AGENT = {"seeds": [0.0, 1.0], "steps": 64.0}
 PLAN: dict[str, Any] = {
-    **{section: {} for section in ("caption", "annotate", "reward", "shaping", "evaluate")},
+    **{section: {} for section in ("caption", "annotate", "rewards", "shaping", "evaluate")},
     **COLLECT,
+    "arms": ["preference", "random_policy"],
     "agent": AGENT,
     "run": "r",
     "collect_parts": 1,
