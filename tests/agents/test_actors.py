@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
@@ -15,8 +17,10 @@ from laurel.cli.app import main
 from laurel.data.trajectories import read_metadata, read_trajectories
 from laurel.envs import adapter_for
 from laurel.errors import ActorError, EnvError, ParamsError
+from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams, parse_params
+from laurel.params.arms import arm_infos
 from laurel.stages import collect
 
 THEIRS = """
@@ -64,7 +68,8 @@ def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
     content = {
         "env": {"id": "Blackjack-v1"},
         "collect": {"steps": 600, "n_envs": 6, "policies": policies},
-        "agent": {"arms": "full", "seeds": [0], "steps": 1},
+        "arms": "full",
+        "agent": {"seeds": [0], "steps": 1},
     }
     params = parse_params(content, "params")
     collect.run(params.seed, params.env, params.collect, params.tracking, tmp_path / "trajectories")
@@ -84,6 +89,25 @@ def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
     (tmp_path / "params.json").write_text(json.dumps(content))
     assert main(["play", "standing", "--params", str(tmp_path / "params.json"), "--episodes", "3"]) == 0
     assert "standing, Blackjack-v1" in capsys.readouterr().out
+
+
+def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {
+        "env": {"id": "Blackjack-v1"},
+        "collect": {"steps": 600},
+        "arms": {"extrinsic": None, "rule": {"reward": None, "agent": "standing"}},
+        "agent": {"seeds": [0], "steps": 1},
+    }
+    params = parse_params(content, "params")
+    info = arm_infos(params)[1]
+    assert (info.trained, info.role, info.label) == (False, "bound", "the actor standing, never trained")
+    monkeypatch.setattr(play, "watching", lambda *_: None)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    play.play_agent(params, "rule", 0, None, None, tmp_path / "rule.parquet", lambda _: None)  # type: ignore[arg-type]
+    assert pd.read_parquet(tmp_path / "rule.parquet")["arm"].unique().tolist() == ["rule"]
+    content["arms"] = {"rule": {"reward": None, "agent": "standin"}}
+    with pytest.raises(ParamsError, match=r'agent is "standin", but must be one of checkpoint, .*standing'):
+        parse_params(content, "params")
 
 
 @pytest.mark.parametrize(

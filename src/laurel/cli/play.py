@@ -33,7 +33,7 @@ class Chosen:
     """Directory of a trained agent; None for uniform actions."""
     name: str
     kind: str | None = None
-    """Of another package's actor."""
+    """Of an actor that is not trained."""
 
 
 def add(commands: Commands) -> None:
@@ -161,7 +161,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     if not arms[agent].trained:
         if seed is not None:
             raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
-        return Chosen(None, agent.replace("_", " "))
+        return Chosen(None, agent.replace("_", " "), arms[agent].actor)
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"
     if not place.is_dir():

@@ -1,4 +1,4 @@
-"""Agents at play: the policy of each arm on fresh episodes, a table for each agent."""
+"""Evaluation episodes: the actor of each arm on fresh episodes, a table for each agent."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import Params
-from laurel.params.arms import ArmInfo, arm_infos
+from laurel.params.arms import RANDOM, ArmInfo, arm_infos
 from laurel.rewards.method import Inputs
 from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.seeding import derive_seed
 
 
-def load_actor(adapter: EnvAdapter, agent: Path | None, *, greedy: bool) -> Actor:
-    """Return a trained agent as an actor, or uniform actions where there is none.
+def load_actor(adapter: EnvAdapter, agent: Path | None, *, greedy: bool, kind: str = RANDOM) -> Actor:
+    """Return a trained agent as an actor, or an actor of a kind where there is none.
 
     Raises:
         DataError: the agent is missing, damaged, or of another environment.
     """
     if agent is None:
-        return make_actor("random", adapter, "")
+        return make_actor(kind, adapter, "arms.agent")
     return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
 
 
@@ -66,7 +66,7 @@ def play_agent(
     rows = roll_out(
         params.env,
         adapter,
-        load_actor(adapter, agent, greedy=params.evaluate.greedy),
+        load_actor(adapter, agent, greedy=params.evaluate.greedy, kind=params.actor_of(arm)),
         n_envs=params.evaluate.n_envs,
         episodes=params.evaluate.episodes,
         seed=evaluation,

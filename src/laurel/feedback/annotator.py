@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 Value = TypeVar("Value")
 Status = Literal["ok", "tie", "abstain", "incomplete", "parse_failed", "api_failed", "unasked"]
 """As `laurel.data.preferences.STATUSES` says; unasked: there was no budget for it, or not for all of it; such a
-question is left out of what is written."""
+pair is left out of what is written."""
 
 
 class Pair(NamedTuple):
@@ -104,15 +104,15 @@ class Annotator(Protocol):
         """What it has cost so far, None where that is unknown; empty where that is nothing."""
         ...
 
-    def prepare(self, questions: Iterable[Pair]) -> None:
-        """Get ready for all questions of a round, of which others may be asked to judge a share.
+    def prepare(self, pairs: Iterable[Pair]) -> None:
+        """Get ready for all pairs of a round, of which others may be asked to judge a share.
 
-        What is answered to a question must not depend on who judges which share.
+        The judgement on a pair must not depend on who judges which share.
         """
         ...
 
-    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a judgement for each question, in order."""
+    def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+        """Yield a judgement for each pair, in order."""
         ...
 
 
@@ -126,22 +126,22 @@ def ignore(number: int, *, stored: bool) -> None:
     """Do nothing."""
 
 
-def judge(annotator: Annotator, questions: Iterable[Pair], on_settled: OnSettled = ignore) -> Iterator[Judgement]:
-    """Yield a judgement for each question, in order; identical texts are a tie, about which the annotator is not asked.
+def judge(annotator: Annotator, pairs: Iterable[Pair], on_settled: OnSettled = ignore) -> Iterator[Judgement]:
+    """Yield a judgement for each pair, in order; identical texts are a tie, about which the annotator is not asked.
 
     Args:
         annotator: who judges.
-        questions: what about.
+        pairs: to judge.
         on_settled: called as judgements are known, which may be long before they are yielded.
     """
     identical: deque[bool] = deque()
-    """Of each question that was drawn but not yet answered."""
+    """Of each pair that was drawn but not yet answered."""
 
     def asked() -> Iterator[Pair]:
-        for question in questions:
-            identical.append(question.first == question.second)
+        for pair in pairs:
+            identical.append(pair.first == pair.second)
             if not identical[-1]:
-                yield question
+                yield pair
 
     for judgement in annotated(annotator, asked(), on_settled):
         while identical.popleft():
@@ -152,12 +152,12 @@ def judge(annotator: Annotator, questions: Iterable[Pair], on_settled: OnSettled
     yield from (TIE for same in identical if same)
 
 
-def annotated(annotator: Annotator, questions: Iterable[Pair], on_settled: OnSettled) -> Iterator[Judgement]:
+def annotated(annotator: Annotator, pairs: Iterable[Pair], on_settled: OnSettled) -> Iterator[Judgement]:
     """Yield an annotator's judgements, and call `on_settled` as soon as each is known."""
     reports = hasattr(annotator, "on_settled")
     if reports:
         annotator.on_settled = on_settled  # type: ignore[attr-defined]
-    for judgement in annotator.annotate(questions):
+    for judgement in annotator.annotate(pairs):
         if not reports and judgement.status != "unasked":
             on_settled(1, stored=False)
         yield judgement

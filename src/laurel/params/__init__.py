@@ -20,7 +20,7 @@ from pydantic import (
 
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arms, arm_of
+from laurel.params.arms import RANDOM, Arms, arm_of
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
 from laurel.params.kinds import known_actor
@@ -209,6 +209,10 @@ class Params(Section):
         arm = next(arm for arm in self.arms if arm.name == name)
         own = {"arms": (arm,), "shaping": arm.shaping_of(self.shaping), "agent": arm.agent_of(self.agent)}
         return self.model_copy(update=own)
+
+    def actor_of(self, arm: str) -> str:
+        """Return the kind of actor of an arm that is not trained."""
+        return next((one.actor for one in self.arms if one.name == arm), None) or RANDOM
 
     def narrowed(self, arm: str) -> Params:
         """Return the parameters with one arm alone; a well-known one need not be among theirs.

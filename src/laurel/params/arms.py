@@ -5,6 +5,7 @@ arms:
 preference:                                         # as WELL_KNOWN has it
 no_counts: {reward: preference, shaping: {beta: 0}}
 mixed: {reward: {preference: 1.0, oracle: 0.5}, agent: {algorithm: dqn}}
+rule: {reward: null, agent: my_rule}                # an actor that is not trained
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Validati
 from laurel.errors import closest
 from laurel.params.fields import NonNegative, Section, distinct
 from laurel.params.file import NAME, refusal, refusals, shown
+from laurel.params.kinds import known_actor
 from laurel.params.rewards import RewardParams, method_of
 from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
 
@@ -26,8 +28,8 @@ Role = Literal["baseline", "method", "control", "bound"]
 bound: hand-written progress, for reference."""
 OVERRIDES = ("algorithm", "engine", *ALGORITHMS, "sb3")
 """What of the section `agent` an arm may have of its own; seeds and steps are the same for all."""
-UNTRAINED: Literal["random"] = "random"
-"""Stands for the section `agent` in an arm that acts at random and is not trained."""
+RANDOM = "random"
+"""The actor of an arm that acts at random and is not trained."""
 
 
 class ArmParams(Section):
@@ -39,8 +41,9 @@ class ArmParams(Section):
     """Rewards that are added up, each with its weight; empty: the environment's reward alone."""
     shaping: dict[str, JsonValue] = Field(default_factory=dict)
     """What differs from the section `shaping`."""
-    agent: dict[str, JsonValue] | Literal["random"] = Field(default_factory=dict)
-    """What differs from the section `agent`; random: uniform actions, no training."""
+    agent: dict[str, JsonValue] | str = Field(default_factory=dict)
+    """What differs from the section `agent`; or the name of an actor that is not trained: random, or one of another
+    package."""
     extrinsic: NonNegative | None = None
     """Weight of the environment's reward; null: shaping.extrinsic."""
     role: Role | None = None
@@ -65,14 +68,23 @@ class ArmParams(Section):
     @field_validator("agent")
     @classmethod
     def _may_differ(cls, agent: Any) -> Any:
-        for name in () if agent == UNTRAINED else agent:
+        if isinstance(agent, str):
+            if known_actor(agent) in ("checkpoint", "epsilon_random"):
+                raise ValueError(f"is {agent}, but an arm's actor that is not trained must need no trained agent.")
+            return agent
+        for name in agent:
             if name not in OVERRIDES:
                 raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(OVERRIDES)}.")
         return agent
 
     @property
     def trained(self) -> bool:
-        return self.agent != UNTRAINED
+        return isinstance(self.agent, dict)
+
+    @property
+    def actor(self) -> str | None:
+        """Kind of the actor of an arm that is not trained."""
+        return self.agent if isinstance(self.agent, str) else None
 
     def shaping_of(self, base: ShapingParams) -> ShapingParams:
         """Return the section `shaping` with what the arm has of its own."""
@@ -115,7 +127,7 @@ WELL_KNOWN: dict[str, dict[str, Any]] = {
     "oracle": {"reward": "oracle"},
     "random_policy": {
         "reward": None,
-        "agent": UNTRAINED,
+        "agent": RANDOM,
         "role": "control",
         "label": "random actions, never trained",
     },
@@ -206,11 +218,13 @@ def arm_infos(params: _WithArms) -> tuple[ArmInfo, ...]:
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
     roles = [method.role for method in methods.values()]
-    role: Role = arm.role or ("baseline" if arm.trained else "control")
+    role: Role = arm.role or ("baseline" if arm.trained else "control" if arm.actor == RANDOM else "bound")
     if arm.role is None and roles:
         role = next((role for role in ("method", "bound") if role in roles), "control")
     if arm.label is not None:
         label = arm.label
+    elif arm.actor is not None:
+        label = f"the actor {arm.actor}, never trained"
     else:
         weights = [
             method.summary if weight == 1.0 else f"{weight:g} of {method.summary}"

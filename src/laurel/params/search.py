@@ -18,6 +18,7 @@ from laurel.errors import ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.fields import Section, distinct
 from laurel.params.file import read_mapping, read_value, sentences, shown
+from laurel.params.training import AgentParams
 
 OPTION = "--search"
 SECTIONS = ("shaping", "agent")
@@ -32,6 +33,7 @@ OPEN = "agent.sb3.kwargs"
 DEFAULT_OF_SB3 = (f"{OPEN}.learning_rate=log:0.0001:0.01",)
 """The one argument that all of those algorithms take."""
 FORMS = "NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A,B,C"
+_UNSET = object()
 DIGITS = 4
 """Significant digits of the numbers that are tried."""
 
@@ -187,9 +189,10 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _default(params: Params, arm: str) -> list[str]:
-    section = f"agent.{params.agent.section}"
+    agent = _agent_of(params, arm)
+    section = f"agent.{agent.section}"
     fields = _annotation(section).model_fields
-    if params.agent.engine == "sb3":
+    if agent.engine == "sb3":
         own = list(DEFAULT_OF_SB3)
     else:
         own = [f"{section}.{entry}" for entry in DEFAULT_OF_ALGORITHM if entry.partition("=")[0] in fields]
@@ -197,7 +200,19 @@ def _default(params: Params, arm: str) -> list[str]:
 
 
 def _matters(name: str, params: Params, arm: str) -> bool:
-    return bool(params.narrowed(arm).arms[0].reward) or not name.startswith("shaping.") or name == "shaping.extrinsic"
+    """Whether an arm depends on a parameter: not where it sets that itself, or has no reward to shape."""
+    (own,) = params.narrowed(arm).arms
+    if name == "shaping.extrinsic":
+        return own.extrinsic is None
+    section, *path = name.split(".")
+    held: Any = {"shaping": own.shaping, "agent": own.agent}.get(section, {})
+    for part in path:
+        held = held.get(part, _UNSET) if isinstance(held, Mapping) else _UNSET
+    return held is _UNSET and (section != "shaping" or bool(own.reward))
+
+
+def _agent_of(params: Params, arm: str) -> AgentParams:
+    return params.narrowed(arm).for_arm(arm).agent
 
 
 def _read_entry(name: str, text: str) -> Searched:
@@ -245,7 +260,7 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
     if searched.choices is None and annotation not in (int, float, JsonValue):
         raise ParamsError(f"{OPTION}: {name} is not a number, so it needs choices: {name}=A,B,C")
-    agent = params.agent
+    agent = _agent_of(params, arm)
     sb3 = agent.engine == "sb3"
     if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
         what = "agent.engine is sb3" if sb3 else f"agent.algorithm is {agent.algorithm}"

@@ -23,3 +23,9 @@ def trained_arms(params: Params, adapter: EnvAdapter) -> tuple[str, ...]:
     """Return the names of the arms that are trained here, in order."""
     skipped = skipped_arms(params, adapter)
     return tuple(arm.name for arm in params.arms if arm.trained and arm.name not in skipped)
+
+
+def trainers(params: Params) -> str:
+    """Name the algorithms that arms are trained with."""
+    trained = [params.for_arm(arm.name).agent.trainer for arm in params.arms if arm.trained]
+    return ", ".join(dict.fromkeys(trained)) or params.agent.trainer

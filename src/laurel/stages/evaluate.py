@@ -76,6 +76,7 @@ def run(
     from laurel.evaluation.verdict import headline
     from laurel.params.arms import arm_infos
     from laurel.progress import progress
+    from laurel.rewards.arms import trainers
     from laurel.rewards.method import QUALITY as REWARD_QUALITY
     from laurel.rewards.method import Inputs
     from laurel.rewards.stored import StoredRewards
@@ -120,7 +121,7 @@ def run(
                 "headline": asdict(headline(summary)),
                 "env": params.env.id,
                 "annotator": params.annotate.annotator,
-                "algorithm": _trainers(params),
+                "algorithm": trainers(params),
                 **summary,
                 "annotation": {
                     **manifests["preferences"]["counts"],
@@ -290,7 +291,8 @@ def _portraits(
     for arm in (info.name for info in ordered(arm_infos(params)) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        actor = load_actor(adapter, places[arm, seed], greedy=params.evaluate.greedy)
+        greedy, kind = params.evaluate.greedy, params.actor_of(arm)
+        actor = load_actor(adapter, places[arm, seed], greedy=greedy, kind=kind)
         steps = params.evaluate.animation_steps
         played = record(params.env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
@@ -394,12 +396,6 @@ def _write_report(
         versions=_versions(params),
     )
     (out.path / REPORT).write_text(render(content), encoding="utf-8")
-
-
-def _trainers(params: Params) -> str:
-    """Name the algorithms that arms are trained with."""
-    trained = [params.for_arm(arm.name).agent.trainer for arm in params.arms if arm.trained]
-    return ", ".join(dict.fromkeys(trained)) or params.agent.trainer
 
 
 def _write_run_page(

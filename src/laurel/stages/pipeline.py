@@ -72,7 +72,7 @@ STAGES = (
     ),
     Stage(
         "train-reward",
-        "Fit a reward model to the preferences.",
+        "Make the rewards that arms are paid.",
         ("trajectories", "captions", "preferences"),
         PLACES["reward"],
         "laurel train-reward --preferences data/preferences",

@@ -32,6 +32,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         AnnotationError, PromptError: as `check_fit`; also an annotator's directory or package is missing.
         DataError: a policy's checkpoint cannot be used, or gold labels are missing.
     """
+    from laurel.agents.actors import make_actor
     from laurel.agents.behaviour import Behaviour
     from laurel.envs import adapter_for
     from laurel.stages.label_quality import gold_of
@@ -41,12 +42,15 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     ahead = names[names.index(start) :]
     if "train-agents" in ahead:
         _check_agents(params, adapter)
-    if "annotate" in ahead:
+    if "annotate" in ahead and params.asks:
         _check_annotators(params, adapter, here=True)
         if gold:
             gold_of(params, adapter)
     if "collect" in ahead:
         Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
+    for arm in params.arms:
+        if arm.actor is not None:
+            make_actor(arm.actor, adapter, f"arms.{arm.name}.agent")
     return adapter
 
 
@@ -60,7 +64,8 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
         PromptError: the prompt does not exist, or does not go with the environment.
     """
     _check_agents(params, adapter)
-    _check_annotators(params, adapter)
+    if params.asks:
+        _check_annotators(params, adapter)
 
 
 def check_parts(params: Params, compiled: int) -> None:
@@ -84,7 +89,7 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         captions: output of the caption stage. With those of these params the cost is estimated; without them, or with
             others, only how much is asked at most.
     """
-    from laurel.rewards.arms import skipped_arms, trained_arms
+    from laurel.rewards.arms import skipped_arms, trained_arms, trainers
 
     collect, agent = params.collect, params.agent
     skipped = skipped_arms(params, adapter)
@@ -98,7 +103,7 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         *(("annotate", line) for line in _judge(params, captions)),
         ("arms", ", ".join(arms)),
         *(("", sentence) for sentence in skipped.values()),
-        ("train", f"{runs} agents of {agent.steps:,} steps with {agent.trainer} ({len(agent.seeds)} seeds an arm)"),
+        ("train", f"{runs} agents of {agent.steps:,} steps with {trainers(params)} ({len(agent.seeds)} seeds an arm)"),
         ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
     ]
     return "".join(f"{name:<13}{line}\n" for name, line in lines)
@@ -106,6 +111,8 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
 
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
+    if not params.asks:
+        return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
     names = {"openai": asking.openai and asking.openai.model, "huggingface": asking.huggingface.model}
     judges = ", ".join(f"{voter.annotator} {names.get(voter.annotator) or ''}".strip() for voter in asking.voters)

@@ -82,7 +82,8 @@ def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> N
     out.counts = {"rewards": len(made)}
     for name in made:
         if (out.path / name / QUALITY).exists():
-            out.counts.setdefault("pairs", read_json(out.path / name / QUALITY)["pairs"])
+            out.counts |= {"pairs": read_json(out.path / name / QUALITY).get("pairs", 0)}
+            break
     if not made:
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
 

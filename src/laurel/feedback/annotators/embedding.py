@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from laurel.llm.budget import Budget
 
 STREAM = 4096
-"""Questions whose texts are encoded together; memory does not grow with the number of questions."""
+"""Pairs whose texts are encoded together; memory does not grow with the number of pairs."""
 DECIMALS = 9
 """Of a probability: far coarser than what implementations of tanh differ by (1e-16), far finer than what it means."""
 
@@ -69,20 +69,20 @@ class EmbeddingAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Iterable[Pair]) -> None:
-        """Encode the texts of all questions, those of STREAM at once."""
-        stream = iter(questions)
+    def prepare(self, pairs: Iterable[Pair]) -> None:
+        """Encode the texts of all pairs, those of STREAM at once."""
+        stream = iter(pairs)
         while chunk := list(islice(stream, STREAM)):
             new = list(dict.fromkeys(t for q in chunk for t in (q.first, q.second) if t not in self._utilities))
             self._utilities.update(zip(new, self.utility(new).tolist(), strict=True))
 
-    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a soft judgement for each question; differences within the tie band are ties."""
-        stream = iter(questions)
+    def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+        """Yield a soft judgement for each pair; differences within the tie band are ties."""
+        stream = iter(pairs)
         while chunk := list(islice(stream, STREAM)):
             self.prepare(chunk)
-            for question in chunk:
-                difference = self._utilities[question.first] - self._utilities[question.second]
+            for pair in chunk:
+                difference = self._utilities[pair.first] - self._utilities[pair.second]
                 if abs(difference) <= self.params.tie_band:
                     yield Judgement("tie", 0.5)
                 else:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from laurel.llm.budget import Budget
 
 BLOCK = 4096
-"""Questions that are asked of one member before the next; memory does not grow with their number."""
+"""Pairs that are asked of one member before the next; memory does not grow with their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,23 +109,23 @@ class EnsembleAnnotator:
                 failed[number] = reasons
         return {self.names[number]: failed[number] for number in sorted(failed)}
 
-    def prepare(self, questions: Iterable[Pair]) -> None:
+    def prepare(self, pairs: Iterable[Pair]) -> None:
         """Let all members get ready that are not models in this process."""
-        for block in _blocks(questions):
+        for block in _blocks(pairs):
             for annotator in self._held.values():
                 annotator.prepare(block)
 
-    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a judgement for each question, in order.
+    def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+        """Yield a judgement for each pair, in order.
 
         Raises:
             RefusedError: a member cannot be asked; all answers that came are kept.
         """
         if self._in_turn:
-            yield from self._one_after_another(questions)
+            yield from self._one_after_another(pairs)
             return
         most = max(BLOCK, *(getattr(annotator, "at_once", 0) for annotator in self._held.values()))
-        for block in _blocks(questions, most):
+        for block in _blocks(pairs, most):
             votes = [
                 list(self._votes_of(number, self._held[number], block, len(block)))
                 for number in range(len(self._members))
@@ -133,11 +133,11 @@ class EnsembleAnnotator:
             for said in zip(*votes, strict=True):
                 yield self._together(said)
 
-    def _one_after_another(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
+    def _one_after_another(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
         with TemporaryFile("w+", encoding="utf-8") as asked:
             total = 0
-            for total, question in enumerate(questions, 1):  # noqa: B007 - how many there are
-                asked.write(json.dumps([question.first, question.second]) + "\n")
+            for total, pair in enumerate(pairs, 1):  # noqa: B007 - how many there are
+                asked.write(json.dumps([pair.first, pair.second]) + "\n")
             files = [self._vote(number, asked, total) for number in range(len(self._members))]
             for lines in zip(*files, strict=True):
                 yield self._together([_judgement(line) for line in lines])
@@ -145,12 +145,12 @@ class EnsembleAnnotator:
                 file.close()
 
     def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
-        """Return a file of what a member says to all questions, of which there are so many."""
+        """Return a file of what a member says to all pairs, of which there are so many."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
-        questions = (Pair(*json.loads(line)) for line in asked)
-        for judgement in self._votes_of(number, annotator, questions, total):
+        pairs = (Pair(*json.loads(line)) for line in asked)
+        for judgement in self._votes_of(number, annotator, pairs, total):
             file.write(json.dumps(judgement) + "\n")
         if number not in self._held:
             self._used[number] = added(self._used.get(number, {}), annotator.usage)
@@ -162,14 +162,12 @@ class EnsembleAnnotator:
         file.seek(0)
         return file
 
-    def _votes_of(
-        self, number: int, annotator: Annotator, questions: Iterable[Pair], total: int
-    ) -> Iterator[Judgement]:
+    def _votes_of(self, number: int, annotator: Annotator, pairs: Iterable[Pair], total: int) -> Iterator[Judgement]:
         """Yield what a member says; one whose answers cannot be read at all is asked no further, and has no vote."""
         done = 0
         if number not in self._unreadable:
             try:
-                for judgement in annotated(annotator, questions, self._voted):
+                for judgement in annotated(annotator, pairs, self._voted):
                     done += 1
                     yield judgement
             except UnreadableError as error:
@@ -218,8 +216,8 @@ class EnsembleAnnotator:
         )
 
 
-def _blocks(questions: Iterable[Pair], most: int = BLOCK) -> Iterator[list[Pair]]:
-    stream = iter(questions)
+def _blocks(pairs: Iterable[Pair], most: int = BLOCK) -> Iterator[list[Pair]]:
+    stream = iter(pairs)
     while block := list(islice(stream, most)):
         yield block
 

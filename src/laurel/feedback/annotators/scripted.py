@@ -2,7 +2,7 @@
 
 Its utility is the environment's hand-written progress r, summed over a segment's steps t = 1 … H. Faults are those of
 B-Pref's teachers (Lee et al. 2021, arXiv 2111.03026, section 3), and two that language models have; each is drawn from
-the question's own words, so that a question gets the same answer whenever and wherever it is asked.
+the pair's own words, so that a pair gets the same answer whenever and wherever it is asked.
 
     skip         no answer where max(Σ r¹, Σ r⁰) < threshold
     equal        a tie where |Σ r¹ - Σ r⁰| <= threshold
@@ -11,7 +11,7 @@ the question's own words, so that a question gets the same answer whenever and w
     mistake      the preference is turned around with probability ε
 
 B-Pref's thresholds are a share of the policy's average return; here they are in the units of r, lest an answer depend
-on which other questions are asked.
+on which other pairs are asked.
 """
 
 from __future__ import annotations
@@ -99,25 +99,25 @@ class ScriptedAnnotator:
         """Return nothing: no call is made."""
         return {}
 
-    def prepare(self, questions: Iterable[Pair]) -> None:
-        """Do nothing: each question is judged by itself."""
+    def prepare(self, pairs: Iterable[Pair]) -> None:
+        """Do nothing: each pair is judged by itself."""
 
-    def annotate(self, questions: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a hard judgement for each question."""
-        for question in questions:
-            yield self._judge(question)
+    def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
+        """Yield a hard judgement for each pair."""
+        for pair in pairs:
+            yield self._judge(pair)
 
-    def _judge(self, question: Pair) -> Judgement:
+    def _judge(self, pair: Pair) -> Judgement:
         p, faults, utility = self.params, self.faults, self._utility
-        abstains, names_first, errs, draw = generator(self._seed, question.first, question.second).random(4)
+        abstains, names_first, errs, draw = generator(self._seed, pair.first, pair.second).random(4)
         if abstains < p.abstain_rate:
             return Judgement("abstain", None)
         if names_first < p.first_bias:
             return Judgement("ok", 1.0)
-        first, second = utility(question.first), utility(question.second)
+        first, second = utility(pair.first), utility(pair.second)
         if max(first, second) < faults.skip_below:
             return Judgement("abstain", None)
-        difference = utility(question.first, faults.gamma) - utility(question.second, faults.gamma)
+        difference = utility(pair.first, faults.gamma) - utility(pair.second, faults.gamma)
         if (faults.tie_band and abs(first - second) <= faults.tie_band) or (
             difference == 0 and math.isinf(faults.beta)
         ):
