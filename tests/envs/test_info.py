@@ -12,6 +12,7 @@ import pytest
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.sb3.env import LearnedRewardEnvs, PackedEnvs
+from laurel.data.minari import export
 from laurel.data.trajectories import read_trajectories
 from laurel.envs import EnvAdapter, Transition, adapter_for
 from laurel.envs.captioner import Captioner
@@ -91,6 +92,11 @@ def test_info_is_collected_stored_and_said(tmp_path: Path) -> None:
     assert found.info["heat"].tolist() == heat
     assert found.info["heat"].dtype == np.float32
     assert found.info["hot"].tolist() == [degrees >= 1 for degrees in heat]
+    h5py = pytest.importorskip("h5py")
+    pytest.importorskip("minari")
+    export(tmp_path / "trajectories", "heat/test-v0", tmp_path / "minari")
+    with h5py.File(tmp_path / "minari/heat/test-v0/data/main_data.hdf5") as file:
+        assert file["episode_0/infos/heat"][:].tolist() == [0, *heat[:4]], "nothing is kept of a reset"
     captioner = Captioner(adapter_for(ENV))
     texts = [captioner.texts[i] for i in captioner.ids(found)]
     assert texts == [f"It is {'hot' if one >= 1 else 'cold'}, {one:g} degrees." for one in heat]

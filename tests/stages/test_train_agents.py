@@ -72,7 +72,7 @@ def test_an_oracle_that_is_not_there_is_left_out_and_said(project: Project, monk
     ]
     assert sorted(path.name for path in project.output("train-agents").iterdir()) == [".run.json", "manifest.json"]
     project.change({"arms": ["oracle"]})
-    with pytest.raises(ParamsError, match=r"arms: there is none left"):
+    with pytest.raises(ParamsError, match=r"arms: no arm is left"):
         project.run("train-agents")
 
 

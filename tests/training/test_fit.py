@@ -73,7 +73,7 @@ def test_on_observations_there_are_no_shuffled_labels() -> None:
 
 
 def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
-    with pytest.raises(ParamsError, match=r"arms: there is none left\. The arm oracle was left out: Pendulum"):
+    with pytest.raises(ParamsError, match=r"arms: no arm is left\. The arm oracle was left out: Pendulum"):
         check(params_of("Pendulum-v1", arms=["oracle"]))
     check(params_of("Pendulum-v1", arms=["oracle", "random_policy"]))
 

@@ -1,6 +1,6 @@
 """Which actions agents take: one of a few, or a row of numbers.
 
-Knows Gymnasium's spaces; knows nothing about what actions do.
+Knows Gymnasium's spaces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The interface of agents that learn while they act, batched over environments.
 
-Knows nothing about how an agent learns. A driver (`laurel.classics.running`) resets the agent, asks it for actions and
-shows it what came of them:
+A driver (`laurel.classics.running`) resets the agent, asks it for actions and shows it what came of them:
 
     agent.reset(seed, n_envs)
     action = agent.get_action(observation, info)

@@ -1,7 +1,4 @@
-"""Which algorithm goes with which settings: the policy it begins with, and its learner.
-
-Knows nothing about how they learn.
-"""
+"""Which algorithm goes with which settings: the policy it begins with, and its learner."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a bandit agent knows, as a policy, and the agents of `laurel.agents.bandits` as learners of an arm.
 
 The agents look at one pull at a time; here they look at the steps of a rollout in order, once its rewards are mixed,
-and all environments pull the same arms: the actions. Knows nothing about how knowledge moves, nor about observations.
+and all environments pull the same arms: the actions.
 """
 
 from __future__ import annotations

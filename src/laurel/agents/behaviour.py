@@ -1,7 +1,4 @@
-"""The actors that collect data, each driving its share of the environments.
-
-Knows nothing about what becomes of the steps.
-"""
+"""The actors that collect data, each driving its share of the environments."""
 
 from __future__ import annotations
 

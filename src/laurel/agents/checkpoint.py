@@ -1,7 +1,4 @@
-"""A policy on disk: `config.json` says what network it is, `model.safetensors` holds its weights.
-
-Knows nothing about how a policy was trained; an optimiser's state is its trainer's to keep.
-"""
+"""A policy on disk: `config.json` says what network it is, `model.safetensors` holds its weights."""
 
 from __future__ import annotations
 

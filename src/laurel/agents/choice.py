@@ -1,6 +1,6 @@
 """Choosing among actions: by value with ties broken at random, or by given probabilities.
 
-Works on rows of a batch; knows nothing about where values come from.
+Works on rows of a batch.
 """
 
 from __future__ import annotations

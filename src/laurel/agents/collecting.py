@@ -1,7 +1,4 @@
-"""Learners that collect a plain rollout: a step at a time with the policy as it stands.
-
-Knows nothing about how they learn, nor what of a rollout they keep.
-"""
+"""Learners that collect a plain rollout: a step at a time with the policy as it stands."""
 
 from __future__ import annotations
 

@@ -2,12 +2,11 @@
 
 What is computed is that of `laurel.agents.stacked_ppo`; environments are tensors (`laurel.envs.tensor`), and random
 numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
-who else is in the group, but for the order in which a device may sum up products of matrices.
+which others are in the group, but for the order in which a device may sum up products of matrices.
 
 The host waits for the device twice an update, whatever the number of agents and steps: for what the agents did, from
 which rewards and episodes are told, and for the figures of what was learned. It copies to the device twice, too, when
-that has nothing else to do: keys of random numbers, then rewards with what Adam must know. Knows nothing about where
-rewards come from.
+that has nothing else to do: keys of random numbers, then rewards with what Adam must know.
 """
 
 from __future__ import annotations

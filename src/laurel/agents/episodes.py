@@ -1,6 +1,6 @@
 """Returns, lengths and successes of training episodes: the window that learning curves show.
 
-Works on rollouts of any length, whoever collected them. Knows nothing about algorithms or learned rewards.
+Works on rollouts of any length, whoever collected them.
 
 Which episodes a mean is taken over decides whether it is biased. Of parallel environments, those whose episodes are
 short are heard of first: where a success ends an episode and a failure lasts until the time limit, the first hundred

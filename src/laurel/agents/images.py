@@ -1,6 +1,6 @@
 """Networks for observations with images in them: convolutions over the images, everything else beside them.
 
-Knows observation spaces and their features; knows nothing about rewards or training.
+Knows observation spaces and their features.
 """
 
 from __future__ import annotations

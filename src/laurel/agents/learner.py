@@ -1,7 +1,4 @@
-"""What training knows of an algorithm: it fills a rollout, learns from its rewards, and can be saved and restored.
-
-Knows nothing about how an algorithm learns, where rewards come from, or files.
-"""
+"""What training knows of an algorithm: it fills a rollout, learns from its rewards, and can be saved and restored."""
 
 from __future__ import annotations
 

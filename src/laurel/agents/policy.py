@@ -1,6 +1,6 @@
 """The actor-critic network: what to do, and what it is worth.
 
-Knows features and actions; knows nothing about environments or how it is trained. Separate bodies for
+Knows features and actions. Separate bodies for
 actor and critic, orthogonal initialisation, tanh (as CleanRL's ppo.py). Actions are drawn with one uniform
 number each by NumPy, which on small networks costs less than a distribution object.
 """

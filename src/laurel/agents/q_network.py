@@ -1,6 +1,6 @@
 """The network of action values, and the policy that goes by it.
 
-Knows features and actions; knows nothing about how it is trained.
+Knows features and actions.
 """
 
 from __future__ import annotations

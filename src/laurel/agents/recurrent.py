@@ -1,6 +1,6 @@
 """An actor-critic that remembers: a gated recurrent unit between what is seen and what is done.
 
-Knows features and actions; where episodes begin is for its callers to say. Knows nothing about how it is trained.
+Knows features and actions; where episodes begin is for its callers to say.
 """
 
 from __future__ import annotations

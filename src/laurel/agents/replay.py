@@ -1,7 +1,7 @@
 """The memory that DQN learns from: the last steps of N environments, and the targets of a few of them.
 
 Rewards are kept as they were mixed when the steps were taken: a caption's count in its episode, which shapes the
-reward, is that of then. Knows nothing about networks.
+reward, is that of then.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Replay:
 
     @property
     def size(self) -> int:
-        """Steps in the memory; resets are none."""
+        """Steps in the memory; resets are not steps."""
         return int(self.valid[self._filled_rows()].sum())
 
     def add(self, rollout: Rollout, *, anew: bool = True) -> None:

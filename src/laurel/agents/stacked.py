@@ -2,7 +2,7 @@
 
 Row s of every array belongs to policy s and depends on nothing else, so that a policy alone and one of many are the
 same to the bit. On the CPU the arrays are NumPy's, whose matrix products and tanh cost a fraction of PyTorch's at
-these sizes; elsewhere they are tensors, and the same lines run there. Knows nothing about losses or rollouts.
+these sizes; elsewhere they are tensors, and the same lines run there.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Stack:
 
 
 class Pass:
-    """Room for B rows of features through some policies of a stack: forward, and back.
+    """A pass of B rows of features through some policies of a stack, forward and back, with its buffers.
 
     Outputs have a column a row of features, (S, A, B) and (S, 1, B), so that sums over actions are short.
     """

@@ -1,9 +1,9 @@
 """PPO for many agents at once: the algorithm of `laurel.agents.ppo`, one row an agent, without autograd.
 
-Agents of a group share nothing but the calls that compute them: each has its environments, random numbers, order of
+Agents of a group share only the calls that compute them: each has its environments, random numbers, order of
 minibatches, and state of Adam (Kingma & Ba 2015, arXiv 1412.6980). What one learns is the same to the bit whoever
 else is in the group, because rows never meet in a sum and minibatches are padded to one size, by rows that weigh
-nothing. Knows nothing about how long training goes on.
+nothing.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class PPOGroup(LearnerGroup):
         ]
 
     def pass_of(self, policies: slice, batch: int, bodies: slice) -> Pass:
-        """Return room for a batch; it is made once for each size."""
+        """Return the buffers of a pass of a batch; they are made once for each size."""
         key = (policies.start, policies.stop, batch, bodies.start, bodies.stop)
         if key not in self._passes:
             self._passes[key] = Pass(self.stack, policies, batch, bodies)

@@ -1,7 +1,7 @@
 """The steps of gradient descent of PPO for many agents at once, an agent a row: minibatches, loss, Adam.
 
 Gradients are computed by hand (`laurel.agents.stacked`). Minibatches are padded to one size, by rows that weigh
-nothing, and rows of different agents never meet in a sum. Knows nothing about how steps are collected.
+nothing, and rows of different agents never meet in a sum.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Group(Protocol):
         """The agents, each with its `learning_rate`."""
 
     def pass_of(self, policies: slice, batch: int, bodies: slice) -> Pass:
-        """Return room for a pass of a batch."""
+        """Return the buffers of a pass of a batch."""
 
 
 class Update:
@@ -112,7 +112,11 @@ class Update:
             self.sums[:, i] += (figure * weight).sum(-1)
 
     def _descend(self, active: BoolArray) -> None:
-        """Take Adam's step along the gradient, which is clipped for each agent; those not active stay as they are."""
+        """Take Adam's step along the gradient, which is clipped for each agent; those not active stay as they are.
+
+        In place, because torch.optim.Adam takes a call a tensor, and temporary arrays cost more than the sums at these
+        sizes. A test compares it with torch.optim.Adam in `laurel.agents.ppo`.
+        """
         xp, group, gradient = self.xp, self.group, self.gradient
         group.steps[self.policies] += active[:, None]
         self.made += active[:, None]

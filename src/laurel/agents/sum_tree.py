@@ -1,7 +1,4 @@
-"""A tree of sums: drawing from many numbers in proportion to them, some of which change all the time.
-
-Knows nothing about what the numbers are of.
-"""
+"""A tree of sums: drawing from many numbers in proportion to them, some of which change all the time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A table of action values as a policy, and the agents that learn one as learners of an arm.
 
 The agents of `laurel.agents.tabular` look at one step at a time; here they look at the steps of a rollout in order,
-once its rewards are mixed, and all environments learn one table. Knows nothing about how an entry moves.
+once its rewards are mixed, and all environments learn one table.
 """
 
 from __future__ import annotations

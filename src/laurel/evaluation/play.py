@@ -1,4 +1,4 @@
-"""Agents at play: the policy of each arm on fresh episodes, a table for each agent."""
+"""Evaluation episodes: the actor of each arm on fresh episodes, a table for each agent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which arms and algorithms can be trained in an environment, which is asked before anything is collected or paid for.
 
-Goes by spaces alone where it can, and then imports no torch. Knows nothing about how an algorithm learns.
+Goes by spaces alone where it can, and then imports no torch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_agents(params: Params, adapter: EnvAdapter) -> None:
     """
     skipped = skipped_arms(params, adapter)
     if len(skipped) == len(params.arms):
-        raise ParamsError(f"arms: there is none left. {' '.join(skipped.values())}")
+        raise ParamsError(f"arms: no arm is left. {' '.join(skipped.values())}")
     checked: list[AgentParams] = []
     for arm in trained_arms(params, adapter):
         own = params.for_arm(arm)

@@ -1,6 +1,6 @@
 """Where agents of one group act: in environments of the host, or in tensors beside their networks.
 
-Knows which environments and algorithms can be on a device; knows nothing about what is learned, or for how long.
+Knows which environments and algorithms can be on a device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, de
     """Tell whether agents act where their networks are: on a GPU, if environment and algorithm can be there.
 
     Raises:
-        ParamsError: a GPU is asked for, and there is none.
+        ParamsError: a GPU is asked for, and this machine has none.
     """
     if torch_device(device, "agent.device").type == "cpu":
         return False

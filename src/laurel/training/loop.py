@@ -3,7 +3,7 @@
 Several go in lockstep, so that an algorithm may compute them together. An agent's directory is always a whole
 checkpoint: policy, optimiser, random state, learning curve, and the actions taken so far. Environments cannot be
 saved, but they are deterministic: a resumed run plays its actions again, without learning, and is then the run that
-it was. Knows nothing about how rewards are mixed.
+it was.
 """
 
 from __future__ import annotations

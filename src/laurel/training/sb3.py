@@ -98,7 +98,7 @@ def train_sb3(
     try:
         if left > 0:
             model.learn(left, callback=keeper, log_interval=None, reset_num_timesteps=model.num_timesteps == 0)
-    except ValueError:  # torch's distributions refuse what is no number
+    except ValueError:  # torch's distributions refuse NaN
         if _finite(model):
             raise
         raise _diverged(task, model) from None
@@ -132,8 +132,8 @@ def _finite(model: Any) -> bool:
 
 def _diverged(task: SB3Task, model: Any) -> TrainingError:
     return TrainingError(
-        f"{task.arm} seed {task.seed}: training diverged after {model.num_timesteps:,} steps (a weight is no number). "
-        "Lower agent.sb3.kwargs.learning_rate, or the reward's weights (shaping)."
+        f"{task.arm} seed {task.seed}: training diverged after {model.num_timesteps:,} steps (a weight is NaN or "
+        "infinite). Lower agent.sb3.kwargs.learning_rate, or the reward's weights (shaping)."
     )
 
 

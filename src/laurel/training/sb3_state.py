@@ -1,7 +1,6 @@
 """What a checkpoint of Stable-Baselines3 holds beside the policy: tensors, arrays and numbers, and no pickle.
 
-Knows the parts of an algorithm by the interfaces that its own `save` uses; knows nothing about files of Laurel's beside
-its own two.
+Knows the parts of an algorithm by the interfaces that its own `save` uses.
 """
 
 from __future__ import annotations

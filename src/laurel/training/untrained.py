@@ -1,7 +1,4 @@
-"""The policies that training begins with.
-
-Knows nothing about arms and their rewards, which are the same to them.
-"""
+"""The policies that training begins with."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What bandit agents have in common: a number of arms, and, for most, what they know of each and what follows from it.
-
-Knows nothing about how any of that is learned.
-"""
+"""What bandit agents have in common: a number of arms, and, for most, estimates for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two agents that bound all others: one that knows nothing, one that knows what nobody can.
+"""The two agents that bound all others: one acts at random, one knows the best arm.
 
 Neither learns.
 """

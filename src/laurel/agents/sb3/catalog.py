@@ -66,7 +66,7 @@ def algorithm_class(name: str) -> Any:
     """Return a class of `ALGORITHMS` by its name.
 
     Raises:
-        KeyError: there is none of this name.
+        KeyError: no algorithm has this name.
         ParamsError: its package is not installed.
     """
     package, _ = ALGORITHMS[name]

@@ -1,6 +1,6 @@
 """Stable-Baselines3's algorithms as they are before their first step.
 
-Knows nothing about rewards, nor how an algorithm goes on. Imports Stable-Baselines3, and so is imported where that is
+Imports Stable-Baselines3, and so is imported where that is
 to be used.
 """
 

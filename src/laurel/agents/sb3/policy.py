@@ -1,7 +1,7 @@
 """A policy of Stable-Baselines3 as Laurel's: made again from a description and weights, never from a pickle.
 
 Stable-Baselines3's own files hold pickles, which run whatever code they bring when they are opened. What is saved here
-is the name of a known algorithm, plain arguments of its policy and the weights. Knows nothing about training.
+is the name of a known algorithm, plain arguments of its policy and the weights.
 """
 
 from __future__ import annotations

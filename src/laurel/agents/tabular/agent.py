@@ -1,7 +1,4 @@
-"""What agents with a table of action values have in common: the table, its policy, and how an entry moves.
-
-Knows nothing about what an entry should move to; that is what the agents differ in.
-"""
+"""What agents with a table of action values have in common: the table, its policy, and how an entry moves."""
 
 from __future__ import annotations
 

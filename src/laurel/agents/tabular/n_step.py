@@ -1,7 +1,7 @@
 """Temporal-difference control over n steps: n-step SARSA and n-step tree backup.
 
 A window holds the last n steps of every environment; its oldest is learned from when the window is full, and all
-of them when the episode ends. Knows nothing about how long episodes are.
+of them when the episode ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Planning with a known model: policy evaluation, improvement and iteration, value iteration.
 
-Works on the tensors of a model; knows nothing about agents that learn. A policy is (S, A) probabilities, and values
+Works on the tensors of a model. A policy is (S, A) probabilities, and values
 are (S,) or (S, A). After Sutton & Barto (2018), chapter 4.
 """
 

@@ -1,6 +1,6 @@
 """Numbers for the observations of finite spaces, so that a table has a row for each.
 
-Knows Gymnasium's spaces; knows nothing about what observations mean.
+Knows Gymnasium's spaces.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rows of one agent as a vector environment of the host: NumPy in and out, a copy each way at every step.
 
-For what is seldom done; who steps many times passes tensors.
+For occasional steps; code that steps many times passes tensors.
 """
 
 from __future__ import annotations
