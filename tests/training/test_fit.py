@@ -196,7 +196,7 @@ def test_check_says_what_a_run_will_do(
     assert check_command(project, monkeypatch, capsys).splitlines() == [
         "environment  Pendulum-v1 (captions made from the observation space alone)",
         "collect      3,000 environment steps (policy: random)",
-        "annotate     embedding: at most 200 pairs of captions, in this process and at no cost",
+        "annotate     nothing, as no arm is paid a reward that is learned from preferences",
         "arms         extrinsic, random_policy",
         "             The arm oracle was left out: Pendulum-v1 has no hand-written progress.",
         "train        2 agents of 2,048 steps with ppo (2 seeds an arm)",
