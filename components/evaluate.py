@@ -78,10 +78,9 @@ def evaluate(
         "evaluate": evaluate,
         "tracking": tracking,
     }
-    given = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
-    given |= {"reward": model}
+    read = {"trajectories": trajectories, "captions": captions, "preferences": preferences, "reward": model}
     with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):
-        inputs = {name: Path(artifact.path) for name, artifact in given.items()} | {"agents": trained}
+        inputs = {name: Path(artifact.path) for name, artifact in read.items()} | {"agents": trained}
         with written(reports) as output:
             stage.run(whole(given), **inputs, output=output)
         made = Path(reports.path)

@@ -10,6 +10,7 @@ written from docs/FILE. Prose around it is not touched: read it again.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fingerprint import fingerprint
+
 from laurel.data.directory import read_json
 from laurel.evaluation.summary import checked, legend, markdown_table
 from laurel.params.edit import edited
@@ -25,6 +28,8 @@ from laurel.stages.pipeline import STAGE
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = "success_curve.png"
+FINGERPRINTS = ROOT / "docs" / "fingerprints.json"
+"""What a small run of the code that made the figures makes, which a test compares with that of today's."""
 SIX_SEEDS: dict[str, Any] = {"agent.seeds": [0, 1, 2, 3, 4, 5]}
 OTHERS: dict[str, dict[str, Any]] = {"Blackjack-v1": {**SIX_SEEDS, "agent.steps": 100_000}, "MountainCar-v0": SIX_SEEDS}
 """The other environments, with what differs of params.yaml: more seeds and steps would take longer and show no more."""
@@ -74,6 +79,9 @@ def main() -> None:
         readme = replaced(readme, name, block(checked(read_json(ROOT / "docs" / name), name)))
     shutil.copyfile(ROOT / "reports" / "figures" / FIGURE, ROOT / "docs" / FIGURE)
     (ROOT / "README.md").write_text(readme, encoding="utf-8")
+    known = read_json(FINGERPRINTS) if FINGERPRINTS.exists() else {}
+    made = {env_id: fingerprint(env_id) for env_id in (read_json(ROOT / "docs" / name)["env"] for name in reports)}
+    FINGERPRINTS.write_text(json.dumps({**known, **made}, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write("README.md and docs/ hold these results now. Read the prose around them again.\n")
 
 

@@ -9,6 +9,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
+from known_arms import KNOWN
 from laurel.evaluation import comparison, intervals, verdict
 from laurel.evaluation.comparison import (
     compare,
@@ -193,7 +194,7 @@ def test_differences_are_claimed_at_their_level_where_there_are_none():
     claimed = 0
     for _ in range(500):
         arms = ("preference", "extrinsic", "random_reward", "shuffled_labels")
-        found = compare_arms({"return": {arm: failing(0.3)(rng, 10) for arm in arms}})
+        found = compare_arms({"return": {arm: failing(0.3)(rng, 10) for arm in arms}}, [KNOWN[arm] for arm in arms])
         claimed += any(entry["return"]["p_holm"] < 0.05 for entry in found["preference"].values())
     assert claimed / 500 <= 0.07
 
@@ -201,7 +202,8 @@ def test_differences_are_claimed_at_their_level_where_there_are_none():
 # -- what is compared -------------------------------------------------------------------------------
 def test_each_learned_arm_is_compared_with_each_control():
     seeds = {arm: np.arange(6.0) for arm in ("preference", "intrinsic_only", "extrinsic", "similarity", "oracle")}
-    found = compare_arms({"return": seeds, "area": {arm: seeds[arm] for arm in ("preference", "extrinsic")}})
+    scores = {"return": seeds, "area": {arm: seeds[arm] for arm in ("preference", "extrinsic")}}
+    found = compare_arms(scores, [KNOWN[arm] for arm in seeds])
     assert {arm: {over: list(measures) for over, measures in overs.items()} for arm, overs in found.items()} == {
         "preference": {"extrinsic": ["return", "area"], "similarity": ["return"]},
         "intrinsic_only": {"extrinsic": ["return"], "similarity": ["return"]},

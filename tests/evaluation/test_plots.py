@@ -99,7 +99,7 @@ def test_one_seed_has_no_shade(tables):
 
 _SCRIPT = """
 import hashlib, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 from conftest import make_tables
 from pathlib import Path
 from laurel.evaluation import plots

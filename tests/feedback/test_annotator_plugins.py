@@ -12,7 +12,9 @@ from laurel.errors import AnnotationError, ParamsError
 from laurel.feedback.annotator import Pair, judge
 from laurel.feedback.annotator_kind import AnnotatorKind, kind_of
 from laurel.feedback.annotators import make_annotator
-from laurel.params.annotation import ANNOTATORS, AnnotateParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.kinds import ANNOTATORS
+from laurel.params.listing import listed
 
 LENGTH = """
 from laurel.errors import AnnotationError
@@ -103,6 +105,13 @@ def test_what_does_not_fit_is_refused_in_a_sentence(door_key: EnvAdapter) -> Non
     params = AnnotateParams.model_validate({"annotator": "length", "length": {"longest": 1}})
     with pytest.raises(AnnotationError, match="all texts are alike"):
         kind_of(params).check(door_key)
+
+
+def test_it_is_listed_with_its_parameters() -> None:
+    (kind,) = listed("annotate.annotator")
+    assert kind.allowed == "embedding | ensemble | huggingface | openai | scripted | length"
+    (longest,) = listed("annotate.length.longest")
+    assert (longest.allowed, longest.default) == ("whole number from 1", "default 100")
 
 
 def test_it_votes_in_an_ensemble(door_key: EnvAdapter) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kfp import dsl
 
 from laurel.components.caption import caption
 from laurel.components.collect import collect
+from laurel.components.evaluate import evaluate
 from laurel.components.plan import plan
 from laurel.components.step import step, unpacked, written
 from laurel.data.directory import digest_directory, output_directory, read_manifest
@@ -27,10 +29,11 @@ COLLECT: dict[str, Any] = {
     "collect": {"steps": 300.0, "n_envs": 4.0, "policies": [{"kind": "random", "share": 1.0}]},  # numbers as KFP sends
     "code_version": "1",
 }
-AGENT = {"arms": ["preference", "random_policy"], "seeds": [0.0, 1.0], "steps": 64.0}
+AGENT = {"seeds": [0.0, 1.0], "steps": 64.0}
 PLAN: dict[str, Any] = {
-    **{section: {} for section in ("caption", "annotate", "reward", "shaping", "evaluate")},
+    **{section: {} for section in ("caption", "annotate", "rewards", "shaping", "evaluate")},
     **COLLECT,
+    "arms": ["preference", "random_policy"],
     "agent": AGENT,
     "run": "r",
     "collect_parts": 1,
@@ -151,6 +154,26 @@ def test_the_plan_refuses_what_a_later_step_would(
     said = capfd.readouterr().err.splitlines()[-1]
     assert said.startswith("laurel step plan: failed (")
     assert sentence in said
+
+
+def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: dict[str, Any] = {}
+
+    def stop(params: Any, **rest: Any) -> None:
+        handed.update(rest, env=params.env.id)
+        raise DataError("seen.")
+
+    monkeypatch.setattr("laurel.stages.evaluate.run", stop)
+    monkeypatch.setattr("laurel.components.step.unpacked", lambda _: nullcontext([tmp_path / "unpacked"]))
+    names = ("trajectories", "captions", "preferences", "model", "agents", "reports", "metrics", "report", "table")
+    artifacts = {name: dsl.Dataset(uri=str(tmp_path / name)) for name in names}
+    sections = {key: value for key, value in PLAN.items() if key != "collect_parts"}
+    with pytest.raises(SystemExit):
+        evaluate.python_func(**sections, **artifacts)
+    expected = {"trajectories": "trajectories", "captions": "captions", "preferences": "preferences"}
+    expected |= {"reward": "model", "agents": "unpacked"}
+    assert {name: handed[name].name for name in expected} == expected
+    assert handed["env"] == "FrozenLake-v1"
 
 
 def test_what_the_user_can_mend_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from laurel.feedback.goals import goal_in_words
-from laurel.params.annotation import ANNOTATORS, AnnotateParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import Section
+from laurel.params.kinds import ANNOTATORS
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter

@@ -32,11 +32,9 @@ from laurel.params.judges import (
     OpenAIParams,
     ScriptedParams,
 )
-from laurel.plugins import Plugins
+from laurel.params.kinds import ANNOTATORS
 
 Overrides = dict[str, JsonValue]
-ANNOTATORS: Plugins[Any] = Plugins("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
-"""All kinds of annotators; what one is, `laurel.feedback.annotator_kind` says."""
 ENSEMBLE = "ensemble"
 
 
@@ -49,6 +47,10 @@ def _one_of(value: object, kinds: tuple[str, ...]) -> object:
 
 def _annotator(value: object) -> object:
     return _one_of(value, ANNOTATORS.kinds())
+
+
+def _listed(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(ANNOTATORS.kinds())
 
 
 def _member(value: object) -> object:
@@ -123,6 +125,7 @@ class MemberParams(Section):
     model_config = ConfigDict(extra="allow")
 
     annotator: Annotated[str, BeforeValidator(_member)]
+    """Who votes: any annotator but an ensemble."""
     weight: Positive = 1.0
     """Of its vote, relative to the other members'."""
     embedding: Overrides = Field(default_factory=dict)
@@ -171,8 +174,9 @@ class StopParams(Section):
 
 
 class AnnotateParams(Section):
-    annotator: Annotated[str, BeforeValidator(_annotator)] = "embedding"
-    """One of the annotators of `laurel.feedback.annotators`, or of another package; its section has the same name."""
+    annotator: Annotated[str, BeforeValidator(_annotator), Field(json_schema_extra=_listed)] = "embedding"
+    """Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this process),
+    scripted (a simulated teacher), ensemble (several vote), or one of another package; its section has its name."""
     n_pairs: Count = 2000
     """Pairs to judge at most; fewer where there are fewer distinct pairs."""
     sampler: Literal["uniform", "frequency", "information", "disagreement", "ranking", "nearby"] = "uniform"

@@ -1,11 +1,9 @@
 """The section `arms`: which arms are compared. An arm is data: what it is paid, how that is shaped, and who learns.
 
-arms: [extrinsic, preference, random_policy]          # well-known names; full: all of them
-arms:
-preference:                                         # as WELL_KNOWN has it
-no_counts: {reward: preference, shaping: {beta: 0}}
-mixed: {reward: {preference: 1.0, oracle: 0.5}, agent: {algorithm: dqn}}
-rule: {reward: null, agent: my_rule}                # an actor that is not trained
+`arms` is a list of well-known names, `full` for all of them, or a mapping of names to arms, for example
+`{preference: {}, no_counts: {reward: preference, shaping: {beta: 0}}}`, or with a weighted sum and another algorithm
+`mixed: {reward: {preference: 1.0, oracle: 0.5}, agent: {algorithm: dqn}}`, or with an actor that is not trained
+`rule: {reward: null, agent: my_rule}`.
 """
 
 from __future__ import annotations

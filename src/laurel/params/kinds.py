@@ -6,6 +6,7 @@ from typing import Any
 
 from laurel.plugins import Plugins
 
+ANNOTATORS = Plugins[Any]("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
 ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.actors")
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 from laurel.errors import ParamsError, closest
 from laurel.params import Params
+from laurel.params.kinds import ANNOTATORS
 from laurel.params.rewards import METHODS
 
 WIDTH = 100
 MEANING: Mapping[str, str] = {
-    "annotator": "Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in "
-    "this process), scripted (a simulated teacher), ensemble (several vote).",
     "n_envs": "Environments that are stepped side by side.",
     "batch_size": "Examples in a minibatch.",
     "learning_rate": "Step size of the optimiser (Adam).",
@@ -66,6 +65,9 @@ def listed(section: str = "") -> list[Parameter]:
     for kind in METHODS.kinds():  # each has settings of its own, under the names of its rewards
         own = METHODS.load(kind, "rewards").Settings.model_json_schema()
         found += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
+    for kind in ANNOTATORS.external():
+        own = ANNOTATORS.load(kind, "annotate.annotator").Params.model_json_schema()
+        found += _below(own, own.get("$defs", {}), f"annotate.{kind}.")
     if not section:
         return found
     chosen = [one for one in found if one.name == section or one.name.startswith((f"{section}.", f"{section}["))]

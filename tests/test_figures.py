@@ -1,0 +1,27 @@
+"""The figures in README and docs/ are of the code that stands here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from laurel.machine import has_avx2
+from tiny_project import REPOSITORY, read_json
+
+METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_avx2(), reason="digests are of x86-64 with AVX2")
+@pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
+def test_a_small_run_makes_what_it_made_when_the_figures_were(file: object) -> None:
+    env_id = read_json(file)["env"]  # type: ignore[arg-type]
+    command = [sys.executable, str(REPOSITORY / "docs" / "fingerprint.py"), env_id]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    today = json.loads(done.stdout)[env_id]
+    then = read_json(REPOSITORY / "docs" / "fingerprints.json")[env_id]
+    changed = [output for output in today if today[output] != then.get(output)]
+    assert not changed, f"the code makes other {', '.join(changed)} than when README's figures were made: make docs-all"
