@@ -267,7 +267,7 @@ def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ParamsError, match=r'reward.device is "cuda", but PyTorch finds no GPU here \(it is built for'):
+    with pytest.raises(ParamsError, match=r'preference.device is "cuda", but PyTorch finds no GPU here'):
         torch_device("cuda", "rewards.preference.device")
     assert torch_device("auto", "rewards.preference.device").type == "cpu"
 

@@ -15,6 +15,7 @@ from killer import done, killed_at
 
 from laurel.envs import adapter_for
 from laurel.llm.encoder import load_encoder
+from laurel.params.rewards import PreferenceParams
 from tiny_project import Project, lasting_content
 
 
@@ -28,7 +29,7 @@ def main(folder: str, stage: str, every: str) -> None:
     ):
         importlib.import_module(module)  # once, not in every process
     adapter_for(project.params.env)
-    load_encoder(project.params.reward.encoder)
+    load_encoder(PreferenceParams(kind="preference").encoder)
     place = project.output(stage)
     kept = project.path / "kept"
     shutil.copytree(place, kept)

@@ -13,9 +13,11 @@ import pytest
 from laurel import __version__
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
+from laurel.params import parse_params
 from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate
-from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
+from minimal_params import MINIMAL
+from tiny_project import TINY, UNTRACKED, Project, changed, lasting_content, read_json
 
 FIGURES = {"arms", "calibration", "captions", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
 
@@ -201,7 +203,7 @@ def test_what_was_not_trained_like_that_is_not_evaluated(
 def test_agents_of_another_reward(project: Project) -> None:
     project.change({"rewards.preference.max_epochs": 2})
     project.run("train-reward")
-    with pytest.raises(DataError, match=r"agents: was made with reward\.max_epochs 30, but it is 2\. Run laurel train"):
+    with pytest.raises(DataError, match=r"agents: was made with rewards\.preference\.max_epochs 30, but it is 2\."):
         project.run("evaluate")
     manifest = project.output("train-reward") / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"max_epochs": 2', '"max_epochs": 30'))
@@ -285,7 +287,11 @@ def test_random_policy_alone(project: Project) -> None:
 
 
 def test_versions_name_what_is_installed() -> None:
-    versions = evaluate._versions("laurel")
+    params = parse_params(MINIMAL, "params")
+    versions = evaluate._versions(params)
     assert set(versions) == {"python", "laurel", *evaluate.PACKAGES}
-    assert set(evaluate._versions("sb3")) - set(versions) == {"stable-baselines3", "sb3-contrib"}
+    assert set(evaluate._versions(changed(params, agent={"engine": "sb3"}))) - set(versions) == {
+        "stable-baselines3",
+        "sb3-contrib",
+    }
     assert versions["laurel"] == __version__

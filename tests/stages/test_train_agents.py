@@ -110,6 +110,8 @@ def test_all_arms_are_trained_at_once_where_environments_are_tensors(
     """As on a GPU, but on tensors of the CPU: arms with rewards of all kinds and none, in one group."""
     monkeypatch.setattr("laurel.training.arms.train_together", partial(train_together, tensors=True))
     arms = ["extrinsic", "preference", "intrinsic_only", "random_reward", "shuffled_labels", "oracle"]
+    project.change({"arms": arms, "agent.seeds": [0, 1]})
+    project.run("train-reward")
     agents = [(arm, seed, tmp_path / arm / f"seed-{seed}") for seed in (0, 1) for arm in arms]
     train_arms(project.params, agents, Inputs(**project.inputs("train-agents")), lambda steps: None)
     ends = {}
@@ -185,9 +187,7 @@ def test_shuffled_labels_need_captions(project: Project) -> None:
 def test_a_reward_of_other_preferences(project: Project) -> None:
     project.change({"annotate.n_pairs": 10})
     project.run("annotate")
-    with pytest.raises(
-        DataError, match=r"reward: was made from other preferences than .*Run laurel train-reward again"
-    ):
+    with pytest.raises(DataError, match=r"reward: was made with annotate\.n_pairs 200, but it is 10\."):
         project.run("train-agents")
     project.change({"rewards.preference.hidden": [8]})
     project.run("train-reward")
