@@ -191,15 +191,15 @@ def check_command(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_check_says_what_a_run_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = {"env.id": "Pendulum-v1", "arms": ["extrinsic", "oracle", "random_policy"]}
+    changes = {"env.id": "Pendulum-v1", "arms": ["extrinsic", "preference", "oracle", "random_policy"]}
     project = Project.create(tmp_path / "p", {**changes, "annotate.embedding": {"goal": "up", "anti_goal": "down"}})
     assert check_command(project, monkeypatch, capsys).splitlines() == [
         "environment  Pendulum-v1 (captions made from the observation space alone)",
         "collect      3,000 environment steps (policy: random)",
-        "annotate     nothing, as no arm is paid a reward that is learned from preferences",
-        "arms         extrinsic, random_policy",
+        "annotate     embedding: at most 200 pairs of captions, in this process and at no cost",
+        "arms         extrinsic, preference, random_policy",
         "             The arm oracle was left out: Pendulum-v1 has no hand-written progress.",
-        "train        2 agents of 2,048 steps with ppo (2 seeds an arm)",
+        "train        4 agents of 2,048 steps with ppo (2 seeds an arm)",
         "evaluate     4 episodes for each agent",
     ]
     assert not (project.path / "data").exists(), "nothing is written"
