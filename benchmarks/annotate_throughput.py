@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp import web
 from record import about, command_line, load_average, write
 
-from laurel.heap import settled
+from laurel.heap import heap_frozen
 from laurel.llm.chat import ChatRequest, Message, Reply, Sampling
 from laurel.llm.openai_chat import OpenAIChat
 from laurel.params.judges import OpenAIParams
@@ -55,7 +55,7 @@ def faulty() -> None:
         with _server(kind) as url:
             began = time.perf_counter()
             requests = (request for request, _ in zip(_requests(), range(FAULTY_REQUESTS), strict=False))
-            with settled():
+            with heap_frozen():
                 done = sum(isinstance(answer, Reply) for _, answer in _model(url, FAULTY_IN_FLIGHT).ask(requests))
             took[kind] = time.perf_counter() - began
             assert done == FAULTY_REQUESTS
@@ -108,7 +108,7 @@ def unlimited() -> None:
         for _ in range(REPEATS):
             began = time.perf_counter()
             requests = (request for request, _ in zip(_requests(), range(REQUESTS), strict=False))
-            with settled():  # as in the stage
+            with heap_frozen():  # as in the stage
                 done = sum(isinstance(answer, Reply) for _, answer in _model(url, IN_FLIGHT).ask(requests))
             assert done == REQUESTS
             rates.append(REQUESTS / (time.perf_counter() - began))

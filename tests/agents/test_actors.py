@@ -91,6 +91,7 @@ def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
     assert "standing, Blackjack-v1" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("own_process")
 def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {
         "env": {"id": "Blackjack-v1"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -153,6 +154,8 @@ def test_the_captioner_takes_no_rows_and_large_event_numbers(roll):
     walk = roll("CliffWalking-v1", "gymnasium")
 
     class Sparse:
+        info_fields: ClassVar[dict[str, str]] = {}
+
         def encode(self, transitions):
             return transitions.observation[:, 0].astype(np.int64) * 2**40
 

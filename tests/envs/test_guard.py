@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from laurel.agents.actor import Rule
 from laurel.envs import EnvAdapter, adapter_for, make_reference
 from laurel.envs.captioner import Captioner
 from laurel.envs.vector import VectorEnv, make_vector
@@ -84,7 +85,8 @@ def watch(params: EnvParams) -> None:
     shown = moments(
         make_reference(params, render_mode=None),
         adapter,
-        lambda _: np.zeros(1, np.int64),
+        Rule(lambda _: 0),
+        np.random.default_rng(0),
         Captioner(adapter),
         2,
         0,
@@ -104,7 +106,7 @@ def roll_with_sb3(params: EnvParams) -> None:
 
 def evaluate(params: EnvParams) -> None:
     adapter = adapter_for(params)
-    roll_out(params, adapter, lambda x: np.zeros(len(x), np.int64), n_envs=2, episodes=2, seed=0, learned=None)
+    roll_out(params, adapter, Rule(lambda _: 0), n_envs=2, episodes=2, seed=0, learned=None)
 
 
 def roll(params: EnvParams) -> None:

@@ -153,8 +153,8 @@ def test_the_parts_know_their_names():
     [
         (spaces.Sequence(spaces.Discrete(3)), "has no flat form"),
         (spaces.Graph(spaces.Discrete(3), None), "has no flat form"),
-        (spaces.Text(5), "holds no number"),
-        (spaces.Dict({"words": spaces.Text(5)}), "holds no number"),
+        (spaces.Text(5), "has no numbers"),
+        (spaces.Dict({"words": spaces.Text(5)}), "has no numbers"),
     ],
 )
 def test_spaces_without_a_flat_form_are_refused(space, why):

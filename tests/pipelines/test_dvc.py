@@ -65,7 +65,7 @@ def test_metrics_and_plots(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p")
     shown = project.dvc("metrics", "show", "--md")
     assert "arms.preference.return.iqm" in shown
-    assert "rewards.preference.heldout_agreement" in shown
+    assert "reward.heldout_agreement" in shown
     project.dvc("plots", "show")
     page = (project.path / "dvc_plots/index.html").read_text()
     specs = [json.loads(spec) for spec in re.findall(r"var spec = (\{.*?\});\n", page)]

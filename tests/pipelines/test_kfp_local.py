@@ -215,7 +215,7 @@ def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
     twice = shutil.copytree(tmp_path / "shards" / "extrinsic 0,1", tmp_path / "again")
     with pytest.raises(DataError, match=r"again: holds agents of extrinsic, as .*shards/extrinsic 0,1 does"):
         merge(direct, [*shards, twice], output)
-    with pytest.raises(DataError, match="agents of preference,random_policy,extrinsic"):
+    with pytest.raises(DataError, match="agents of extrinsic,preference,random_policy"):
         merge(direct, [direct.output("train-agents")], output)
     fewer = params.model_copy(update={"agent": params.agent.model_copy(update={"seeds": (1,)})})
     with pytest.raises(DataError, match=r"holds agents of preference with seeds \[0, 1\], but one of"):

@@ -179,7 +179,11 @@ def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pyte
     out, err = capsys.readouterr()
     assert {row.split()[0] for row in err.splitlines() if "NVIDIA_L4" in row} == {"train-reward", "train-agents"}
     sections = json.loads(out)["body"]["runtimeConfig"]["parameterValues"]
-    devices = (sections["annotate"]["embedding"]["device"], sections["reward"]["device"], sections["agent"]["device"])
+    devices = (
+        sections["annotate"]["embedding"]["device"],
+        sections["rewards"]["preference"]["device"],
+        sections["agent"]["device"],
+    )
     assert devices == ("cpu", "cuda", "cuda")
 
 

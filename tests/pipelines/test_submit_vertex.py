@@ -93,7 +93,7 @@ def test_the_request_holds_what_was_asked_for(
     assert body["runtimeConfig"]["failurePolicy"] in (1, "PIPELINE_FAILURE_POLICY_FAIL_SLOW")
     params = load_params(project.path / "params.yaml")
     expected = {**arguments(params), "code_version": "abc123"}
-    for section in (expected["annotate"]["embedding"], expected["reward"], expected["agent"]):
+    for section in (expected["annotate"]["embedding"], expected["rewards"]["preference"], expected["agent"]):
         section["device"] = "cuda"  # that the accelerators do not stand idle
     assert body["runtimeConfig"]["parameterValues"] == expected
 

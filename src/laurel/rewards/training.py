@@ -86,7 +86,8 @@ def train_reward_model(
         compared = _on_observations(comparisons, items, generator(seed, "draws"))
     if len(compared) == 0:
         raise DataError(
-            f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs), "
+            f"{preferences}: no pair has a label and steps to learn it from. Judge more pairs (annotate.n_pairs; run "
+            "laurel annotate again where the arms asked for none), "
             'collect more steps (collect.steps), or set the reward\'s input to "caption".'
         )
     # on a CPU in double precision, so that the same labels make the same rewards on all of them; GPUs are slow at it

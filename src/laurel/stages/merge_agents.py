@@ -97,6 +97,7 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
     with output_directory(output, stage="train-agents", params=used, inputs=inputs) as out:
         places: list[tuple[str, int, Path]] = []
         untracked: list[tuple[str, int, Path]] = []
+        left_out: list[str] = []  # notes on arms without agents, which come first, as in a whole stage
         notes: list[str] = []
         for path, branch in sorted(held.items(), key=lambda item: params.arm_names.index(item[1].arm)):
             trained = [(branch.arm, seed, path / branch.arm / f"seed-{seed}") for seed in branch.seeds]
@@ -108,9 +109,8 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
                 untracked += trained
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
             of_this = notes_on_training(params, trained)
-            added = [note for note in manifests[path]["notes"] if note not in of_this]
-            notes = notes + added if trained else added + notes  # what was left out comes first, as in a whole stage
-        out.notes += dict.fromkeys([*notes, *notes_on_training(params, places)])
+            (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)
+        out.notes += dict.fromkeys([*left_out, *notes, *notes_on_training(params, places)])
         arms = {arm for arm, _, _ in places}
         out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
         trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}
