@@ -257,8 +257,8 @@ def test_a_killed_stage_leaves_the_old_output(tmp_path: Path) -> None:
     content = make_params(steps=100_000_000, seed=1).model_dump(mode="json")
     code = (
         "import json, sys; from pathlib import Path; from laurel.params import parse_params;"
-        "from laurel.stages import collect;"
-        "collect.run(parse_params(json.loads(sys.argv[1]), 'test'), Path(sys.argv[2]))"
+        "from laurel.stages.pipeline import STAGE;"
+        "STAGE['collect'].run(parse_params(json.loads(sys.argv[1]), 'test'), output=Path(sys.argv[2]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, json.dumps(content), str(output)])
     try:
