@@ -13,8 +13,7 @@ def annotate(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    arms: list[dict[str, Any]],
-    rewards: dict[str, Any],
+    asked: bool,
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -29,8 +28,7 @@ def annotate(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        arms: Section arms; nothing is asked where none needs answers.
-        rewards: Section rewards.
+        asked: Whether an arm needs preferences; an empty output is written where none does.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
@@ -46,8 +44,8 @@ def annotate(
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections |= {"rewards": rewards, "tracking": tracking}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=Path(kept) if kept else None)
+        place = Path(kept) if kept else None
+        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=place, asked=asked)

@@ -13,8 +13,7 @@ def merge_preferences(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    arms: list[dict[str, Any]],
-    rewards: dict[str, Any],
+    asked: bool,
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -28,8 +27,7 @@ def merge_preferences(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        arms: Section arms; nothing is asked where none needs answers.
-        rewards: Section rewards.
+        asked: Whether an arm needs preferences; an empty output is written where none does.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the shares must come from it.
@@ -42,7 +40,7 @@ def merge_preferences(
     from laurel.components.step import step, whole, written
     from laurel.stages import merge_preferences as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections |= {"rewards": rewards, "tracking": tracking}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
     with step("merge-preferences", **sections) as given, written(preferences) as output:
-        stage.run(whole(given), Path(captions.path), [Path(shard.path) for shard in shards], output=output)
+        places = [Path(shard.path) for shard in shards]
+        stage.run(whole(given), Path(captions.path), places, output=output, asked=asked)
