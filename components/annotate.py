@@ -13,7 +13,8 @@ def annotate(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    asked: bool,
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -28,7 +29,8 @@ def annotate(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        asked: Whether an arm needs preferences; an empty output is written where none does.
+        arms: Section arms; nothing is asked where none needs answers.
+        rewards: Section rewards.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
@@ -44,8 +46,8 @@ def annotate(
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
+    sections |= {"rewards": rewards, "tracking": tracking}
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        place = Path(kept) if kept else None
-        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=place, asked=asked)
+        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=Path(kept) if kept else None)

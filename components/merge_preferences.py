@@ -13,7 +13,8 @@ def merge_preferences(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    asked: bool,
+    arms: list[dict[str, Any]],
+    rewards: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -27,7 +28,8 @@ def merge_preferences(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        asked: Whether an arm needs preferences; an empty output is written where none does.
+        arms: Section arms; nothing is asked where none needs answers.
+        rewards: Section rewards.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the shares must come from it.
@@ -40,7 +42,7 @@ def merge_preferences(
     from laurel.components.step import step, whole, written
     from laurel.stages import merge_preferences as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "tracking": tracking}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
+    sections |= {"rewards": rewards, "tracking": tracking}
     with step("merge-preferences", **sections) as given, written(preferences) as output:
-        places = [Path(shard.path) for shard in shards]
-        stage.run(whole(given), Path(captions.path), places, output=output, asked=asked)
+        stage.run(whole(given), Path(captions.path), [Path(shard.path) for shard in shards], output=output)

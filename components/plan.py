@@ -1,6 +1,6 @@
 """plan: params → the branches of training. Checks the whole run before all else, and opens the run in MLflow."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from kfp import dsl
 
@@ -24,7 +24,7 @@ def plan(
     run: str,
     collect_parts: int,
     seeds_per_step: int,
-) -> NamedTuple("Plan", [("branches", list), ("asked", bool)]):  # type: ignore[valid-type]  # as KFP wants it
+) -> list[dict[str, Any]]:
     """Check the whole run, before any other step starts, and divide the training of agents into branches.
 
     Args:
@@ -45,8 +45,7 @@ def plan(
         seeds_per_step: Seeds of an arm that share a step; 0 stands for all.
 
     Returns:
-        branches: For each branch its arm and its seeds; at least one, and at most a hundred.
-        asked: Whether an arm needs preferences, so that an annotator is asked.
+        For each branch its arm and its seeds; at least one, and at most a hundred.
     """
     from laurel.components.step import step, whole
     from laurel.stages.merge_agents import branches
@@ -62,4 +61,4 @@ def plan(
         check_run(params)
         planned = branches(params, seeds_per_step or None)
         open_pipeline_run(params.env, params.tracking, run, code_version)
-        return [branch.write() for branch in planned], params.asks
+        return [branch.write() for branch in planned]

@@ -219,9 +219,8 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            feedback = {**captioning, "seed": seed, "annotate": annotate}
-            # not the arms themselves: other ones ask nothing anew
-            annotating = {**feedback, "asked": plan.outputs["asked"], "captions": captions}
+            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms, "rewards": rewards}
+            annotating = {**feedback, "captions": captions}
             if shards == 1:
                 preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
             else:
@@ -231,13 +230,7 @@ def make_pipeline(
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
-            feedback |= {
-                "arms": arms,
-                "rewards": rewards,
-                "agent": agent,
-                "captions": captions,
-                "preferences": preferences,
-            }
+            feedback |= {"agent": agent, "captions": captions, "preferences": preferences}
             fitting = train_reward_step(**feedback, trajectories=trajectories)
             model = place(fitting, "train-reward").outputs["model"]
 
@@ -245,7 +238,7 @@ def make_pipeline(
             if sweep is not None:
                 _fan_out(sweep, training, place, at_once)
                 return
-            with dsl.ParallelFor(items=plan.outputs["branches"], name="branches", parallelism=at_once) as branch:
+            with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
                 trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]
             merging = merge_agents_step(**training, shards=dsl.Collected(trained))
             agents = place(merging, "merge-agents").outputs["agents"]

@@ -116,10 +116,11 @@ def test_secrets_are_fetched_first(monkeypatch: pytest.MonkeyPatch, capfd: pytes
 
 
 def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
-    assert plan.python_func(**PLAN, seeds_per_step=0) == ([{"arm": "preference", "seeds": [0, 1]}], True)
-    branches, asked = plan.python_func(**{**PLAN, "arms": [{"name": "oracle", "reward": "oracle"}]}, seeds_per_step=1)
-    assert branches == [{"arm": "oracle", "seeds": [0]}, {"arm": "oracle", "seeds": [1]}]
-    assert not asked
+    assert plan.python_func(**PLAN, seeds_per_step=0) == [{"arm": "preference", "seeds": [0, 1]}]
+    assert plan.python_func(**PLAN, seeds_per_step=1) == [
+        {"arm": "preference", "seeds": [0]},
+        {"arm": "preference", "seeds": [1]},
+    ]
     with pytest.raises(SystemExit) as end:
         plan.python_func(**{**PLAN, "collect_parts": 2}, seeds_per_step=0)
     assert end.value.code == 2
