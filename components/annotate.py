@@ -14,7 +14,6 @@ def annotate(
     caption: dict[str, Any],
     annotate: dict[str, Any],
     arms: list[dict[str, Any]],
-    rewards: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -30,7 +29,6 @@ def annotate(
         caption: Section caption.
         annotate: Section annotate.
         arms: Section arms; nothing is asked where none needs answers.
-        rewards: Section rewards.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
@@ -43,11 +41,13 @@ def annotate(
     from pathlib import Path
 
     from laurel.components.step import RESPONSES, step, whole, written
+    from laurel.rewards.arms import may_need_preferences
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections |= {"rewards": rewards, "tracking": tracking}
+    sections["tracking"] = tracking
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=Path(kept) if kept else None)
+        place, asked = Path(kept) if kept else None, may_need_preferences(given["arms"])
+        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=place, asked=asked)

@@ -14,7 +14,6 @@ def merge_preferences(
     caption: dict[str, Any],
     annotate: dict[str, Any],
     arms: list[dict[str, Any]],
-    rewards: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -29,7 +28,6 @@ def merge_preferences(
         caption: Section caption.
         annotate: Section annotate.
         arms: Section arms; nothing is asked where none needs answers.
-        rewards: Section rewards.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the shares must come from it.
@@ -40,9 +38,11 @@ def merge_preferences(
     from pathlib import Path
 
     from laurel.components.step import step, whole, written
+    from laurel.rewards.arms import may_need_preferences
     from laurel.stages import merge_preferences as stage
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections |= {"rewards": rewards, "tracking": tracking}
+    sections["tracking"] = tracking
     with step("merge-preferences", **sections) as given, written(preferences) as output:
-        stage.run(whole(given), Path(captions.path), [Path(shard.path) for shard in shards], output=output)
+        places, asked = [Path(shard.path) for shard in shards], may_need_preferences(given["arms"])
+        stage.run(whole(given), Path(captions.path), places, output=output, asked=asked)

@@ -11,6 +11,7 @@ from laurel.components import IMAGE
 def pick_best(
     seed: int,
     env: dict[str, Any],
+    collect: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
     arms: list[dict[str, Any]],
@@ -34,6 +35,7 @@ def pick_best(
     Args:
         seed: All random numbers derive from it.
         env: Section env of params.yaml.
+        collect: Section collect; with it, parameters are whole when values are put into them.
         caption: Section caption.
         annotate: Section annotate.
         arms: Section arms.
@@ -63,7 +65,7 @@ def pick_best(
     from laurel.tuning import results, trials
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    sections |= {"collect": collect, "shaping": shaping, "agent": agent, "tracking": tracking}
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
     with step("pick-best", **sections) as given:
         with written(study) as output:

@@ -11,6 +11,7 @@ from laurel.components import IMAGE
 def try_candidate(
     seed: int,
     env: dict[str, Any],
+    collect: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
     arms: list[dict[str, Any]],
@@ -31,6 +32,7 @@ def try_candidate(
     Args:
         seed: All random numbers derive from it.
         env: Section env of params.yaml.
+        collect: Section collect; with it, parameters are whole when values are put into them.
         caption: Section caption.
         annotate: Section annotate.
         arms: Section arms.
@@ -56,7 +58,7 @@ def try_candidate(
     from laurel.stages import try_candidate as stage
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    sections |= {"collect": collect, "shaping": shaping, "agent": agent, "tracking": tracking}
     mine = json.loads(candidate)
     inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
     name = f"try-candidate {mine['number']}"

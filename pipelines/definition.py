@@ -219,7 +219,7 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms, "rewards": rewards}
+            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms}
             annotating = {**feedback, "captions": captions}
             if shards == 1:
                 preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
@@ -230,13 +230,13 @@ def make_pipeline(
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
-            feedback |= {"agent": agent, "captions": captions, "preferences": preferences}
+            feedback |= {"rewards": rewards, "agent": agent, "captions": captions, "preferences": preferences}
             fitting = train_reward_step(**feedback, trajectories=trajectories)
             model = place(fitting, "train-reward").outputs["model"]
 
             training = {**feedback, "shaping": shaping, "model": model}
             if sweep is not None:
-                _fan_out(sweep, training, place, at_once)
+                _fan_out(sweep, {**training, "collect": collect}, place, at_once)
                 return
             with dsl.ParallelFor(items=plan.output, name="branches", parallelism=at_once) as branch:
                 trained = place(train_agents_step(**training, branch=branch), "train-agents").outputs["agents"]

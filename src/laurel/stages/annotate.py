@@ -35,6 +35,7 @@ def run(
     output: Path,
     shard: tuple[int, int] | None = None,
     responses: Path | None = None,
+    asked: bool | None = None,
 ) -> None:
     """Judge pairs of segments.
 
@@ -45,6 +46,7 @@ def run(
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
+        asked: whether an arm needs preferences; None goes by the sections arms and rewards, which else are not used.
 
     Raises:
         AnnotationError: the annotator cannot be made, or a budget is spent.
@@ -79,7 +81,7 @@ def run(
     gold = gold_of(params, adapter)  # what is wrong with gold labels is said before anything is paid for
     kept = responses if params.annotate.keeps_responses else None
     described = {**used, "shard": shard} if shard else used
-    if not params.asks:
+    if not (params.asks if asked is None else asked):
         write_nothing(params, output, SHARD if shard else STAGE, described, inputs)
         return
     sources = {**inputs, "gold": gold.path} if gold and not shard else inputs

@@ -14,7 +14,7 @@ from laurel.params import Params
 from laurel.stages.annotate import SHARD, STAGE, conclude, write_nothing
 
 
-def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) -> None:
+def run(params: Params, captions: Path, shards: Sequence[Path], output: Path, asked: bool | None = None) -> None:
     """Join shares of the pairs.
 
     Args:
@@ -22,6 +22,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
+        asked: as `annotate.run` was given it.
 
     Raises:
         RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
@@ -48,7 +49,7 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path) ->
         if number in found:
             raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
-    if not params.asks:
+    if not (params.asks if asked is None else asked):
         write_nothing(params, output, STAGE, used, inputs)
         return
     ordered = [found[number] for number in sorted(found)]
