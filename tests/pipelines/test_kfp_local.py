@@ -25,6 +25,7 @@ from laurel.params import Params, parse_params
 from laurel.pipelines.local import _Listener
 from laurel.stages import merge_agents
 from laurel.stages.merge_agents import Branch, branches
+from laurel.stages.pipeline import STAGE
 from tiny_project import TINY, UNTRACKED, VOLATILE, Project, set_run_facts
 
 SMALL = {
@@ -178,7 +179,12 @@ def shards_of(whole: Path, params: Params, place: Path, seeds_per_step: int | No
 
 
 def merge(direct: Project, shards: list[Path], output: Path, params: Params | None = None) -> None:
-    merge_agents.run(params or direct.params, **direct.inputs("train-agents"), shards=shards, output=output)
+    merge_agents.run(
+        **STAGE["train-agents"].given(params or direct.params),
+        **direct.inputs("train-agents"),
+        shards=shards,
+        output=output,
+    )
 
 
 @pytest.mark.parametrize("seeds_per_step", [None, 1])

@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from laurel.data.directory import Output, read_json, read_manifest
 from laurel.params import Params
 from laurel.stages import evaluate
+from laurel.stages.pipeline import STAGE
 from laurel.stages.track_late import track_late
 from tiny_project import UNTRACKED, Project, set_run_facts
 
@@ -41,7 +42,11 @@ def all_runs(uri: str) -> list[Any]:
 def test_evaluate_logs_what_the_others_could_not(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"sqlite:///{project.path / 'late.db'}"
     monkeypatch.setenv(URI, uri)
-    evaluate.run(tracked(project.params), **project.inputs("evaluate"), output=project.output("evaluate"))
+    evaluate.run(
+        **STAGE["evaluate"].given(tracked(project.params)),
+        **project.inputs("evaluate"),
+        output=project.output("evaluate"),
+    )
     runs = {run.info.run_name: run for run in all_runs(uri)}
     env = project.params.env.id
     stages = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
