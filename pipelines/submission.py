@@ -20,7 +20,7 @@ from laurel.envs import adapter_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
-from laurel.params.judges import OPENAI
+from laurel.params.judges import ChatSection
 from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
@@ -344,11 +344,10 @@ def _chat_model(
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        (name, voter.openai.base_url or OPENAI)
+        needed
         for voter in asked.voters
-        if voter.annotator == "openai" and voter.openai
-        for name in voter.openai.variables
-        if name != voter.openai.api_key_env or not (voter.openai.base_url or "").startswith("http://")
+        if isinstance(voter.section, ChatSection)
+        for needed in voter.section.keys_needed
     }
     for name, endpoint in sorted(needing):
         found.check(why_key_is_withheld(name, endpoint, environment))

@@ -99,13 +99,14 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
 
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
+    from laurel.feedback.annotator_kind import kind_of
+
     if not params.asks:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
-    names = {"openai": asking.openai and asking.openai.model, "huggingface": asking.huggingface.model}
-    judges = ", ".join(f"{voter.annotator} {names.get(voter.annotator) or ''}".strip() for voter in asking.voters)
+    judges = ", ".join(kind_of(voter).title for voter in asking.voters)
     judged = f"{judges}: at most {asking.n_pairs:,} pairs of captions"
-    if not any(voter.annotator in names for voter in asking.voters):
+    if not asking.keeps_responses:
         return [f"{judged}, in this process and at no cost"]
     try:
         return [judged, *_estimated(params, captions)]
