@@ -17,15 +17,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Validati
 from laurel.errors import closest
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
-from laurel.params.kinds import known_actor
+from laurel.params.kinds import ALGORITHMS, known_actor
 from laurel.params.rewards import RewardParams, chain, method_of
-from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
+from laurel.params.training import AgentParams, ShapingParams
 
 Role = Literal["baseline", "method", "control", "bound"]
 """baseline: the environment's reward alone; method: a reward made from feedback; control: knows nothing of the task;
 bound: hand-written progress, for reference."""
-OVERRIDES = ("algorithm", "engine", *ALGORITHMS, "sb3")
-"""What of the section `agent` an arm may have of its own; seeds and steps are the same for all."""
 RANDOM = "random"
 """The actor of an arm that acts at random and is not trained."""
 
@@ -70,17 +68,17 @@ class ArmParams(Section):
             if known_actor(agent) in ("checkpoint", "epsilon_random"):
                 raise ValueError(f"is {agent}, but an arm's actor that is not trained must need no trained agent.")
             return agent
+        own = ("algorithm", "engine", *ALGORITHMS.kinds(), "sb3")  # seeds and steps are the same for all arms
         if "actor" in agent:
             if not isinstance(agent["actor"], str):
                 raise ValueError(f"has actor {shown(agent['actor'])}, but must name an actor.")
             if not isinstance(agent.get("options", {}), dict):
                 raise ValueError(f"has options {shown(agent['options'])}, but must be a mapping of arguments.")
             cls._may_differ(agent["actor"])
+            own = ("actor", "options")
         for name in agent:
-            if name not in (("actor", "options") if "actor" in agent else OVERRIDES):
-                raise ValueError(
-                    f"names {shown(name)}, but an arm may have its own: {', '.join(OVERRIDES)}; or actor and options."
-                )
+            if name not in own:
+                raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(own)}.")
         return agent
 
     @property
@@ -280,10 +278,10 @@ def used(sections: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _used_agent(agent: AgentParams) -> dict[str, Any]:
-    unused = {"workers", "sb3", *ALGORITHMS} - {agent.section}
+    unused = {"workers", "sb3", *ALGORITHMS.kinds()} - {agent.section}
     if agent.engine == "sb3":
         unused.add("algorithm")
-    return agent.model_dump(mode="json", exclude=unused)
+    return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
 
 
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:

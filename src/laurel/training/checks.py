@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from laurel.agents.actions import action_form, discrete_actions
-from laurel.agents.tabular.states import table_form
+from laurel.agents.algorithms import algorithm_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params import EnvParams
-from laurel.params.algorithms import BanditParams, DQNParams, TabularParams
 from laurel.params.arms import Arm
-from laurel.params.training import AgentParams, PPOParams
+from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
 from laurel.rewards.method import RewardContext
 
@@ -39,21 +37,8 @@ def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, a
 
 def _check_algorithm(run_seed: int, env: EnvParams, agent: AgentParams, adapter: EnvAdapter) -> None:
     if agent.engine == "sb3":
-        _make_policy(run_seed, env, agent, adapter)
+        from laurel.training.untrained import untrained
+
+        untrained(run_seed, env, agent, adapter, agent.seeds[0])  # only that tells if it can be made; imports torch
         return
-    match agent.settings:
-        case TabularParams():
-            table_form(adapter)
-        case DQNParams() | BanditParams():
-            discrete_actions(adapter.action_space, agent.algorithm)
-        case PPOParams(network="cnn"):
-            _make_policy(run_seed, env, agent, adapter)
-        case _:
-            action_form(adapter.action_space)
-
-
-def _make_policy(run_seed: int, env: EnvParams, agent: AgentParams, adapter: EnvAdapter) -> None:
-    """Make what training would begin with, where only that tells whether it can be made; imports torch."""
-    from laurel.training.untrained import untrained
-
-    untrained(run_seed, env, agent, adapter, agent.seeds[0])
+    algorithm_of(agent.settings).check(agent.settings, adapter)
