@@ -65,7 +65,13 @@ class Places:
         settings = self.params.rewards["preference"].model_copy(update=reward)
         assert isinstance(settings, PreferenceParams)
         return train_reward_model(
-            self.params, settings, self.adapter, self.trajectories, self.captions, self.preferences
+            self.params.seed,
+            self.params.caption.segment_length,
+            settings,
+            self.adapter,
+            self.trajectories,
+            self.captions,
+            self.preferences,
         )
 
 
@@ -219,7 +225,7 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
     assert unmet.any()
     assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
     settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=4)
-    items = training._observed_items(listed.params, settings, listed.adapter, listed.trajectories, listed.captions)
+    items = training._observed_items(listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions)
     raw = raw_rewards(model.ensemble, items.features)
     for caption_id in range(len(model.texts)):
         means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)

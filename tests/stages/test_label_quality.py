@@ -297,7 +297,7 @@ def test_gold_is_compared_with_and_is_an_input(project: Project) -> None:
     with pytest.raises(DataError, match=r"gold\.jsonl: no such file, but annotate\.gold names it"):
         project.run("annotate")
     params = project.params
-    gold = GoldFile(path, task_of(params, adapter_for(params.env)))
+    gold = GoldFile(path, task_of(params.annotate, adapter_for(params.env)))
     texts = read_segments(project.output("caption")).texts
     gold.add(texts[0], texts[1], "first", "uniform")
     with pytest.raises(AnnotationError, match="at least 2 are wanted"):
@@ -321,7 +321,7 @@ def test_gold_for_another_goal_does_not_count(project: Project) -> None:
     path = project.path / "gold.jsonl"
     params = project.params
     texts = read_segments(project.output("caption")).texts
-    GoldFile(path, task_of(params, adapter_for(params.env))).add(texts[0], texts[1], "first", "uniform")
+    GoldFile(path, task_of(params.annotate, adapter_for(params.env))).add(texts[0], texts[1], "first", "uniform")
     project.change({"annotate.gold": str(path), "annotate.embedding.goal": "Walk into walls."})
     project.run("annotate")
     assert "gold" not in quality(project)

@@ -71,15 +71,15 @@ def test_what_was_logged_is_not_logged_again(
     out = Output(tmp_path)
     manifests = [read_manifest(path) for path in finished.inputs("evaluate").values()]
     assert all(manifest["mlflow_run_id"] for manifest in manifests)
-    assert track_late(tracked(finished.params), finished.inputs("evaluate"), out) == {}
+    assert track_late(dict(tracked(finished.params)), finished.inputs("evaluate"), out) == {}
     assert not (tmp_path / "late.db").exists()
 
 
 def test_a_server_that_is_still_away_is_asked_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://127.0.0.1:9")
     out = Output(project.path)
-    assert track_late(tracked(project.params), project.inputs("evaluate"), out) == {}
+    assert track_late(dict(tracked(project.params)), project.inputs("evaluate"), out) == {}
     (note,) = out.run_notes
     assert note.startswith("collect: nothing or only part was logged to MLflow at http://127.0.0.1:9")
-    assert track_late(project.params, project.inputs("evaluate"), Output(project.path)) == {}  # tracking is off
+    assert track_late(dict(project.params), project.inputs("evaluate"), Output(project.path)) == {}  # tracking is off
     assert json.dumps(out.counts) == "{}"
