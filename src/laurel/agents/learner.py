@@ -53,6 +53,9 @@ class Policy(Protocol):
 class PolicyNetwork(nn.Module, Policy):
     """A policy with weights."""
 
+    kind: ClassVar[str]
+    """What `config.json` calls the class; another package's is called as the algorithm that trains it."""
+
     @property
     def device(self) -> torch.device:
         """Where the weights are; arrays come and go, whichever it is."""

@@ -28,7 +28,7 @@ from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam, se
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 Rows = TypeVar("Rows", FloatArray, Tensor)
 

@@ -20,7 +20,7 @@ from laurel.agents.ppo import clipped_loss, gae
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 MEMORY, BEGINS = "memory", "begins"
 

@@ -16,7 +16,7 @@ import torch
 
 from laurel.agents.stacked import BOTH, Pass, Stack, host
 from laurel.envs.base import BoolArray, IntArray
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 TOLD = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5

@@ -23,10 +23,10 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import RANDOM, Arms, arm_of
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
-from laurel.params.kinds import known_actor
+from laurel.params.kinds import ALGORITHMS, known_actor
 from laurel.params.pipeline import PipelineParams
 from laurel.params.rewards import Rewards, chain, method_of, resolved
-from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
+from laurel.params.training import AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
 
@@ -78,8 +78,11 @@ class PolicyShare(Section):
 class CollectParams(Section):
     steps: Count
     """Environment steps in all."""
+    parts: Annotated[int, Field(ge=1, le=100)] = 1
+    """Independent parts of equal size, each with environments and random numbers of its own; on Kubeflow each is a
+    step of its own, and they run side by side."""
     n_envs: Count = 64
-    """Environments that are stepped at once."""
+    """Environments of a part."""
     shard_steps: Count = 100_000
     """Rows after which a new Parquet shard begins (episodes are never split)."""
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
@@ -157,6 +160,21 @@ class Params(Section):
                 raise refusals(Params, error, ("arms", number)) from None
         return self
 
+    @model_validator(mode="after")
+    def _rounds_are_whole(self) -> Params:
+        if self.annotate.in_rounds and self.pipeline.annotate_shards > 1:
+            which = (
+                f"annotate.sampler {self.annotate.sampler}"
+                if self.annotate.adaptive
+                else f"annotate.stop.rule {self.annotate.stop.rule}"
+            )
+            raise ValueError(
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} goes by all labels so far, "
+                "which steps side by side do not know: set annotate_shards to 1, or take sampler uniform or frequency "
+                "and stop.rule none."
+            )
+        return self
+
     def dump(self, *sections: str) -> dict[str, Any]:
         """Return the named sections (all if none is named) as plain JSON values."""
         return self.model_dump(mode="json", include=set(sections) or None)
@@ -208,10 +226,10 @@ class Params(Section):
 
 
 def _used_agent(agent: AgentParams) -> dict[str, Any]:
-    unused = {"workers", "sb3", *ALGORITHMS} - {agent.section}
+    unused = {"workers", "sb3", *ALGORITHMS.kinds()} - {agent.section}
     if agent.engine == "sb3":
         unused.add("algorithm")
-    return agent.model_dump(mode="json", exclude=unused)
+    return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
 
 
 def load_params(path: Path) -> Params:

@@ -36,7 +36,8 @@ from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
-from laurel.params.training import AlgorithmParams, ShapingParams
+from laurel.params.algorithms import AlgorithmParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
