@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laurel.errors import ParamsError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.pipeline import Accelerator
 
@@ -26,10 +27,8 @@ class Resources:
 DEFAULTS: Mapping[str, Resources] = {
     "plan": Resources(1, "2G"),
     "collect": Resources(4, "8G"),
-    "merge-trajectories": Resources(1, "4G"),
     "caption": Resources(2, "8G"),
     "annotate": Resources(4, "8G"),
-    "merge-preferences": Resources(1, "4G"),
     "train-reward": Resources(4, "8G"),
     "train-agents": Resources(8, "16G"),
     "merge-agents": Resources(1, "4G"),
@@ -62,8 +61,8 @@ def device_key(params: Params, step: str) -> str | None:
         case "train-agents":
             return "agent.device"
         case "annotate":
-            judges = {voter.annotator for voter in params.annotate.voters}
-            return next((f"annotate.{name}.device" for name in ("huggingface", "embedding") if name in judges), None)
+            judges = sorted(map(kind_of, params.annotate.voters), key=lambda kind: not kind.local)
+            return next((f"annotate.{kind.device_key}" for kind in judges if kind.device_key), None)
     return None
 
 

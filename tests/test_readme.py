@@ -7,16 +7,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
-from known_arms import KNOWN
 from laurel.classics.deep import in_words
 from laurel.cli.app import _parser
 from laurel.data.captions import read_vocabulary
-from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.summary import markdown_table
 from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 
@@ -27,20 +24,9 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 
 
-def read_metrics(file: Path) -> dict[str, Any]:
-    """Read metrics, with roles added to those of schema 2, which had none."""
-    metrics: dict[str, Any] = read_json(file)
-    if metrics["schema"] == 2:
-        infos = ordered(info for name, info in KNOWN.items() if name in metrics["arms"])
-        metrics["order"] = [info.name for info in infos]
-        for info in infos:
-            metrics["arms"][info.name] |= described(info)
-    return metrics
-
-
 @pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
 def test_a_table_holds_the_metrics(file: Path) -> None:
-    metrics = read_metrics(file)
+    metrics = read_json(file)
     before, found, _ = README.partition(markdown_table(metrics))
     assert found
     assert metrics["env"] in before.rpartition("| arm |")[2], "the environment is named after the table before it"
@@ -49,7 +35,7 @@ def test_a_table_holds_the_metrics(file: Path) -> None:
 
 @pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
 def test_the_readme_says_what_the_metrics_do(file: Path) -> None:
-    assert remake.replaced(README, file.name, remake.block(read_metrics(file))) == README
+    assert remake.replaced(README, file.name, remake.block(read_json(file))) == README
 
 
 def test_results_replace_those_of_before() -> None:

@@ -55,6 +55,17 @@ class ChatAnnotator(AnnotatorKind):
         return Sampling(self.section.temperature, self.section.top_p, self.section.max_tokens)
 
     @property
+    def title(self) -> str:
+        """Its name with its model's."""
+        return f"{self.params.annotator} {getattr(self.section, 'model', '')}".strip()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The prompt, where that is a file of the user's."""
+        prompt = self.params.language_model.prompt
+        return {"language_model.prompt": prompt} if prompt.endswith(".jinja") else {}
+
+    @property
     def in_batches(self) -> bool:
         """Whether it is asked in batches."""
         return False

@@ -130,6 +130,11 @@ class ChatSection(Section):
         return ()
 
     @property
+    def keys_needed(self) -> tuple[tuple[str, str], ...]:
+        """Environment variables without which a server refuses, each with the address that its value is sent to."""
+        return ()
+
+    @property
     def writes(self) -> bool:
         """Whether it writes its answers, so that a temperature makes a difference."""
         return True
@@ -181,6 +186,13 @@ class OpenAIParams(ChatSection):
     def servers(self) -> tuple[str, ...]:
         """Its address, unless that is OpenAI's own."""
         return (self.base_url,) if self.base_url else ()
+
+    @property
+    def keys_needed(self) -> tuple[tuple[str, str], ...]:
+        """All variables; without TLS the key itself is not needed, as servers there have none."""
+        plain = (self.base_url or "").startswith("http://")
+        names = (name for name in self.variables if name != self.api_key_env or not plain)
+        return tuple((name, self.base_url or OPENAI) for name in names)
 
 
 class HuggingFaceParams(ChatSection):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.errors import DataError, ParamsError
+from laurel.errors import DataError
 from laurel.params import Params
 from laurel.stages.pipeline import STAGE
 
@@ -68,18 +68,6 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
         _check_annotators(params, adapter)
 
 
-def check_parts(params: Params, compiled: int) -> None:
-    """Refuse a graph that collects in other parts than the parameters say.
-
-    Raises:
-        ParamsError: it does; without parts of its own it takes any number.
-    """
-    if compiled not in (1, params.collect.parts):
-        raise ParamsError(
-            f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
-        )
-
-
 def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
     """Say in a few lines what a run will do, with an estimate of what the annotator will cost.
 
@@ -111,13 +99,14 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
 
 def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
+    from laurel.feedback.annotator_kind import kind_of
+
     if not params.asks:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
-    names = {"openai": asking.openai and asking.openai.model, "huggingface": asking.huggingface.model}
-    judges = ", ".join(f"{voter.annotator} {names.get(voter.annotator) or ''}".strip() for voter in asking.voters)
+    judges = ", ".join(kind_of(voter).title for voter in asking.voters)
     judged = f"{judges}: at most {asking.n_pairs:,} pairs of captions"
-    if not any(voter.annotator in names for voter in asking.voters):
+    if not asking.keeps_responses:
         return [f"{judged}, in this process and at no cost"]
     try:
         return [judged, *_estimated(params, captions)]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, is_directory
 from laurel.feedback.goals import embedding_goals, goal_in_words
 from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
 from laurel.params.judges import EmbeddingParams
@@ -109,6 +109,11 @@ class EmbeddingKind(AnnotatorKind):
     def check_here(self) -> None:
         """Refuse a directory that does not hold an encoder."""
         check_directory(self.section.model)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The encoder's folder."""
+        return {"embedding.model": self.section.model} if is_directory(self.section.model) else {}
 
     def goal(self, adapter: EnvAdapter) -> str:
         """Return the goal that captions are compared with."""

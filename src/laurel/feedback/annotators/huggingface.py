@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from laurel.errors import AnnotationError
+from laurel.feedback.annotator_kind import is_directory
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt
 from laurel.llm.budget import Budget
@@ -18,6 +19,18 @@ class HuggingFaceKind(ChatAnnotator):
 
     Params = HuggingFaceParams
     local = True
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Packages for weights in few bits, and for adapters."""
+        quantized = ("bitsandbytes", "accelerate") if self.section.quantization != "none" else ()
+        return (*quantized, *(("peft",) if self.section.adapter else ()))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The folders of the model and its adapter, and what every chat model may name."""
+        places = {f"huggingface.{name}": getattr(self.section, name) for name in ("model", "adapter")}
+        return {**{key: place for key, place in places.items() if place and is_directory(place)}, **super().files}
 
     def identity(self) -> tuple[Identity, bool]:
         """Return the model with the digest of its weights, where they are on this machine."""
