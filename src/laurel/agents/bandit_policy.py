@@ -41,6 +41,7 @@ class BanditPolicy(PolicyNetwork):
         options: arguments of the method's agent.
     """
 
+    kind = "bandit"
     continuous = False
 
     def __init__(self, method: str, n_features: int, n_actions: int, options: Mapping[str, Any]) -> None:

@@ -121,6 +121,8 @@ class ImageActorCritic(ActorCritic):
         images: where they are, as `Image.config` says it.
     """
 
+    kind = "image_actor_critic"
+
     def __init__(
         self,
         n_features: int,

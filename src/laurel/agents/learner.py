@@ -24,6 +24,8 @@ METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explaine
 class PolicyNetwork(nn.Module, ABC):
     """A network that acts: what is saved as an agent, evaluated and shown."""
 
+    kind: ClassVar[str]
+    """What `config.json` calls the class; another package's is called as the algorithm that trains it."""
     n_features: int
     n_actions: int
     continuous: bool

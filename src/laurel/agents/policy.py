@@ -31,6 +31,8 @@ class ActorCritic(PolicyNetwork):
         hidden: widths of the hidden layers of both bodies.
     """
 
+    kind = "actor_critic"
+
     def __init__(self, n_features: int, n_actions: int, *, continuous: bool, hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.n_features = n_features

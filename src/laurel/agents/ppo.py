@@ -26,8 +26,7 @@ from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.algorithms import A2CParams
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import A2CParams, PPOParams
 
 Rows = TypeVar("Rows", FloatArray, Tensor)
 FIGURES = ("policy", "value", "entropy", "approx_kl", "clip_fraction")

@@ -30,6 +30,7 @@ class QNetwork(PolicyNetwork):
         layer_norm: normalise what hidden layers compute, row by row (Ba et al. 2016, arXiv 1607.06450).
     """
 
+    kind = "q_network"
     continuous = False
 
     def __init__(

@@ -27,6 +27,8 @@ class RecurrentActorCritic(PolicyNetwork):
         images: where images are in a row of features, as `laurel.agents.images.Image.config` says it.
     """
 
+    kind = "recurrent_actor_critic"
+
     def __init__(
         self,
         n_features: int,

@@ -19,7 +19,7 @@ from laurel.agents.ppo import FIGURES, clipped_loss, gae_of
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 MEMORY, BEGINS = "memory", "begins"
 

@@ -25,7 +25,7 @@ from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.envs.base import Array, FloatArray
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 CACHED_BYTES = 4 << 20
 """What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""

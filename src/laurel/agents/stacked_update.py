@@ -17,7 +17,7 @@ import torch
 from laurel.agents.ppo import FIGURES
 from laurel.agents.stacked import BOTH, Pass, Stack, host
 from laurel.envs.base import BoolArray, IntArray
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 

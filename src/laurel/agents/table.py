@@ -52,6 +52,7 @@ class Table(PolicyNetwork):
         epsilon: probability of a random action; `greedy` leaves it out.
     """
 
+    kind = "table"
     continuous = False
     q: Tensor
 

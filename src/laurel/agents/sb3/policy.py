@@ -40,6 +40,8 @@ class SB3Policy(PolicyNetwork):
         KeyError: there is no such algorithm or policy.
     """
 
+    kind = "sb3"
+
     def __init__(
         self,
         algorithm: str,
