@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from installed import EXAMPLES
 from laurel.classics.deep import in_words
 from laurel.cli.app import _parser
 from laurel.data.captions import read_vocabulary
@@ -104,9 +106,8 @@ def test_bandits_are_drawn_as_printed(tmp_path: Path) -> None:
         assert image.width > 500
 
 
-def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
-    file, env_id = re.findall(r"One file beside `params.yaml`, here `(.+)`, and `env.id: (.+)`:", README)[0]
-    code = example("class Corridor(")
+def test_an_environment_of_ones_own_runs(tmp_path: Path) -> None:
+    file, env_id = re.findall(r"One file beside `params.yaml`, such as \[(.+)\]\(.+\), and `env.id: (.+)`", README)[0]
     small = {
         "collect.steps": 300,
         "rewards.preference.max_epochs": 3,
@@ -115,7 +116,7 @@ def test_the_environment_of_ones_own_runs_as_printed(tmp_path: Path) -> None:
         "arms": ["preference"],
     }
     project = Project.create(tmp_path / "p", {**UNTRACKED, **small, "env.id": env_id})
-    (project.path / file).write_text(code)
+    shutil.copyfile(EXAMPLES / file, project.path / file)
     run = (
         "from laurel.cli.app import main; from laurel.stages.pipeline import STAGE; "
         "raise SystemExit(any(main([stage]) for stage in STAGE))"

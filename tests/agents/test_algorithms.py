@@ -23,8 +23,17 @@ from laurel.envs import adapter_for
 from laurel.envs.builtin import CATCH
 from laurel.evaluation.play import play_agent
 from laurel.params import EnvParams
-from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
-from laurel.params.training import ALGORITHMS, AlgorithmParams, PPOParams, ShapingParams
+from laurel.params.algorithms import (
+    A2CParams,
+    AlgorithmParams,
+    BanditParams,
+    DQNParams,
+    PPOParams,
+    ReinforceParams,
+    TabularParams,
+)
+from laurel.params.kinds import ALGORITHMS
+from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.rewards.method import Inputs
 from laurel.training.arms import task_of, train_arms
@@ -153,7 +162,7 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
 
 
 @pytest.mark.usefixtures("own_process")
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
 def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algorithm: str, tmp_path: Path) -> None:
     params = changed(
         rewarded.params,

@@ -20,7 +20,8 @@ from laurel.envs.vector import make_vector
 from laurel.errors import EnvError
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EnvParams, parse_params
-from laurel.params.training import PPOParams, ShapingParams
+from laurel.params.algorithms import PPOParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import Steps
 from laurel.stages import collect
 from laurel.training.signal import Signal

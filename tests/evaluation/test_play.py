@@ -20,7 +20,7 @@ from laurel.evaluation import play, rollout
 from laurel.evaluation.play import load_actor, play_agent
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 from laurel.rewards.method import Inputs
 from laurel.rewards.model import RewardModel
 from laurel.training import lockstep

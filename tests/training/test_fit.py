@@ -17,7 +17,7 @@ from laurel.envs import adapter_for
 from laurel.errors import EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.arms import WELL_KNOWN
-from laurel.params.training import ALGORITHMS
+from laurel.params.kinds import ALGORITHMS
 from laurel.rewards.arms import skipped_arms, trained_arms
 from laurel.stages.preflight import check_parts, check_run
 from laurel.training.checks import check_agents
@@ -79,7 +79,7 @@ def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
 
 
 # -- which algorithms act where ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
 @pytest.mark.parametrize("actions", SPACES)
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
 def test_what_is_refused_is_what_training_would_refuse(algorithm: str, actions: str, env_id: str) -> None:
@@ -169,7 +169,7 @@ def test_a_pipeline_looks_before_it_plans() -> None:
     check_parts(params_of(), 1)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
 def test_looking_imports_no_torch(algorithm: str) -> None:
     """Else collection would begin seconds later."""
     code = (

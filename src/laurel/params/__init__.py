@@ -23,10 +23,10 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import RANDOM, Arms, arm_of
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
-from laurel.params.kinds import known_actor
+from laurel.params.kinds import ALGORITHMS, known_actor
 from laurel.params.pipeline import PipelineParams
 from laurel.params.rewards import Rewards, chain, method_of, resolved
-from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
+from laurel.params.training import AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
 
@@ -226,10 +226,10 @@ class Params(Section):
 
 
 def _used_agent(agent: AgentParams) -> dict[str, Any]:
-    unused = {"workers", "sb3", *ALGORITHMS} - {agent.section}
+    unused = {"workers", "sb3", *ALGORITHMS.kinds()} - {agent.section}
     if agent.engine == "sb3":
         unused.add("algorithm")
-    return agent.model_dump(mode="json", exclude=unused)
+    return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
 
 
 def load_params(path: Path) -> Params:

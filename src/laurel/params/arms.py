@@ -17,15 +17,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Validati
 from laurel.errors import closest
 from laurel.params.fields import NonNegative, Section, distinct
 from laurel.params.file import NAME, refusal, refusals, shown
-from laurel.params.kinds import known_actor
+from laurel.params.kinds import ALGORITHMS, known_actor
 from laurel.params.rewards import RewardParams, method_of
-from laurel.params.training import ALGORITHMS, AgentParams, ShapingParams
+from laurel.params.training import AgentParams, ShapingParams
 
 Role = Literal["baseline", "method", "control", "bound"]
 """baseline: the environment's reward alone; method: a reward made from feedback; control: knows nothing of the task;
 bound: hand-written progress, for reference."""
-OVERRIDES = ("algorithm", "engine", *ALGORITHMS, "sb3")
-"""What of the section `agent` an arm may have of its own; seeds and steps are the same for all."""
 RANDOM = "random"
 """The actor of an arm that acts at random and is not trained."""
 
@@ -70,9 +68,10 @@ class ArmParams(Section):
             if known_actor(agent) in ("checkpoint", "epsilon_random"):
                 raise ValueError(f"is {agent}, but an arm's actor that is not trained must need no trained agent.")
             return agent
+        own = ("algorithm", "engine", *ALGORITHMS.kinds(), "sb3")  # seeds and steps are the same for all arms
         for name in agent:
-            if name not in OVERRIDES:
-                raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(OVERRIDES)}.")
+            if name not in own:
+                raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(own)}.")
         return agent
 
     @property

@@ -5,13 +5,11 @@ Goes by spaces alone where it can, and then imports no torch.
 
 from __future__ import annotations
 
-from laurel.agents.actions import action_form, discrete_actions
-from laurel.agents.tabular.states import table_form
+from laurel.agents.algorithms import algorithm_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
 from laurel.params import Params
-from laurel.params.algorithms import BanditParams, DQNParams, TabularParams
-from laurel.params.training import AgentParams, PPOParams
+from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms, trained_arms
 
 
@@ -37,21 +35,8 @@ def check_agents(params: Params, adapter: EnvAdapter) -> None:
 def _check_algorithm(params: Params, adapter: EnvAdapter) -> None:
     """Check the algorithm of an arm, whose parameters these are."""
     if params.agent.engine == "sb3":
-        _make_policy(params, adapter)
+        from laurel.training.untrained import untrained
+
+        untrained(params, adapter, params.agent.seeds[0])  # only that tells whether it can be made; imports torch
         return
-    match params.agent.settings:
-        case TabularParams():
-            table_form(adapter)
-        case DQNParams() | BanditParams():
-            discrete_actions(adapter.action_space, params.agent.algorithm)
-        case PPOParams(network="cnn"):
-            _make_policy(params, adapter)
-        case _:
-            action_form(adapter.action_space)
-
-
-def _make_policy(params: Params, adapter: EnvAdapter) -> None:
-    """Make what training would begin with, where only that tells whether it can be made; imports torch."""
-    from laurel.training.untrained import untrained
-
-    untrained(params, adapter, params.agent.seeds[0])
+    algorithm_of(params.agent.settings).check(params.agent.settings, adapter)
