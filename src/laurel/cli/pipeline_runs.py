@@ -6,10 +6,9 @@ Imports nothing heavy before there is something to check.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +30,7 @@ RUN_FAILED = 1
 INTERRUPTED = 130
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
 OF_VERTEX = ("project", "region", "bucket", "network", "label", "api_endpoint")
-OF_CLUSTER = ("namespace", "experiment")
+OF_CLUSTER = ("namespace",)
 
 
 def add(actions: Commands) -> None:
@@ -88,7 +87,9 @@ def add(actions: Commands) -> None:
     submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
     submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: where the steps' files go")
     submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
-    submit.add_argument("--experiment", metavar="NAME", help="cluster: experiment that the run is shown in")
+    submit.add_argument(
+        "--experiment", metavar="NAME", help="experiment that shows the run; default: none on Vertex AI"
+    )
     add_sweep(submit)
     submit.set_defaults(run=_submit)
 
@@ -103,6 +104,7 @@ def add(actions: Commands) -> None:
         command.add_argument("--project", metavar="ID", help=f"Vertex AI: project; default: {PROJECT}")
         command.add_argument("--region", metavar="REGION", help=f"Vertex AI: e.g. europe-west4; default: {REGION}")
         command.add_argument("--api-endpoint", metavar="URL", help="Vertex AI: another address of its API")
+        command.add_argument("--api-transport", choices=["rest", "grpc"], default="rest", help="default: rest")
         command.add_argument("--host", metavar="URL", help="a cluster's Kubeflow Pipelines, instead of Vertex AI")
         command.add_argument("--namespace", metavar="NAME", help="cluster: namespace of the run")
     for command in (submit, status):
@@ -127,12 +129,29 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _options(options: argparse.Namespace) -> Options:
-    """Return the options by the names that they have on the command line."""
-    kind = pipelines_module("submission").Options
-    given = {**vars(options), "project": _project(options), "region": _region(options)}
-    given |= {"cache": not options.no_cache, "secrets": options.secret, "labels": options.label}
-    given["search"] = sweep_search(options)
-    made: Options = kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
+    made: Options = pipelines_module("submission").Options(
+        params=options.params,
+        template=options.template,
+        image=options.image,
+        gpu_image=options.gpu_image,
+        gpu=options.gpu,
+        in_image=options.in_image,
+        code_version=options.code_version,
+        cache=not options.no_cache,
+        secrets=options.secret,
+        schedule=options.schedule,
+        service_account=options.service_account,
+        labels=options.label,
+        project=_project(options),
+        region=_region(options),
+        bucket=options.bucket,
+        network=options.network,
+        api_endpoint=options.api_endpoint,
+        api_transport=options.api_transport,
+        experiment=options.experiment,
+        host=options.host,
+        search=sweep_search(options),
+    )
     return made
 
 
@@ -147,7 +166,7 @@ def _check_exclusive(options: argparse.Namespace) -> None:
 
 def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> int:
     request = pipelines_module("request")
-    place: Place = request.Place(_project(options), _region(options), options.api_endpoint)
+    place: Place = request.Place(_project(options), _region(options), options.api_endpoint, options.api_transport)
     for name, chosen, variable in (("project", options.project, PROJECT), ("region", options.region, REGION)):
         if not chosen:
             tell(f"note: {name} {os.environ[variable]} (from {variable}).")
@@ -170,14 +189,18 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
 
     backend = pipelines_module("vertex").Vertex(place)
-    _tell_notes(backend.check_bucket(options.bucket))
+    _tell_notes(
+        backend.check_bucket(options.bucket),
+        *(backend.check_image(image, needs) for image, needs in submission.images.items()),
+    )
     if options.schedule:
         name = backend.schedule(body)
         page = f"{request.CONSOLE}/vertex-ai/pipelines/schedules?project={place.project}"
         say(f"schedule: {name}\npage:     {page}\n")
         return 0
     job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
-    return _submitted(options, backend, job, _named(job, place), place.page(job))
+    add = (lambda: backend.add_to_experiment(job, options.experiment)) if options.experiment else None
+    return _submitted(options, backend, job, _named(job, place), place.page(job), afterwards=add)
 
 
 def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> int:
@@ -238,11 +261,24 @@ def _shortened(body: Any, spec: Any, summary: Any) -> Any:
     return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
 
 
-def _submitted(options: argparse.Namespace, backend: _Backend, job: str, where: str, page: str) -> int:
-    """Say what was started, and how to follow and cancel it."""
+def _submitted(
+    options: argparse.Namespace,
+    backend: _Backend,
+    job: str,
+    where: str,
+    page: str,
+    *,
+    afterwards: Callable[[], None] | None = None,
+) -> int:
+    """Say what was started, and how to follow and cancel it; do what can be done only now."""
     again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
     with _leaving_the_run_alone(where):
+        if afterwards:
+            try:
+                afterwards()
+            except LaurelError as error:  # of no weight beside a run that has begun
+                tell(f"note: the run is not in the experiment {options.experiment}: {error}")
         return _follow(options, backend, job) if options.wait else 0
 
 
@@ -298,16 +334,17 @@ def _connect(options: argparse.Namespace) -> tuple[_Backend, str]:
     project, region = _project(options), _region(options)
     problems = [forms.project(project), forms.region(region)]
     if options.api_endpoint:
-        problems.append(forms.api_endpoint(options.api_endpoint))
+        problems.append(forms.api_endpoint(options.api_endpoint, options.api_transport))
     if any(problems):
         raise LaurelError("\n".join(filter(None, problems)))
-    place = pipelines_module("request").Place(project, region, options.api_endpoint)
+    place = pipelines_module("request").Place(project, region, options.api_endpoint, options.api_transport)
     return pipelines_module("vertex").Vertex(place), _named(options.job, place)
 
 
 def _named(job: str, place: Place) -> str:
     """Return the options that name a run of Vertex AI to `status` and `cancel`."""
     elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
+    elsewhere += f" --api-transport {place.transport}" if place.transport != "rest" else ""
     return f"{job} --project {place.project} --region {place.region}{elsewhere}"
 
 
