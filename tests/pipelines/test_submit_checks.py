@@ -340,6 +340,14 @@ def test_templates_that_are_refused(refused: Refused, template: Path) -> None:
     assert "lies in no registry" in said()
 
 
+def test_a_template_with_other_parts_than_the_parameters(refused: Refused, project: Project) -> None:
+    project.change({"collect.parts": 2})
+    assert main(["pipeline", "compile", "-o", "pipeline.yaml", "--image", IMAGE]) == 0
+    project.change({"collect.parts": 3})
+    (said,) = refused("--template", "pipeline.yaml", without=("--image",), printed="pipeline.yaml\n")
+    assert said == "collect.parts is 3, but the pipeline was compiled with 2. Compile it again."
+
+
 def test_what_does_not_go_with_a_template(refused: Refused, template: Path) -> None:
     said = refused("--template", str(template), "--gpu", "L4")
     assert [line.partition(" ")[0] for line in said] == ["--image", "--gpu"]

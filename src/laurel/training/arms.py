@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from laurel.envs import adapter_for
 from laurel.params import Params
 from laurel.rewards.method import Inputs
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, train_together
-
-if TYPE_CHECKING:
-    from laurel.training.sb3 import SB3Task
 
 
 def task_of(params: Params, arm: str, seed: int) -> Task:
@@ -25,29 +21,11 @@ def task_of(params: Params, arm: str, seed: int) -> Task:
         seed=seed,
         run_seed=params.seed,
         env=params.env,
-        settings=own.agent.settings,
+        settings=own.agent.sb3 if own.agent.engine == "sb3" else own.agent.settings,
         shaping=own.shaping,
         steps=params.agent.steps,
         checkpoint_steps=params.agent.checkpoint_steps,
         device=params.agent.device,
-    )
-
-
-def sb3_task_of(params: Params, arm: str, seed: int) -> SB3Task:
-    """Return what Stable-Baselines3 trains for an arm with a seed."""
-    from laurel.training.sb3 import SB3Task
-
-    task = task_of(params, arm, seed)
-    return SB3Task(
-        arm=arm,
-        seed=seed,
-        run_seed=task.run_seed,
-        env=task.env,
-        settings=params.for_arm(arm).agent.sb3,
-        shaping=task.shaping,
-        steps=task.steps,
-        checkpoint_steps=task.checkpoint_steps,
-        device=task.device,
     )
 
 
@@ -75,7 +53,7 @@ def train_arms(
         from laurel.training.sb3 import train_sb3
 
         for (arm, seed, directory), reward in zip(agents, rewards, strict=True):
-            train_sb3(sb3_task_of(params, arm, seed), adapter, reward, directory, advance)
+            train_sb3(task_of(params, arm, seed), adapter, reward, directory, advance)
         return
     assigned = [
         Assignment(task_of(params, arm, seed), reward, directory)

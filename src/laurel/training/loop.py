@@ -36,7 +36,6 @@ from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
-from laurel.params.algorithms import AlgorithmParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.seeding import derive_seed, generator
@@ -73,8 +72,8 @@ class Task:
     run_seed: int
     """Of the whole run."""
     env: EnvParams
-    settings: AlgorithmParams
-    """Of the algorithm, which they also name."""
+    settings: Any
+    """AlgorithmParams, or SB3Params where Stable-Baselines3 trains: of the algorithm, which they also name."""
     shaping: ShapingParams
     """With the arm's own weights."""
     steps: int

@@ -8,10 +8,10 @@ from laurel.envs.base import EnvAdapter
 from laurel.params import Params
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Policy
+    from laurel.agents.learner import PolicyNetwork
 
 
-def untrained(params: Params, adapter: EnvAdapter, seed: int) -> Policy:
+def untrained(params: Params, adapter: EnvAdapter, seed: int) -> PolicyNetwork:
     """Return the policy that training with a seed begins with, the same for all arms; imports torch.
 
     Raises:
