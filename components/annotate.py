@@ -18,6 +18,8 @@ def annotate(
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Output[dsl.Dataset],
+    shard: int = -1,
+    shards: int = 1,
 ) -> None:
     """Ask an annotator which of two captions is better.
 
@@ -30,6 +32,8 @@ def annotate(
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
+        shard: Which share of the pairs to judge, from 0 on; -1 stands for all of them.
+        shards: How many shares there are.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
             there is no answer). Metadata: pairs, and how many have each status.
     """
@@ -40,10 +44,11 @@ def annotate(
     from laurel.rewards.arms import may_need_preferences
     from laurel.stages import annotate as stage
 
+    name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
     sections["tracking"] = tracking
-    with step("annotate", **sections) as given, written(preferences) as output:
+    with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
         given["asks"] = may_need_preferences(given.pop("arms"))
         place = Path(kept) if kept else None
-        stage.run(**given, captions=Path(captions.path), output=output, responses=place)
+        stage.run(**given, captions=Path(captions.path), output=output, shard=share, responses=place)

@@ -15,6 +15,7 @@ def collect(
     tracking: dict[str, Any],
     code_version: str,
     trajectories: dsl.Output[dsl.Dataset],
+    part: int = -1,
 ) -> None:
     """Step many environments with policies and keep every transition.
 
@@ -24,12 +25,14 @@ def collect(
         collect: Section collect.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
+        part: Which of collect.parts, from 0 on; -1 stands for all of them.
         trajectories: Parquet shards with a row for every environment step. Metadata: transitions, episodes and
             unfinished_episodes (counts), shards (files).
     """
     from laurel.components.step import step, written
     from laurel.stages import collect as stage
 
+    name, alone = ("collect", None) if part < 0 else (f"collect {part}", part)
     sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
-    with step("collect", **sections) as given, written(trajectories) as output:
-        stage.run(**given, output=output)
+    with step(name, **sections) as given, written(trajectories) as output:
+        stage.run(**given, output=output, part=alone)

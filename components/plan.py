@@ -22,6 +22,7 @@ def plan(
     tracking: dict[str, Any],
     code_version: str,
     run: str,
+    collect_parts: int,
     seeds_per_step: int,
 ) -> list[dict[str, Any]]:
     """Check the whole run, before any other step starts, and divide the training of agents into branches.
@@ -40,6 +41,7 @@ def plan(
         tracking: Section tracking.
         code_version: Commit or version of the code.
         run: Name of this run of the pipeline.
+        collect_parts: Parts of the collection that the graph was compiled with.
         seeds_per_step: Seeds of an arm that share a step; 0 stands for all.
 
     Returns:
@@ -47,7 +49,7 @@ def plan(
     """
     from laurel.components.step import step, whole
     from laurel.stages.merge_agents import branches
-    from laurel.stages.preflight import check_run
+    from laurel.stages.preflight import check_parts, check_run
     from laurel.tracking.pipeline import open_pipeline_run
 
     sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
@@ -55,6 +57,7 @@ def plan(
     sections |= {"evaluate": evaluate, "tracking": tracking}
     with step("plan", **sections) as given:
         params = whole(given)
+        check_parts(params, collect_parts)
         check_run(params)
         planned = branches(params.arms, params.agent.seeds, seeds_per_step or None)
         open_pipeline_run(params.env, params.tracking, run, code_version)

@@ -39,9 +39,6 @@ class LinearPolicy(PolicyNetwork):
         self.n_features, self.n_actions = n_features, n_actions
         self.weight = torch.nn.Parameter(torch.zeros(n_actions, n_features), requires_grad=False)
 
-    def config(self):
-        return {"n_features": self.n_features, "n_actions": self.n_actions}
-
     def logs(self, features):
         """Return log-probabilities (N, A)."""
         logits = features @ self.weight.numpy().T
@@ -62,15 +59,11 @@ class LinearLearner(Collecting):
 
     name = "linear"
 
-    def __init__(self, settings, policy, rng):
-        super().__init__(policy, settings.n_steps, rng)
-        self.settings = settings
-
     def learn(self, rollout):
         after, returns = np.zeros(rollout.reward.shape[1]), np.zeros(rollout.reward.shape)
         for t in reversed(range(len(returns))):
             ended = rollout.terminated[t] | rollout.truncated[t]
-            returns[t] = after = rollout.reward[t] + self.settings.gamma * np.where(ended, 0, after)
+            returns[t] = after = rollout.reward[t] + self.params.gamma * np.where(ended, 0, after)
         valid = rollout.valid.reshape(-1)
         if not valid.any():
             return {}
@@ -79,7 +72,7 @@ class LinearLearner(Collecting):
         logs = self.policy.logs(features)
         advantage = (returns - returns.mean())[:, None]
         gradient = (advantage * (np.eye(self.policy.n_actions)[action] - np.exp(logs))).T @ features / len(features)
-        self.policy.weight += torch.from_numpy(self.settings.step_size * gradient).float()
+        self.policy.weight += torch.from_numpy(self.params.step_size * gradient).float()
         return {"policy": float(-(advantage[:, 0] * logs[np.arange(len(action)), action]).mean())}
 
     def state(self):
@@ -102,7 +95,7 @@ class Linear(Algorithm):
         return LinearPolicy(width_of(adapter), discrete_actions(adapter.action_space, "linear"))
 
     def learner(self, settings, policy, rng):
-        return LinearLearner(settings, policy, rng)
+        return LinearLearner(policy, settings, rng)
 
 
 ALGORITHM = Linear

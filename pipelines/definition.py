@@ -3,7 +3,8 @@
     plan → collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
 The plan checks the whole run before any other step starts, and says what the branches of train-agents are. A sweep has
-instead of what follows train-reward: [try-candidate, one each] → pick-best. Whatever happens, `finish` closes the run
+instead of what follows train-reward: [try-candidate, one each] → pick-best. With several collect.parts or
+pipeline.annotate_shards, collect and annotate are loops with a merger, too. Whatever happens, `finish` closes the run
 in MLflow. The sections of params.yaml are arguments of a run, each step takes those that its stage reads, as in
 dvc.yaml: so a change reruns what it touches, and the rest comes from KFP's cache.
 """
@@ -25,6 +26,8 @@ from laurel.components.collect import collect as collect_step
 from laurel.components.evaluate import evaluate as evaluate_step
 from laurel.components.finish import finish as finish_step
 from laurel.components.merge_agents import merge_agents as merge_agents_step
+from laurel.components.merge_preferences import merge_preferences as merge_preferences_step
+from laurel.components.merge_trajectories import merge_trajectories as merge_trajectories_step
 from laurel.components.pick_best import pick_best as pick_best_step
 from laurel.components.plan import plan as plan_step
 from laurel.components.train_agents import train_agents as train_agents_step
@@ -106,7 +109,8 @@ def make_pipeline(
     """Return the pipeline; its parameters are the sections of params.yaml, and `code_version`.
 
     Args:
-        params: defaults of the pipeline's parameters. Section `pipeline` is its form.
+        params: defaults of the pipeline's parameters. Section `pipeline`, and the number of parts and shards, are its
+            form.
         image: what the steps run in; its reference is part of what KFP caches by.
         gpu_image: what those with an accelerator run in; None takes `gpu_variant` of the image.
         code_version: default of the parameter of that name; part of what KFP caches by.
@@ -144,6 +148,7 @@ def make_pipeline(
 
     more = params.pipeline.retries if retries is None else retries
     at_once = params.pipeline.parallelism
+    parts, shards = params.collect.parts, params.pipeline.annotate_shards
 
     @dsl.pipeline(
         name=NAME,
@@ -196,19 +201,34 @@ def make_pipeline(
                 agent=agent,
                 evaluate=evaluate,
                 run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+                collect_parts=parts,
                 seeds_per_step=params.pipeline.seeds_per_step or 0,
             )
             plan = place(planned, "plan").set_caching_options(enable_caching=False)
 
             collecting = {**every, "seed": seed, "collect": collect}
-            trajectories = place(collect_step(**collecting), "collect").after(plan).outputs["trajectories"]
+            if parts == 1:
+                trajectories = place(collect_step(**collecting), "collect").after(plan).outputs["trajectories"]
+            else:
+                with dsl.ParallelFor(items=list(range(parts)), name="parts", parallelism=at_once) as part:
+                    collecting_part = place(collect_step(**collecting, part=part), "collect").after(plan)
+                    collected = collecting_part.outputs["trajectories"]
+                merging = merge_trajectories_step(**collecting, parts=dsl.Collected(collected))
+                trajectories = place(merging, "merge-trajectories").outputs["trajectories"]
 
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
             feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms}
             annotating = {**feedback, "captions": captions}
-            preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
+            if shards == 1:
+                preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
+            else:
+                with dsl.ParallelFor(items=list(range(shards)), name="shards", parallelism=at_once) as shard:
+                    judging = annotate_step(**annotating, shard=shard, shards=shards)
+                    judged = place(judging, "annotate").outputs["preferences"]
+                merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
+                preferences = place(merging, "merge-preferences").outputs["preferences"]
 
             feedback |= {"rewards": rewards, "agent": agent, "captions": captions, "preferences": preferences}
             fitting = train_reward_step(**feedback, trajectories=trajectories)

@@ -27,8 +27,10 @@ class Resources:
 DEFAULTS: Mapping[str, Resources] = {
     "plan": Resources(1, "2G"),
     "collect": Resources(4, "8G"),
+    "merge-trajectories": Resources(1, "4G"),
     "caption": Resources(2, "8G"),
     "annotate": Resources(4, "8G"),
+    "merge-preferences": Resources(1, "4G"),
     "train-reward": Resources(4, "8G"),
     "train-agents": Resources(8, "16G"),
     "merge-agents": Resources(1, "4G"),

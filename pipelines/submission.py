@@ -43,7 +43,7 @@ from laurel.pipelines.template import (
 )
 from laurel.secrets import PREFIX, REFERENCE
 from laurel.stages.merge_agents import branches
-from laurel.stages.preflight import check_fit
+from laurel.stages.preflight import check_fit, check_parts
 from laurel.tuning.plan import Search
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
@@ -279,6 +279,7 @@ def _check_fit(params: Params, found: _Findings) -> None:
 
 def _branches(spec: Spec, params: Params) -> int:
     """Count the branches of training, as the pipeline's first step will."""
+    check_parts(params, constant(spec, "plan", "collect_parts"))
     return len(branches(params.arms, params.agent.seeds, constant(spec, "plan", "seeds_per_step") or None))
 
 

@@ -20,6 +20,8 @@ from laurel.data.gold import GoldFile, Task
 from laurel.data.preferences import read_preferences
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
+from laurel.stages import annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
@@ -177,6 +179,19 @@ def test_an_ensemble_votes_and_reports_how_far_it_agrees(project: Project) -> No
     assert any(note.startswith("Members of the ensemble agree: Fleiss' kappa: ") for note in manifest["notes"])
     assert any(note.startswith("The labels are simulated") for note in manifest["notes"])
     assert read_preferences(out).annotator.startswith("ensemble of 3 (members[0]: scripted (simulated: ")
+
+
+def test_shares_of_an_ensemble_are_joined_as_if_it_were_one(project: Project, tmp_path: Path) -> None:
+    project.change({**ENSEMBLE, "annotate.probe": {"min_score": 0.0}})
+    project.run("collect", "caption", "annotate")
+    params, captions = project.params, project.output("caption")
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 2))
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+    )
+    assert lasting_content(tmp_path / "merged") == lasting_content(project.output("annotate"))
 
 
 def test_a_member_that_fails_does_not_go_unsaid(project: Project, server: ChatServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from laurel.data import labels as module
 from laurel.data.directory import output_directory
-from laurel.data.labels import LabelWriter
+from laurel.data.labels import LabelWriter, join_labels
 from laurel.data.preferences import read_answers, read_pairs, read_preferences
 from laurel.errors import DataError
 from laurel.feedback.annotator import Answer, Judgement
@@ -29,12 +30,12 @@ def judgements(n: int) -> list[Judgement]:
     return made
 
 
-def write(path: Path, said: list[Judgement]) -> Path:
+def write(path: Path, said: list[Judgement], stage: str = "annotate", start: int = 0) -> Path:
     with (
-        output_directory(path, stage="annotate", params={}) as out,
+        output_directory(path, stage=stage, params={}) as out,
         LabelWriter(out.path, "uniform", 7, "who") as labels,
     ):
-        for i, judgement in enumerate(said):
+        for i, judgement in enumerate(said, start):
             labels.add(i, i + 1, judgement)
     return path
 
@@ -61,6 +62,21 @@ def test_what_is_written_can_be_read_and_comes_in_groups(tmp_path: Path) -> None
     assert answers["pair"].to_pylist() == [i for i, judgement in enumerate(said) for _ in judgement.answers]
     metadata = pq.ParquetFile(path / "preferences.parquet").metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [ROWS, ROWS, 50]
+
+
+@pytest.mark.usefixtures("groups")
+@pytest.mark.parametrize("edges", [(0, 300), (0, 1, 300), (0, 100, 100, 217, 300), tuple(range(0, 301, 20))])
+def test_shares_joined_are_the_whole(tmp_path: Path, edges: tuple[int, ...]) -> None:
+    said = judgements(300)
+    whole = write(tmp_path / "whole", said)
+    shares = [
+        write(tmp_path / str(number), said[start:end], "share", start)
+        for number, (start, end) in enumerate(itertools.pairwise(edges))
+    ]
+    with output_directory(tmp_path / "joined", stage="annotate", params={}) as out:
+        statuses = join_labels(shares, out.path, "share")
+    assert content(tmp_path / "joined") == content(whole)
+    assert statuses == read_preferences(whole).status_counts()
 
 
 def test_at_once_does_not_show_in_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

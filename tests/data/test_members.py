@@ -10,8 +10,8 @@ import pytest
 
 from laurel.data import members as module
 from laurel.data.directory import output_directory
-from laurel.data.labels import LabelWriter
-from laurel.data.members import tally_members
+from laurel.data.labels import LabelWriter, join_labels
+from laurel.data.members import read_members, tally_members
 from laurel.data.preferences import read_answers
 from laurel.feedback.annotator import TIE, Answer, Judgement
 
@@ -62,9 +62,25 @@ def test_votes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_o
         assert {status: n for status, n in statuses.items() if n} == expected
 
 
+def test_shares_are_joined(tmp_path: Path) -> None:
+    said = judgements(50)
+    whole = write(tmp_path / "whole", said)
+    shares = [write(tmp_path / name, part, "s") for name, part in (("a", said[:20]), ("b", said[20:]))]
+    with output_directory(tmp_path / "joined", stage="annotate", params={}) as out:
+        join_labels(shares, out.path, "s")
+    assert (tmp_path / "joined" / "members.parquet").read_bytes() == (whole / "members.parquet").read_bytes()
+    table = read_members(whole)
+    assert table is not None
+    assert table["pair"].to_pylist() == [i for i, j in enumerate(said) for _ in j.members]
+    answers = read_answers(whole)
+    assert answers is not None
+    assert answers["annotator"].to_pylist() == [one.annotator for j in said for one in j.answers]
+
+
 def test_a_single_annotator_has_no_members_and_its_answers_say_whose_they_are(tmp_path: Path) -> None:
     path = write(tmp_path / "p", [Judgement("ok", 1.0, 1, None, (Answer(0, 0, "first", 1.0, "k"),))])
     assert tally_members(path) is None
+    assert read_members(path) is None
     answers = read_answers(path)
     assert answers is not None
     assert answers["annotator"].to_pylist() == ["all"]

@@ -1,9 +1,11 @@
 from dataclasses import dataclass
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from laurel.data.preferences import Pairs, Preferences
-from laurel.feedback.sample import draw, kinds
+from laurel.feedback.sample import candidates, draw, kinds
 
 
 @dataclass
@@ -25,6 +27,36 @@ SAID = [
     Judgement("parse_failed", None, None),
     Judgement("api_failed", None, None),
 ]
+
+
+def share(pairs: Pairs, preferences: Preferences, part: slice) -> tuple[Pairs, Preferences]:
+    columns = ("p_first", "status", "votes", "swap_consistent")
+    return (
+        Pairs(pairs.first[part], pairs.second[part], pairs.sampler, pairs.seed),
+        Preferences(**{name: getattr(preferences, name)[part] for name in columns}, annotator="x"),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    said=st.lists(st.sampled_from(SAID), min_size=1, max_size=60),
+    size=st.integers(1, 20),
+    seed=st.integers(0, 2**31 - 1),
+    cut=st.floats(0, 1),
+)
+def test_shares_hold_what_is_drawn_from_all(said: list[Judgement], size: int, seed: int, cut: float) -> None:
+    n = len(said)
+    pairs, preferences = Pairs(np.arange(n), np.arange(n) + 7, "uniform", 0), Preferences.of(said, "x")
+    drawn = draw(pairs, preferences, seed, size)
+    assert len(set(drawn.tolist())) == len(drawn) == min(n, size)
+    edge = int(cut * n)
+    held = {
+        number + begin
+        for begin, part in ((0, slice(0, edge)), (edge, slice(edge, n)))
+        for numbers in candidates(*share(pairs, preferences, part), seed, size)
+        for number in numbers.tolist()
+    }
+    assert set(drawn.tolist()) <= held
 
 
 def test_each_kind_has_its_turn_and_doubt_comes_first() -> None:

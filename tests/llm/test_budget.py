@@ -208,3 +208,14 @@ def test_an_error_frees_what_was_on_its_way() -> None:
     with pytest.raises(RuntimeError):
         list(BudgetedChat(PlayedModel(fails), budget, None).ask(questions(30)))
     assert nothing(budget.on_its_way)
+
+
+@given(st.integers(1, 1000), st.integers(1, 20))
+def test_shares_add_up(limit: int, of: int) -> None:
+    params = BudgetParams(max_calls=limit, max_tokens=3 * limit, max_cost=1.0, max_minutes=5.0)
+    shares = [params.share(number, of) for number in range(of)]
+    assert sum(share.max_calls or 0 for share in shares) == limit
+    assert sum(share.max_tokens or 0 for share in shares) == 3 * limit
+    assert sum(share.max_cost or 0.0 for share in shares) == pytest.approx(1.0)
+    assert {share.max_minutes for share in shares} == {5.0}, "they run at the same time"
+    assert BudgetParams().share(0, of) == BudgetParams()

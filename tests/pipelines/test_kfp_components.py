@@ -36,6 +36,7 @@ PLAN: dict[str, Any] = {
     "arms": ["preference", "random_policy"],
     "agent": AGENT,
     "run": "r",
+    "collect_parts": 1,
 }
 
 
@@ -114,12 +115,16 @@ def test_secrets_are_fetched_first(monkeypatch: pytest.MonkeyPatch, capfd: pytes
     assert "hunter2" not in said
 
 
-def test_the_plan() -> None:
+def test_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     assert plan.python_func(**PLAN, seeds_per_step=0) == [{"arm": "preference", "seeds": [0, 1]}]
     assert plan.python_func(**PLAN, seeds_per_step=1) == [
         {"arm": "preference", "seeds": [0]},
         {"arm": "preference", "seeds": [1]},
     ]
+    with pytest.raises(SystemExit) as end:
+        plan.python_func(**{**PLAN, "collect_parts": 2}, seeds_per_step=0)
+    assert end.value.code == 2
+    assert "collect.parts is 1, but the pipeline was compiled with 2. Compile it again." in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -162,8 +167,9 @@ def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("laurel.components.step.unpacked", lambda _: nullcontext([tmp_path / "unpacked"]))
     names = ("trajectories", "captions", "preferences", "model", "agents", "reports", "metrics", "report", "table")
     artifacts = {name: dsl.Dataset(uri=str(tmp_path / name)) for name in names}
+    sections = {key: value for key, value in PLAN.items() if key != "collect_parts"}
     with pytest.raises(SystemExit):
-        evaluate.python_func(**PLAN, **artifacts)
+        evaluate.python_func(**sections, **artifacts)
     expected = {"trajectories": "trajectories", "captions": "captions", "preferences": "preferences"}
     expected |= {"reward": "model", "agents": "unpacked"}
     assert {name: handed[name].name for name in expected} == expected

@@ -23,6 +23,7 @@ from tiny_project import REPOSITORY
 GOLDEN = REPOSITORY / "pipelines" / "pipeline.yaml"
 BESIDE = {"plan", "finish", "laurel"}
 """Steps of KFP alone."""
+DIVIDED = {"pipeline": {"annotate_shards": 2}, "collect": {"parts": 3}}
 
 
 @pytest.fixture
@@ -72,8 +73,9 @@ def test_kfp_and_vertex_can_load_it() -> None:
     assert set(loaded.component_spec.inputs) == {*sections, "code_version"}
 
 
-def test_edges_are_those_of_dvc() -> None:
-    assert kfp_edges(yaml.safe_load(GOLDEN.read_text())) == dvc_edges()
+@pytest.mark.parametrize("changes", [{}, DIVIDED])
+def test_edges_are_those_of_dvc(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
+    assert kfp_edges(compiled(tmp_path, changed(params, changes))) == dvc_edges()
 
 
 def kfp_edges(spec: dict[str, Any]) -> set[tuple[str, str]]:
@@ -114,8 +116,9 @@ def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
             assert found - {"branch", "pipelinechannel", "shards"} == declared | always, name
 
 
-def test_nothing_starts_before_the_plan_is_checked() -> None:
-    spec = yaml.safe_load(GOLDEN.read_text())
+@pytest.mark.parametrize("changes", [{}, DIVIDED])
+def test_nothing_starts_before_the_plan_is_checked(tmp_path: Path, params: Params, changes: dict[str, Any]) -> None:
+    spec = compiled(tmp_path, changed(params, changes))
     (handler,) = [part for name, part in spec["components"].items() if name.startswith("comp-exit-handler")]
     stages = handler["dag"]["tasks"]
     waits = {name: set(task.get("dependentTasks", [])) for name, task in stages.items()}
@@ -131,11 +134,20 @@ def test_every_branch_reads_what_the_stage_reads() -> None:
     assert loop["parameterIterator"]["items"] == {"inputParameter": "pipelinechannel--plan-Output"}
 
 
+def test_division(tmp_path: Path, params: Params) -> None:
+    steps = tasks(compiled(tmp_path, changed(params, DIVIDED)))
+    loops = [task["parameterIterator"]["items"] for name, task in steps.items() if name.startswith("for-loop")]
+    assert sorted(items["raw"] for items in loops if "raw" in items) == ["[0, 1, 2]", "[0, 1]"]
+    assert {"merge-trajectories", "merge-preferences"} <= set(steps)
+    assert {name for name in steps if not name.startswith(("for-loop", "exit-handler"))} == set(STEPS)
+
+
 @pytest.mark.parametrize("at_once", [None, 3])
 def test_how_many_branches_run_at_once(tmp_path: Path, params: Params, at_once: int | None) -> None:
-    steps = tasks(compiled(tmp_path, changed(params, {"pipeline": {"parallelism": at_once}})))
+    content = {**DIVIDED, "pipeline": {**DIVIDED["pipeline"], "parallelism": at_once}}
+    steps = tasks(compiled(tmp_path, changed(params, content)))
     loops = [task.get("iteratorPolicy") for name, task in steps.items() if name.startswith("for-loop")]
-    assert loops == [None if at_once is None else {"parallelismLimit": 3}]
+    assert loops == [None if at_once is None else {"parallelismLimit": 3}] * 3
 
 
 def test_the_end_comes_whatever_happens(tmp_path: Path, params: Params) -> None:

@@ -80,16 +80,21 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return made_once(tmp_path_factory, "kfp-ran", make)
 
 
+DIVIDED = {**SMALL, "collect.parts": 2, "collect.shard_steps": 100}
+
+
 @pytest.mark.slow
 def test_divided_work_gives_the_same(tmp_path: Path) -> None:
-    """Each seed in a step of its own, and every stage called once for all."""
-    project = Project.create(tmp_path / "p", {**SMALL, "pipeline.seeds_per_step": 1})
+    """Collection, pairs and seeds on several steps each, and every stage called once for all."""
+    project = Project.create(tmp_path / "p", {**DIVIDED, "pipeline.annotate_shards": 3, "pipeline.seeds_per_step": 1})
     project.run()
     done = project.laurel("pipeline", "run", "--output", "out")
     assert done.returncode == 0, done.stderr
     (steps,) = (tmp_path / "p" / "out" / "steps").glob("laurel-*")
-    assert len(list(steps.glob("for-loop-*"))) == 4
+    assert len(list(steps.glob("for-loop-*"))) == 2 + 3 + 4
     assert figures(tmp_path / "p" / "out" / "reports") == figures(project.output("evaluate"))
+    for place, stage in (("merge-trajectories/trajectories", "collect"), ("merge-preferences/preferences", "annotate")):
+        assert lasting(steps / place) == lasting(project.output(stage))
 
 
 def figures(reports: Path) -> dict[str, Any]:

@@ -164,12 +164,12 @@ def test_what_is_right_passes(project: Project, right: dict[str, str], capsys: p
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0, capsys.readouterr().err
 
 
-def test_the_readme_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_vertex_ai_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     given = [part for pair in {**RIGHT, "--params": str(REPOSITORY / "params.yaml")}.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
     shown = capsys.readouterr().err.partition("step ")
     table = "".join(f"    {line}\n" if line else "\n" for line in f"step {shown[2]}".partition("price")[0].splitlines())
-    assert table in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert table in (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
 
 
 def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,6 +338,14 @@ def test_templates_that_are_refused(refused: Refused, template: Path) -> None:
     assert "its parameters differ from this version's in shaping" in said()
     template.write_text(good.replace(IMAGE, "laurel-python:latest"))
     assert "lies in no registry" in said()
+
+
+def test_a_template_with_other_parts_than_the_parameters(refused: Refused, project: Project) -> None:
+    project.change({"collect.parts": 2})
+    assert main(["pipeline", "compile", "-o", "pipeline.yaml", "--image", IMAGE]) == 0
+    project.change({"collect.parts": 3})
+    (said,) = refused("--template", "pipeline.yaml", without=("--image",), printed="pipeline.yaml\n")
+    assert said == "collect.parts is 3, but the pipeline was compiled with 2. Compile it again."
 
 
 def test_what_does_not_go_with_a_template(refused: Refused, template: Path) -> None:

@@ -163,11 +163,11 @@ def test_what_is_shown_is_what_is_sent(laurel: Laurel, google: VertexServer, mon
 
 
 def test_the_fan_out_is_counted(laurel: Laurel, project: Project) -> None:
-    project.change({"pipeline": {"seeds_per_step": 1}})
+    project.change({"pipeline": {"seeds_per_step": 1, "annotate_shards": 3}, "collect.parts": 2})
     err = submit(laurel, "--dry-run")[2]
     rows = {row.split()[0]: row.split() for row in err.splitlines() if row}
-    assert {step: rows[step][1] for step in ("collect", "train-agents", "evaluate")} == {
-        "collect": "1", "train-agents": "4", "evaluate": "1",
+    assert {step: rows[step][1] for step in ("collect", "annotate", "train-agents", "evaluate")} == {
+        "collect": "2", "annotate": "3", "train-agents": "4", "evaluate": "1",
     }  # fmt: skip
 
 

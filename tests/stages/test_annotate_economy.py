@@ -23,7 +23,7 @@ from laurel.cli.app import main
 from laurel.data.directory import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.llm.responses import ResponseStore
-from laurel.stages import annotate
+from laurel.stages import annotate, merge_preferences
 from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project
 
@@ -135,6 +135,26 @@ def test_an_unknown_price_is_not_nothing(project: Project, server: ChatServer) -
     assert kept_costs(project) == [None] * (2 * PAIRS)
 
 
+def test_shares_add_up_what_they_cost(project: Project, server: ChatServer, tmp_path: Path) -> None:
+    asking(project, server.url)
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=share,
+            shard=(number, 2),
+        )
+    merge_preferences.run(
+        **STAGE["annotate"].given(project.params),
+        captions=project.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
+    usage = read_manifest(tmp_path / "merged")["usage"]
+    assert usage["cost_usd"] == pytest.approx(2 * PAIRS * 1500 / 1e6)
+
+
 # ---- budgets ----
 
 
@@ -178,6 +198,31 @@ def test_pairs_that_were_not_judged_do_not_count_as_done(
     manifest = run(project)
     assert sum(advanced) == manifest["counts"]["pairs"] < PAIRS
     assert f"annotate: {manifest['notes'][0]}\n" in capsys.readouterr().err
+
+
+def test_shares_divide_a_budget(project: Project, server: ChatServer, tmp_path: Path) -> None:
+    asking(project, server.url, budget={"max_calls": 31, "on_limit": "continue"})
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=share,
+            shard=(number, 2),
+        )
+    assert [read_manifest(share)["usage"]["calls"] for share in shares] == [15, 16]
+    merge_preferences.run(
+        **STAGE["annotate"].given(project.params),
+        captions=project.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
+    notes = read_manifest(tmp_path / "merged")["notes"]
+    assert [re.sub(r"^\d+", "n", note) for note in notes] == [
+        f"n of 20 pairs of share {number} of 2 were judged: "
+        f"the budget of {calls} calls (annotate.budget.max_calls) was reached."
+        for number, calls in ((1, 15), (2, 16))
+    ]
 
 
 def test_a_budget_for_no_pair_at_all(project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:

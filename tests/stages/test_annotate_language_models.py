@@ -16,7 +16,7 @@ from laurel.cli.app import main
 from laurel.data.directory import read_json, read_manifest
 from laurel.data.preferences import read_answers, read_preferences
 from laurel.errors import AnnotationError
-from laurel.stages import annotate
+from laurel.stages import annotate, merge_preferences
 from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project, lasting_content
 
@@ -81,6 +81,20 @@ def test_the_whole_chain_with_a_server(
     assert len(server.bodies) == 2 * pairs, "nothing is asked twice"
     spent = {key: value for key, value in read_manifest(made)["usage"].items() if value}
     assert spent == {"cached": 2 * pairs}, "no call, no token, no second, no dollar"
+
+
+def test_shares_of_the_pairs(project: Project, server: ChatServer, tmp_path: Path) -> None:
+    params, captions = asking(project, server.url).params, project.output("caption")
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 2))
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+    )
+    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
+    assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
+    calls = [read_manifest(tmp_path / name)["usage"]["calls"] for name in ("merged", "whole")]
+    assert calls == [len(server.bodies), 0]
 
 
 def test_a_server_that_is_not_there(project: Project) -> None:

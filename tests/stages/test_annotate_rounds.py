@@ -7,7 +7,9 @@ import pytest
 
 from laurel.data.captions import read_segments
 from laurel.data.preferences import read_pairs, read_preferences
-from laurel.stages import estimate_annotate
+from laurel.errors import ParamsError
+from laurel.stages import annotate, estimate_annotate
+from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project, read_json
 
 
@@ -67,6 +69,31 @@ def test_the_manifest_says_after_how_many_pairs_it_ended_and_why(project: Projec
     (note,) = manifest["notes"]
     assert note.startswith("Asking ended after 40 of at most ")
     assert "for more would buy nothing by annotate.stop.rule: rank; rank correlation " in note
+
+
+@pytest.mark.parametrize(
+    ("changes", "which"),
+    [
+        ({"annotate.sampler": "ranking"}, "annotate.sampler ranking"),
+        ({"annotate.stop": {"rule": "rank"}}, "annotate.stop.rule rank"),
+    ],
+)
+def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
+    project: Project, changes: dict[str, Any], which: str
+) -> None:
+    project.change(changes)
+    with pytest.raises(ParamsError, match="A share of the pairs cannot be judged alone"):
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=project.path / "share",
+            shard=(0, 2),
+        )
+    project.change({"pipeline": {"annotate_shards": 2}})
+    with pytest.raises(ParamsError, match=f"has pipeline.annotate_shards 2, but {which} goes by all labels so far"):
+        _ = project.params
+    project.change({"pipeline": {"annotate_shards": 1}})
+    assert project.params.pipeline.annotate_shards == 1
 
 
 def test_a_forecast_says_that_which_pairs_it_will_be_is_not_known(project: Project) -> None:

@@ -11,9 +11,10 @@ import pytest
 from laurel.data.directory import read_json, read_manifest
 from laurel.data.show import describe_directory
 from laurel.errors import RefusedLabelsError
-from laurel.stages import estimate_annotate
+from laurel.stages import annotate, estimate_annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from laurel.tracking.runs import connect
-from tiny_project import UNTRACKED, Project
+from tiny_project import UNTRACKED, Project, lasting_content
 
 ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600}
 TURNED = {"annotate.embedding": {"goal": "You bump into a wall.", "anti_goal": "You reach the goal."}}
@@ -52,7 +53,7 @@ def test_a_judge_of_the_wrong_aim_is_stopped_before_any_pair(project: Project) -
     assert not refused.exists()
 
 
-def test_the_answers_stand_with_the_labels(project: Project) -> None:
+def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> None:
     project.run("annotate")
     out = project.output("annotate")
     found = read_json(out / "quality.json")
@@ -61,6 +62,21 @@ def test_the_answers_stand_with_the_labels(project: Project) -> None:
         "gate": "min_success_preferred", "low": 0.5, "high": 1.0, "passed": True,
     }  # fmt: skip
     assert "success at the task preferred to something else" in describe_directory(out)
+    shares = [tmp_path / "a", tmp_path / "b"]
+    for number, share in enumerate(shares):
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=share,
+            shard=(number, 2),
+        )
+    merge_preferences.run(
+        **STAGE["annotate"].given(project.params),
+        captions=project.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
+    assert lasting_content(tmp_path / "merged") == lasting_content(out)
 
 
 def test_a_refused_judge_is_a_failed_run_with_its_figures(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

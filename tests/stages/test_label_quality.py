@@ -24,8 +24,10 @@ from laurel.data.show import describe_directory
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.references import task_of
+from laurel.stages import annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from laurel.tracking.runs import connect
-from tiny_project import UNTRACKED, Project, read_json
+from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
 
 def teacher(_: Any, body: dict[str, Any]) -> Any:
@@ -107,6 +109,21 @@ def test_a_chat_model_is_measured_by_its_answers(asking: Project) -> None:
         assert pair["status"] == preferences.status[pair["pair"]]
 
 
+def test_shares_say_the_same_as_the_whole(asking: Project, tmp_path: Path) -> None:
+    params, captions = asking.params, asking.output("caption")
+    shares = [tmp_path / name for name in "abc"]
+    for number, share in enumerate(shares):
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 3))
+    (asking.path / "responses.db").rename(asking.path / "elsewhere.db")  # joined on a machine without the answers
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+    )
+    (asking.path / "elsewhere.db").rename(asking.path / "responses.db")
+    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
+    assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
+    assert {"quality.json", "sample.parquet"} <= set(lasting_content(tmp_path / "whole"))
+
+
 SECRET = "sk-of-nobody-0123456789"
 
 
@@ -170,6 +187,20 @@ def test_why_answers_are_missing_is_kept_and_told(
     assert [file for file in files if SECRET.encode() in file.read_bytes()] == []
 
     asking.change({"tracking.enabled": False})
+    shares = [tmp_path / name for name in "ab"]
+    for number, share in enumerate(shares):
+        annotate.run(
+            **STAGE["annotate"].given(asking.params), captions=asking.output("caption"), output=share, shard=(number, 2)
+        )
+    (tmp_path / "new.db").rename(tmp_path / "elsewhere.db")
+    merge_preferences.run(
+        **STAGE["annotate"].given(asking.params),
+        captions=asking.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
+    assert sums(tmp_path / "merged") == found
+    (tmp_path / "elsewhere.db").rename(tmp_path / "new.db")
     asking.change({"annotate.max_failure_rate": 0.0})
     words = r"such as .* \(annotate\.max_failure_rate\)\. Reasons: .* \d+ times: it .*; \d+ for other reasons\."
     with pytest.raises(AnnotationError, match=words):
@@ -228,6 +259,7 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
     refused = many.output("annotate").with_name("preferences-refused")
     assert f"laurel show {refused}" in str(caught.value)
     assert "gate: 10% to 90%, not passed: answers that named the text shown first" in describe_directory(refused)
+    found = read_json(refused / "quality.json")
     asked = len(server.bodies)
     many.change({"annotate.gates": {"max_position_bias": None}})
     with pytest.raises(AnnotationError, match=r"None of \d+ pairs .*100\.0% of answers .*order that decides") as caught:
@@ -235,6 +267,21 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
     assert "annotate.language_model.prompt" in str(caught.value)
     assert "annotate.embedding" not in str(caught.value)
     assert len(server.bodies) == asked, "nothing is asked again"
+
+    shares = [tmp_path / name for name in "ab"]
+    many.change({"annotate.gates": {}})
+    for number, share in enumerate(shares):
+        annotate.run(
+            **STAGE["annotate"].given(many.params), captions=many.output("caption"), output=share, shard=(number, 2)
+        )
+    with pytest.raises(AnnotationError, match=r"^100\.0% of answers with a side named the text shown first"):
+        merge_preferences.run(
+            **STAGE["annotate"].given(many.params),
+            captions=many.output("caption"),
+            shards=shares,
+            output=tmp_path / "merged",
+        )
+    assert read_json(tmp_path / "merged-refused" / "quality.json") == found
 
 
 def test_refusals_do_not_pass_in_silence(many: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]) -> None:

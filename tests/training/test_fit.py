@@ -21,7 +21,7 @@ from laurel.params.arms import WELL_KNOWN
 from laurel.params.kinds import ALGORITHMS
 from laurel.rewards.arms import skipped_arms, trained_arms
 from laurel.rewards.method import RewardContext
-from laurel.stages.preflight import check_run
+from laurel.stages.preflight import check_parts, check_run
 from laurel.training.checks import check_agents
 from minimal_params import MINIMAL
 from tiny_project import Project, changed
@@ -173,6 +173,12 @@ def test_the_first_stage_looks_at_what_later_ones_need(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith("laurel: mine.jinja: no such file.")
     assert not project.output("collect").exists()
+
+
+def test_a_pipeline_looks_before_it_plans() -> None:
+    with pytest.raises(ParamsError, match=r"collect\.parts is 1, but the pipeline was compiled with 2"):
+        check_parts(params_of(), 2)
+    check_parts(params_of(), 1)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())

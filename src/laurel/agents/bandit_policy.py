@@ -55,18 +55,6 @@ class BanditPolicy(PolicyNetwork):
         for name in agent.knowledge:
             self.register_buffer(name, torch.from_numpy(getattr(agent, name)[0:1].copy()))
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.buffers()).device
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "options": self.options,
-        }
-
     def agent(self, n_envs: int = 1) -> OpenBanditAgent:
         """Return an agent that knows in each environment what the buffers hold; its random numbers are not ours."""
         agent = METHODS[self.method](self.n_actions, **self.options)
@@ -138,9 +126,6 @@ class Bandit(Collecting):
 
     name = "bandit"
     policy: BanditPolicy
-
-    def __init__(self, policy: BanditPolicy, params: BanditParams, rng: np.random.Generator) -> None:
-        super().__init__(policy, params.n_steps, rng)
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
         """Show the agent the pulls one at a time, those of a step in the order of the environments."""

@@ -43,15 +43,6 @@ class ActorCritic(PolicyNetwork):
         self.critic = mlp((n_features, *hidden, 1), gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(n_actions)) if continuous else None
 
-    def config(self) -> dict[str, Any]:
-        """What `ActorCritic(**config)` needs to be made again."""
-        return {
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "continuous": self.continuous,
-            "hidden": self.hidden,
-        }
-
     @torch.inference_mode()
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
-from laurel.cli.command import add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params
 from laurel.console import say
 from laurel.errors import ParamsError
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 STATUSES = ("readable", "abstain", "unreadable", "damaged")
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import whole
-from laurel.cli.command import add_command, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_input, add_params
 from laurel.console import say
 from laurel.errors import AnnotationError
 
 if TYPE_CHECKING:
-    from laurel.cli.command import Commands
     from laurel.data.gold import GoldFile
     from laurel.data.preferences import Pairs, Preferences
     from laurel.feedback.review import Offer

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from laurel.cli.arguments import number
 from laurel.cli.cloud import pipelines_module
-from laurel.cli.command import add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params
 from laurel.cli.search import add_sweep, sweep_search
 from laurel.console import say, tell
 from laurel.errors import LaurelError
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
-    from laurel.cli.command import Commands
     from laurel.pipelines.follow import Progress
     from laurel.pipelines.request import Place
     from laurel.pipelines.submission import Options, Submission

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.cli.arguments import number, whole
-from laurel.cli.command import add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params
 from laurel.console import say, tell
 from laurel.errors import DataError, ParamsError, closest
 from laurel.stages.pipeline import PLACES
 
 if TYPE_CHECKING:
-    from laurel.cli.command import Commands
     from laurel.envs.base import EnvAdapter
     from laurel.evaluation.rollout import LearnedReward
     from laurel.params import Params

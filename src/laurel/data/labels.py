@@ -1,10 +1,12 @@
 """Writing pairs and what was said about them as they come, so that memory does not grow with their number.
 
-The files are those that `laurel.data.preferences` reads; their bytes depend on the rows alone.
+The files are those that `laurel.data.preferences` reads; their bytes depend on the rows alone, not on the shares in
+which they were written.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from laurel.data.members import MEMBERS, MEMBERS_SCHEMA
+from laurel.data.members import MEMBERS, MEMBERS_SCHEMA, read_members
 from laurel.data.parquet import ParquetWriter
 from laurel.data.preferences import (
     ANSWERS,
@@ -27,6 +29,9 @@ from laurel.data.preferences import (
     Labelled,
     Pairs,
     Preferences,
+    read_answers,
+    read_pairs,
+    read_preferences,
 )
 
 GROUP_ROWS = 65_536
@@ -132,6 +137,34 @@ class LabelWriter:
         if error is None:
             self._flush()
         self._files.__exit__(kind, error, tb)
+
+
+def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int]:
+    """Write the labels of several shares of the pairs as those of one.
+
+    Args:
+        shares: directories, in order.
+        path: directory to write into.
+        stage: that wrote the shares.
+
+    Returns:
+        How many pairs have each status.
+
+    Raises:
+        DataError: a share is another stage's, or a file of it is missing or damaged.
+    """
+    statuses: Counter[str] = Counter()
+    with _Files(path) as files:
+        for share in shares:
+            preferences = read_preferences(share, stage)
+            statuses.update(preferences.status_counts())
+            files.write(
+                _pairs_table(read_pairs(share, stage)),
+                _preferences_table(preferences),
+                read_answers(share, stage),
+                read_members(share, stage),
+            )
+    return {status: statuses[status] for status in STATUSES}
 
 
 class _Files:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from laurel.data.directory import read_manifest
 from laurel.data.parquet import opened, read_table, readable
 from laurel.data.preferences import STAGE, STATUSES, Preferences
 from laurel.errors import DataError
@@ -42,6 +43,12 @@ class Tally:
     """Of each member: how many pairs have each status."""
     patterns: dict[tuple[str | None, ...], int]
     """What the members said of a pair, first, second, tie or None -> in how many pairs."""
+
+
+def read_members(path: Path, stage: str = STAGE) -> pa.Table | None:
+    """Read what the members of an ensemble said; None for other annotators. Errors as `tally_members`."""
+    read_manifest(path, stage)
+    return read_table(path / MEMBERS, MEMBERS_SCHEMA, STAGE) if (path / MEMBERS).exists() else None
 
 
 def tally_members(path: Path) -> Tally | None:

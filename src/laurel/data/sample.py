@@ -103,6 +103,24 @@ def write_sample(
     write_table(path / SAMPLE, pa.Table.from_pylist(rows, SAMPLE_SCHEMA))
 
 
+def join_samples(parts: Sequence[tuple[Path, int]], chosen: IntArray, path: Path) -> None:
+    """Write the sample of all pairs from those of shares of them, which hold more than is chosen.
+
+    Args:
+        parts: directory and number of pairs of each share, in order.
+        chosen: numbers of the pairs, in the order to be shown.
+        path: directory to write into.
+    """
+    rows: dict[int, list[dict[str, Any]]] = {}
+    before = 0
+    for place, count in parts:
+        for row in read_table(place / SAMPLE, SAMPLE_SCHEMA, STAGE).to_pylist():
+            rows.setdefault(before + row["pair"], []).append({**row, "pair": before + row["pair"]})
+        before += count
+    joined = [row for number in chosen.tolist() for row in rows[number]]
+    write_table(path / SAMPLE, pa.Table.from_pylist(joined, SAMPLE_SCHEMA))
+
+
 def read_sample(path: Path) -> list[dict[str, Any]]:
     """Read a sample; errors as `laurel.data.parquet.read_table`.
 

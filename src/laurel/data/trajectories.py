@@ -8,7 +8,7 @@ environments beyond the size and dtype of a packed observation.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from laurel.data.directory import read_manifest
-from laurel.data.parquet import ParquetWriter, opened, read_table
+from laurel.data.parquet import ParquetWriter, opened, read_table, readable
 from laurel.envs.base import Array, BoolArray, FloatArray, IntArray, Transitions
 from laurel.errors import DataError
 
@@ -195,6 +196,34 @@ class TrajectoryWriter:
         self._writer = None
         self._shard_rows = 0
         self.shards += 1
+
+
+def join_trajectories(parts: Sequence[tuple[Path, Mapping[str, Any]]], path: Path) -> dict[str, int]:
+    """Put the shards of several parts into one directory, numbering shards and episodes anew; return the counts.
+
+    Args:
+        parts: directory and counts of each, in order.
+        path: directory for the shards.
+
+    Raises:
+        DataError: a shard is missing or damaged.
+    """
+    totals = {key: sum(int(counts[key]) for _, counts in parts) for key in parts[0][1]}
+    number = episodes = 0
+    for place, counts in parts:
+        for old in range(int(counts["shards"])):
+            source = shard_path(place, old)
+            with opened(source, None, STAGE) as file:
+                schema = file.schema_arrow
+                with ParquetWriter(shard_path(path, number), schema, plain=("observation",)) as writer:
+                    for group in range(file.num_row_groups):
+                        with readable(source, STAGE):
+                            table = file.read_row_group(group)
+                        episode_id = pc.add(table["episode_id"], episodes)
+                        writer.write(table.set_column(0, schema.field("episode_id"), episode_id))
+            number += 1
+        episodes += int(counts["episodes"])
+    return totals
 
 
 class Position(NamedTuple):

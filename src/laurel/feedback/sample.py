@@ -1,4 +1,8 @@
-"""A sample of labelled pairs for a person to look at: some of each kind, those in doubt first."""
+"""A sample of labelled pairs for a person to look at: of each kind some, those in doubt first.
+
+Whether a pair is drawn depends on its segments, the seed and its kind alone, so that the sample of all pairs is the one
+that is left of samples of shares.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +33,15 @@ def kinds(preferences: Preferences) -> list[npt.NDArray[np.bool_]]:
     ]
 
 
+def candidates(pairs: Pairs, preferences: Preferences, seed: int, size: int = SIZE) -> list[IntArray]:
+    """Return for each kind the pairs that may be in a sample of all pairs that these are a share of."""
+    order = _shuffled(pairs, seed)
+    return [order[kind[order]][:size] for kind in kinds(preferences)]
+
+
 def draw(pairs: Pairs, preferences: Preferences, seed: int, size: int = SIZE) -> IntArray:
     """Return the numbers of the sampled pairs, kind by kind: each kind has its turn until there are enough."""
-    order = _shuffled(pairs, seed)
-    by_kind = [order[kind[order]][:size].tolist() for kind in kinds(preferences)]
+    by_kind = [found.tolist() for found in candidates(pairs, preferences, seed, size)]
     turns = [(kind, pair) for turn in zip_longest(*by_kind) for kind, pair in enumerate(turn) if pair is not None]
     return np.array([pair for _, pair in sorted(turns[:size], key=lambda one: one[0])], dtype=np.int64)
 

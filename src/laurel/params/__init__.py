@@ -78,8 +78,11 @@ class PolicyShare(Section):
 class CollectParams(Section):
     steps: Count
     """Environment steps in all."""
+    parts: Annotated[int, Field(ge=1, le=100)] = 1
+    """Independent parts of equal size, each with environments and random numbers of its own; on Kubeflow each is a
+    step of its own, and they run side by side."""
     n_envs: Count = 64
-    """Environments that are stepped at once."""
+    """Environments of a part."""
     shard_steps: Count = 100_000
     """Rows after which a new Parquet shard begins (episodes are never split)."""
     policies: Annotated[tuple[PolicyShare, ...], Field(strict=False), AfterValidator(filled)] = (PolicyShare(),)
@@ -155,6 +158,21 @@ class Params(Section):
                 arm.agent_of(self.agent)
             except ValidationError as error:
                 raise refusals(Params, error, ("arms", number)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_are_whole(self) -> Params:
+        if self.annotate.in_rounds and self.pipeline.annotate_shards > 1:
+            which = (
+                f"annotate.sampler {self.annotate.sampler}"
+                if self.annotate.adaptive
+                else f"annotate.stop.rule {self.annotate.stop.rule}"
+            )
+            raise ValueError(
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but {which} goes by all labels so far, "
+                "which steps side by side do not know: set annotate_shards to 1, or take sampler uniform or frequency "
+                "and stop.rule none."
+            )
         return self
 
     def dump(self, *sections: str) -> dict[str, Any]:

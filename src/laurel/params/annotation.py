@@ -67,6 +67,15 @@ class BudgetParams(Section):
         """Whether there is any limit."""
         return any(limit is not None for limit in (self.max_calls, self.max_tokens, self.max_cost, self.max_minutes))
 
+    def share(self, number: int, of: int) -> BudgetParams:
+        """Return the part of one of several machines that ask at the same time: all but the minutes is divided."""
+        calls, tokens = (
+            None if limit is None else limit * (number + 1) // of - limit * number // of
+            for limit in (self.max_calls, self.max_tokens)
+        )
+        cost = None if self.max_cost is None else self.max_cost / of
+        return self.model_copy(update={"max_calls": calls, "max_tokens": tokens, "max_cost": cost})
+
 
 class GateParams(Section):
     """What labels must hold before anything is trained on them. The run stops where the whole 95% interval of a figure

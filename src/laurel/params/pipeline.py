@@ -15,8 +15,10 @@ Accelerator = Literal["T4", "P4", "P100", "V100", "L4", "A100", "A100_80GB", "H1
 STEPS = (
     "plan",
     "collect",
+    "merge-trajectories",
     "caption",
     "annotate",
+    "merge-preferences",
     "train-reward",
     "train-agents",
     "merge-agents",
@@ -75,10 +77,12 @@ class ResourceParams(Section):
 class PipelineParams(Section):
     """The run on Kubeflow or Vertex AI; `dvc repro` reads nothing here, and no figure depends on it."""
 
+    annotate_shards: Annotated[int, Field(ge=1, le=100)] = 1
+    """Steps that share the pairs to judge, side by side."""
     seeds_per_step: Count | None = None
     """Training runs of an arm that share a step and its cores; null: all seeds."""
     parallelism: Count | None = None
-    """Branches of training that run at once, at most; null: all."""
+    """Branches of a loop (parts, shards, training) that run at once, at most; null: all."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     """Further attempts at a step that failed."""
     resources: Annotated[dict[str, ResourceParams], AfterValidator(_steps_alone)] = Field(default_factory=dict)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from laurel.console import tell
-from laurel.errors import AnnotationError, RefusedLabelsError
+from laurel.errors import AnnotationError, ParamsError, RefusedLabelsError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import dumped
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from laurel.progress import Advance
     from laurel.tracking.runs import Run
 
-STAGE = "annotate"
+STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
 """Characters that MLflow takes."""
+Pairs = TypeVar("Pairs", "IntArray", range)
 
 
 def run(
@@ -39,6 +40,7 @@ def run(
     tracking: TrackingParams,
     captions: Path,
     output: Path,
+    shard: tuple[int, int] | None = None,
     responses: Path | None = None,
 ) -> None:
     """Judge pairs of segments.
@@ -52,6 +54,7 @@ def run(
         tracking: whether and where the run is logged.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
+        shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
 
@@ -59,6 +62,7 @@ def run(
         AnnotationError: the annotator cannot be made, or a budget is spent.
         RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
         DataError: the captions are missing, damaged or of another environment.
+        ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
     from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
@@ -75,21 +79,27 @@ def run(
     from laurel.seeding import derive_seed
     from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
 
+    if shard and annotate.in_rounds:
+        raise ParamsError(
+            "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop goes by all labels so "
+            "far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
+        )
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     used, inputs = dumped(sections), {"captions": captions}
     read_inputs(used, inputs)
     adapter = adapter_for(env, with_action=caption.with_action)
     gold = gold_of(annotate, adapter)  # what is wrong with gold labels is said before anything is paid for
     kept = responses if annotate.keeps_responses else None
+    described = {**used, "shard": shard} if shard else used
     tracked_as = {**sections, "tracking": tracking}
     if not asks:
-        _write_nothing(tracked_as, output, used, inputs)
+        write_nothing(tracked_as, output, SHARD if shard else STAGE, described, inputs)
         return
-    sources = {**inputs, "gold": gold.path} if gold else inputs
+    sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
     with (
         mirrored(annotate.language_model.store, kept),
-        output_directory(output, stage=STAGE, params=used, inputs=sources) as out,
-        setting_aside(output, out, used, sources),
+        output_directory(output, stage=SHARD if shard else STAGE, params=described, inputs=sources) as out,
+        setting_aside(output, out, described, sources),
     ):
         segments = read_segments(captions)
         own_seed = derive_seed(seed, "annotate")
@@ -100,24 +110,26 @@ def run(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
-        budget = Budget(annotate.budget)
+        budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
         texts = read_vocabulary(captions).texts
         annotator = make_annotator(annotate, adapter, own_seed, texts, budget=budget)
         probe = probed(annotate, adapter, annotator, out)
         if refusals := ask_about_success(seed, annotate, adapter, texts, annotator, out):
             out.usage = annotator.usage
             _log(tracked_as, inputs, out, refusals)
+        most = len(_share(range(rounds.at_most), shard))
         with (
             LabelWriter(out.path, annotate.sampler, own_seed, annotator.name) as labels,
-            progress(rounds.at_most, "annotate", "pairs") as advance,
+            progress(most, "annotate", "pairs") as advance,
             heap_frozen(),
         ):
-            whole = _label(rounds, annotator, segments.texts, labels, advance)
+            whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses
-        keep_sample(seed, annotate, segments.texts, out)
+        keep_sample(seed, annotate, segments.texts, out, share=shard is not None)
         keep_missing(annotate, failures_of(annotator), out)
         if not whole:
-            judged = f"{sum(statuses.values()):,} of {rounds.at_most:,} pairs were judged"
+            of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
+            judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
             cut_short = f"{judged}: the budget of {budget.reached} was reached."
             out.notes.append(cut_short)
         if annotator.simulated:
@@ -125,7 +137,10 @@ def run(
         out.notes += rounds.notes
         out.usage = annotator.usage
         out.counts = {**rounds.counts, **probe}
-        _conclude(tracked_as, adapter, inputs, statuses, segments.texts, out)
+        if shard:
+            out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
+        else:
+            conclude(tracked_as, adapter, inputs, statuses, segments.texts, out)
     if not whole:
         tell(f"annotate: {cut_short}")
 
@@ -134,14 +149,16 @@ def _label(
     rounds: OneRound | Rounds,
     annotator: Annotator,
     texts: Sequence[str],
+    shard: tuple[int, int] | None,
     labels: LabelWriter,
     advance: Advance,
 ) -> bool:
-    """Have all rounds judged and write the labels; return whether all pairs were asked about."""
+    """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
     from laurel.feedback.annotator import pairs_of
 
     for first, second in rounds:
         annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
+        first, second = _share(first, shard), _share(second, shard)
         p_first = _label_round(first, second, annotator, texts, labels, advance)
         if p_first is None:
             return False
@@ -213,14 +230,22 @@ def _embeddings(annotate: AnnotateParams, texts: Sequence[str]) -> FloatArray:
     return load_encoder(annotate.embedding.model, device).encode(list(texts))
 
 
+def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
+    """Return what one of several is to judge of a round's pairs; all where the round is not shared."""
+    if shard is None:
+        return pairs
+    number, count = shard
+    return pairs[len(pairs) * number // count : len(pairs) * (number + 1) // count]
+
+
 def _numbers(array: IntArray) -> Iterator[int]:
     """Yield Python's integers, a few of them at a time in memory."""
     for start in range(0, len(array), 4096):
         yield from array[start : start + 4096].tolist()
 
 
-def _write_nothing(
-    sections: Mapping[str, Any], output: Path, used: Mapping[str, Any], inputs: Mapping[str, Path]
+def write_nothing(
+    sections: Mapping[str, Any], output: Path, stage: str, described: Mapping[str, Any], inputs: Mapping[str, Path]
 ) -> None:
     """Write the output of a run that needs no preferences: no pairs, no labels, and a note."""
     from laurel.data.directory import output_directory, write_json
@@ -229,11 +254,11 @@ def _write_nothing(
     from laurel.stages.label_quality import keep_sample
     from laurel.tracking.runs import Tracker
 
-    with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
+    with output_directory(output, stage=stage, params=described, inputs=inputs) as out:
         seed, annotate = sections["seed"], sections["annotate"]
         with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
             pass
-        keep_sample(seed, annotate, (), out)
+        keep_sample(seed, annotate, (), out, share=False)
         write_json(out.path / QUALITY, {})
         out.counts = {"pairs": 0}
         out.notes.append("No arm is paid a reward that is learned from preferences, so no annotator was asked.")
@@ -241,7 +266,7 @@ def _write_nothing(
             pass
 
 
-def _conclude(
+def conclude(
     sections: Mapping[str, Any],
     adapter: EnvAdapter,
     inputs: dict[str, Path],

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.errors import ParamsError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
     from laurel.tracking.runs import Run
 
 
-STAGE = "collect"
+STAGE, PART = "collect", "collect-part"
 ENVS_PER_THREAD = 16
 """Fewer are stepped sooner than a thread is woken."""
 
 
-def run(seed: int, env: EnvParams, collect: CollectParams, tracking: TrackingParams, output: Path) -> None:
-    """Collect exactly `collect.steps` transitions.
+def run(
+    seed: int, env: EnvParams, collect: CollectParams, tracking: TrackingParams, output: Path, part: int | None = None
+) -> None:
+    """Collect exactly `collect.steps` transitions, in `collect.parts` independent parts.
 
-    Resets are no transitions. In the last step, environments beyond the count are left out. Episodes still
+    Resets are no transitions. In a part's last step, environments beyond the count are left out. Episodes still
     running then are kept: neither flag is set on their last step.
 
     Args:
@@ -34,21 +37,38 @@ def run(seed: int, env: EnvParams, collect: CollectParams, tracking: TrackingPar
         collect: by which policies, and how often.
         tracking: whether and where the run is logged.
         output: directory to write shards of `laurel.data.trajectories` into.
+        part: collect this one alone, from 0 on; `merge_trajectories` joins them. None collects all.
 
     Raises:
         EnvError: the environment cannot be made, or its spaces are not supported.
-        ParamsError: there are more policies than environments.
+        ParamsError: there are more policies than environments, or more parts than steps.
         DataError: a policy's checkpoint cannot be used, or the output cannot be written.
     """
+    import shutil
+
     from laurel.data.directory import output_directory
+    from laurel.data.trajectories import join_trajectories
     from laurel.progress import progress
     from laurel.tracking.runs import Tracker
 
+    parts = collect.parts
+    if parts > collect.steps:
+        raise ParamsError(f"collect.parts is {parts}, but there are only {collect.steps} steps (collect.steps).")
     sections = {"seed": seed, "env": env, "collect": collect}
-    collector = _Collector.of(seed, env, collect)  # refuses before anything is made
-    with output_directory(output, stage=STAGE, params=dumped(sections)) as out:
-        with progress(collect.steps, "collect", "steps") as advance:
-            out.counts = dict(collector.collect(out.path, advance))
+    used = dumped(sections)
+    stage = STAGE if part is None else PART
+    numbers = [part] if part is not None else list(range(parts))
+    collectors = [_Collector.of(seed, env, collect, number) for number in numbers]  # refuses before anything is made
+    with output_directory(output, stage=stage, params=used if part is None else {**used, "part": part}) as out:
+        with progress(sum(collector.steps for collector in collectors), "collect", "steps") as advance:
+            if len(collectors) == 1:
+                out.counts = dict(collectors[0].collect(out.path, advance))
+            else:
+                places = [out.path / f".part-{number}" for number in numbers]
+                counts = [one.collect(place, advance) for one, place in zip(collectors, places, strict=True)]
+                out.counts = dict(join_trajectories(list(zip(places, counts, strict=True)), out.path))
+                for place in places:
+                    shutil.rmtree(place)
         with Tracker({**sections, "tracking": tracking}, STAGE, {}, out).stage_run() as tracked:
             if tracked:
                 track(tracked, out.counts)
@@ -61,7 +81,7 @@ def track(run: Run, counts: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Collector:
-    """Steps the environments and writes what happens."""
+    """Collects one part."""
 
     env: EnvParams
     params: CollectParams
@@ -69,9 +89,11 @@ class _Collector:
     behaviour: Behaviour
     seed: int
     """Of the environments."""
+    steps: int
+    """Transitions of this part."""
 
     @staticmethod
-    def of(run_seed: int, env: EnvParams, params: CollectParams) -> _Collector:
+    def of(run_seed: int, env: EnvParams, params: CollectParams, part: int) -> _Collector:
         from laurel.agents.behaviour import Behaviour
         from laurel.envs import adapter_for
         from laurel.seeding import derive_seed
@@ -80,10 +102,13 @@ class _Collector:
             import torch
 
             torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
-        policies_seed = derive_seed(run_seed, "collect", "policies")
+        which = [str(part)] if part else []  # the first draws what a whole collection draws
+        policies_seed = derive_seed(run_seed, "collect", "policies", *which)
         adapter = adapter_for(env)
         behaviour = Behaviour(params.policies, adapter, params.n_envs, policies_seed)
-        return _Collector(env, params, adapter, behaviour, derive_seed(run_seed, "collect", "envs"))
+        whole, rest = divmod(params.steps, params.parts)
+        seed = derive_seed(run_seed, "collect", "envs", *which)
+        return _Collector(env, params, adapter, behaviour, seed, whole + (part < rest))
 
     def collect(self, path: Path, advance: Callable[[int], None]) -> dict[str, int]:
         """Write shards into a directory; return what is in them."""
@@ -95,6 +120,7 @@ class _Collector:
         from laurel.envs.vector import make_vector
         from laurel.pool import usable_cpus
 
+        path.mkdir(exist_ok=True)
         n_envs, adapter = self.params.n_envs, self.adapter
         action_shape = self.behaviour.uniform.action_shape
         action_size = action_shape[0] if action_shape else None
@@ -107,9 +133,9 @@ class _Collector:
                 TrajectoryWriter(path, schema, metadata, self.params.shard_steps) as writer,
                 InBackground(writer.write) as write,
             ):
-                unfinished = collect_steps(envs, self.behaviour, self.params.steps, write, advance)
+                unfinished = collect_steps(envs, self.behaviour, self.steps, write, advance)
         return {
-            "transitions": self.params.steps,
+            "transitions": self.steps,
             "episodes": writer.episodes,
             "unfinished_episodes": unfinished,
             "shards": writer.shards,

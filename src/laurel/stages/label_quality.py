@@ -74,14 +74,17 @@ def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
     return GoldFile(annotate.gold, task_of(annotate, adapter))
 
 
-def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: Output) -> None:
-    """Write a sample of the labels with their raw answers, which are in the store now."""
+def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: Output, *, share: bool) -> None:
+    """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
+    import numpy as np
+
     from laurel.data.preferences import read_labels
     from laurel.data.sample import answers_of, write_sample
-    from laurel.feedback.sample import draw
+    from laurel.feedback.sample import candidates, draw
 
+    seed = _seed(seed)
     pairs, preferences = read_labels(out.path)
-    chosen = draw(pairs, preferences, _seed(seed))
+    chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
     answers = answers_of(out.path, chosen)
     keys = {str(one["response"]) for said in answers.values() for one in said} - {""}
     write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(annotate, sorted(keys)))
@@ -104,6 +107,29 @@ def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, i
         with ResponseStore(annotate.language_model.store) as store:
             told += unreadable(unread_keys(out.path), store)
     write_missing(out.path, told)
+
+
+def join_missing(shards: Sequence[Path], out: Output) -> None:
+    """Write why answers are missing of all shares together."""
+    from laurel.data.missing import gather, read_missing, write_missing
+
+    write_missing(out.path, gather(one for shard in shards for one in read_missing(shard)))
+
+
+def join_success(shards: Sequence[Path], out: Output) -> None:
+    """Keep what the annotator of the first share said about success; all shares ask the same."""
+    if (shards[0] / SUCCESS_FILE).exists():
+        shutil.copyfile(shards[0] / SUCCESS_FILE, out.path / SUCCESS_FILE)
+
+
+def join_sample(seed: int, shards: Sequence[tuple[Path, int]], out: Output) -> None:
+    """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
+    from laurel.data.preferences import read_labels
+    from laurel.data.sample import join_samples
+    from laurel.feedback.sample import draw
+
+    drawn = draw(*read_labels(out.path), _seed(seed))
+    join_samples(shards, drawn, out.path)
 
 
 def questions_about_success(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.errors import DataError
+from laurel.errors import DataError, ParamsError
 from laurel.params import Params
 from laurel.stages.pipeline import STAGE
 
@@ -66,6 +66,18 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
     _check_agents(params, adapter)
     if params.asks:
         _check_annotators(params, adapter)
+
+
+def check_parts(params: Params, compiled: int) -> None:
+    """Refuse a graph that collects in other parts than the parameters say.
+
+    Raises:
+        ParamsError: it does; without parts of its own it takes any number.
+    """
+    if compiled not in (1, params.collect.parts):
+        raise ParamsError(
+            f"collect.parts is {params.collect.parts}, but the pipeline was compiled with {compiled}. Compile it again."
+        )
 
 
 def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from laurel.params import EnvParams
 from laurel.params.arms import Arm
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, total_steps, train_together
-
-if TYPE_CHECKING:
-    from laurel.training.sb3 import SB3Task
 
 
 def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> Task:
@@ -24,24 +20,7 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> Task:
         seed=seed,
         run_seed=run_seed,
         env=env,
-        settings=arm.agent.settings,
-        shaping=arm.shaping,
-        steps=arm.agent.steps,
-        checkpoint_steps=arm.agent.checkpoint_steps,
-        device=arm.agent.device,
-    )
-
-
-def sb3_task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> SB3Task:
-    """Return what Stable-Baselines3 trains for an arm with a seed."""
-    from laurel.training.sb3 import SB3Task
-
-    return SB3Task(
-        arm=arm.name,
-        seed=seed,
-        run_seed=run_seed,
-        env=env,
-        settings=arm.agent.sb3,
+        settings=arm.agent.sb3 if arm.agent.engine == "sb3" else arm.agent.settings,
         shaping=arm.shaping,
         steps=arm.agent.steps,
         checkpoint_steps=arm.agent.checkpoint_steps,
@@ -78,7 +57,7 @@ def train_arms(
         from laurel.training.sb3 import train_sb3
 
         for (arm, seed, directory), reward in zip(agents, rewards, strict=True):
-            train_sb3(sb3_task_of(run_seed, context.env, arm, seed), adapter, reward, directory, advance)
+            train_sb3(task_of(run_seed, context.env, arm, seed), adapter, reward, directory, advance)
         return
     assigned = [
         Assignment(task_of(run_seed, context.env, arm, seed), reward, directory)

@@ -36,7 +36,6 @@ from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
-from laurel.params.algorithms import AlgorithmParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.seeding import derive_seed, generator
@@ -73,8 +72,8 @@ class Task:
     run_seed: int
     """Of the whole run."""
     env: EnvParams
-    settings: AlgorithmParams
-    """Of the algorithm, which they also name."""
+    settings: Any
+    """AlgorithmParams, or SB3Params where Stable-Baselines3 trains: of the algorithm, which they also name."""
     shaping: ShapingParams
     """With the arm's own weights."""
     steps: int
@@ -101,12 +100,12 @@ class Task:
         return max(1, self.checkpoint_steps // self.steps_per_update)
 
 
-def steps_per_update(settings: AlgorithmParams) -> int:
+def steps_per_update(settings: Any) -> int:
     """Return the environment steps that an algorithm learns from at once."""
     return settings.n_envs * settings.n_steps
 
 
-def total_steps(settings: AlgorithmParams, steps: int) -> int:
+def total_steps(settings: Any, steps: int) -> int:
     """Return the environment steps of the whole updates in which at least `steps` are done."""
     return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
 

@@ -9,10 +9,10 @@ from laurel.params import EnvParams
 from laurel.params.training import AgentParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Policy
+    from laurel.agents.learner import PolicyNetwork
 
 
-def untrained(run_seed: int, env: EnvParams, agent: AgentParams, adapter: EnvAdapter, seed: int) -> Policy:
+def untrained(run_seed: int, env: EnvParams, agent: AgentParams, adapter: EnvAdapter, seed: int) -> PolicyNetwork:
     """Return the policy that training with a seed begins with, the same for all arms; imports torch.
 
     Raises:

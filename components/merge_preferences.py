@@ -1,0 +1,49 @@
+"""merge-preferences: shares of the pairs → preferences, as a component."""
+
+from typing import Any
+
+from kfp import dsl
+
+from laurel.components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def merge_preferences(
+    seed: int,
+    env: dict[str, Any],
+    caption: dict[str, Any],
+    annotate: dict[str, Any],
+    arms: list[dict[str, Any]],
+    tracking: dict[str, Any],
+    code_version: str,
+    captions: dsl.Input[dsl.Dataset],
+    shards: dsl.Input[list[dsl.Dataset]],
+    preferences: dsl.Output[dsl.Dataset],
+) -> None:
+    """Join the pairs that were judged apart into what judging them all at once gives.
+
+    Args:
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        caption: Section caption.
+        annotate: Section annotate.
+        arms: Section arms; nothing is asked where none needs answers.
+        tracking: Section tracking.
+        code_version: Commit or version of the code; a cached result of another one is not used.
+        captions: Output of caption; the shares must come from it.
+        shards: Outputs of annotate, one for each share.
+        preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
+            there is no answer). Metadata: pairs, and how many have each status.
+    """
+    from pathlib import Path
+
+    from laurel.components.step import step, written
+    from laurel.rewards.arms import may_need_preferences
+    from laurel.stages import merge_preferences as stage
+
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
+    sections["tracking"] = tracking
+    with step("merge-preferences", **sections) as given, written(preferences) as output:
+        given["asks"] = may_need_preferences(given.pop("arms"))
+        places = [Path(shard.path) for shard in shards]
+        stage.run(**given, captions=Path(captions.path), shards=places, output=output)

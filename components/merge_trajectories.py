@@ -1,0 +1,39 @@
+"""merge-trajectories: the parts of a collection → trajectories, as a component."""
+
+from typing import Any
+
+from kfp import dsl
+
+from laurel.components import IMAGE
+
+
+@dsl.component(base_image=IMAGE, install_kfp_package=False)
+def merge_trajectories(
+    seed: int,
+    env: dict[str, Any],
+    collect: dict[str, Any],
+    tracking: dict[str, Any],
+    code_version: str,
+    parts: dsl.Input[list[dsl.Dataset]],
+    trajectories: dsl.Output[dsl.Dataset],
+) -> None:
+    """Join what was collected apart into what collecting it all at once gives.
+
+    Args:
+        seed: All random numbers derive from it.
+        env: Section env of params.yaml.
+        collect: Section collect.
+        tracking: Section tracking.
+        code_version: Commit or version of the code; a cached result of another one is not used.
+        parts: Outputs of collect, one for each of collect.parts.
+        trajectories: Parquet shards with a row for every environment step. Metadata: transitions, episodes and
+            unfinished_episodes (counts), shards (files).
+    """
+    from pathlib import Path
+
+    from laurel.components.step import step, written
+    from laurel.stages import merge_trajectories as stage
+
+    sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
+    with step("merge-trajectories", **sections) as given, written(trajectories) as output:
+        stage.run(**given, parts=[Path(part.path) for part in parts], output=output)

@@ -1,0 +1,87 @@
+"""merge-preferences: shares of the pairs → preferences. Joins what was judged on several machines.
+
+The result is what `annotate.run` gives for all pairs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from laurel.errors import DataError
+from laurel.params import CaptionParams, EnvParams, TrackingParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.fields import dumped
+from laurel.stages.annotate import SHARD, STAGE, conclude, write_nothing
+
+
+def run(
+    seed: int,
+    env: EnvParams,
+    caption: CaptionParams,
+    annotate: AnnotateParams,
+    asks: bool,
+    tracking: TrackingParams,
+    captions: Path,
+    shards: Sequence[Path],
+    output: Path,
+) -> None:
+    """Join shares of the pairs.
+
+    Args:
+        seed: as the shares had it; so are env, caption, annotate and asks.
+        env: what was stepped.
+        caption: what was said of a step.
+        annotate: who judged.
+        asks: whether any arm needs preferences.
+        tracking: whether and where the run is logged.
+        captions: output of the caption stage, as the shards had it.
+        shards: outputs of `annotate.run` for each share, in any order.
+        output: directory to write pairs.parquet and preferences.parquet into.
+
+    Raises:
+        RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
+        DataError: a share is missing, damaged, there twice, or of other parameters or captions.
+    """
+    from laurel.data.captions import read_segments
+    from laurel.data.directory import checked_manifest, output_directory
+    from laurel.data.labels import join_labels
+    from laurel.data.lineage import read_inputs
+    from laurel.envs import adapter_for
+    from laurel.feedback.annotator import added
+    from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
+
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
+    used, inputs = dumped(sections), {"captions": captions}
+    adapter = adapter_for(env, with_action=caption.with_action)
+    gold = gold_of(annotate, adapter)
+    digest = read_inputs(used, inputs)["captions"]["digest"]
+    found: dict[int, tuple[Path, dict[str, Any]]] = {}
+    for path in shards:
+        manifest = checked_manifest(path, SHARD)
+        number, count = manifest["params"]["shard"]
+        if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
+            raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")
+        if number in found:
+            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
+        found[number] = path, manifest
+    tracked_as = {**sections, "tracking": tracking}
+    if not asks:
+        write_nothing(tracked_as, output, STAGE, used, inputs)
+        return
+    ordered = [found[number] for number in sorted(found)]
+    sources = {**inputs, "gold": gold.path} if gold else inputs
+    with (
+        output_directory(output, stage=STAGE, params=used, inputs=sources) as out,
+        setting_aside(output, out, used, sources),
+    ):
+        statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
+        join_sample(seed, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
+        join_success([path for path, _ in ordered], out)
+        join_missing([path for path, _ in ordered], out)
+        for _, manifest in ordered:
+            out.usage = added(out.usage, manifest["usage"])
+        out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
+        out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
+        conclude(tracked_as, adapter, inputs, statuses, read_segments(captions).texts, out)
