@@ -66,7 +66,9 @@ def by_progress(adapter: EnvAdapter, n: int, seed: int) -> Subject:
     for number in range(TRIES * n):
         if len(found) == n:
             break
-        worse, better = (str(rng.choice(levels[level])) for level in unlike[order[number % len(unlike)]])
+        worse, better = (
+            levels[level][rng.integers(len(levels[level]))] for level in unlike[order[number % len(unlike)]]
+        )
         known = KnownPair(Pair(better, worse), 1.0) if rng.random() < 0.5 else KnownPair(Pair(worse, better), 0.0)
         found.setdefault(frozenset((better, worse)), known)
     return Subject(adapter, tuple(found.values()))
@@ -115,7 +117,7 @@ def right(subject: Subject, p_shown_first: Iterable[tuple[float, float]]) -> dic
         the text shown first is named; both with intervals.
     """
     p = np.array(list(p_shown_first)).reshape(-1, 2)
-    lean = (p[:, 0] + 1 - p[:, 1]) / 2 - 0.5
+    lean = p[:, 0] - p[:, 1]  # of their mean, p(first) - 1/2, twice
     known = np.array([pair.p_first for pair in subject.pairs]) - 0.5
     return {
         "accuracy": rate(int((lean * known > 0).sum()), len(known)),

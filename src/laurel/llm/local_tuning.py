@@ -37,7 +37,7 @@ class Tuning:
 
     rank: int = 16
     """Of the matrices that are added to each projection of attention."""
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-3
     """Of Adam, after WARM_UP steps and until half of them are done; then it falls to 0 in a line."""
     passes: int = 3
     """Over all questions."""
