@@ -12,8 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.directory import MANIFEST, RUN
 from laurel.device import torch_device
 from laurel.errors import ParamsError
+from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def check_installed(params: HuggingFaceParams) -> None:
         _need("quantization", params.quantization, "bitsandbytes", "accelerate")
     if params.adapter is not None:
         _need("adapter", params.adapter, "peft")
-    for name in (params.model, params.adapter):
+    for name in (smollm2.path_of(params.model), params.adapter):
         if name and name.startswith(("/", ".", "~")) and not Path(name).is_dir():
             raise _not_loaded(name, "there is no such directory")
 
@@ -141,6 +143,9 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.utils.hub import cached_file
 
+    if params.model == smollm2.NAME:
+        smollm2.check()
+    name = smollm2.path_of(params.model)
     source: dict[str, Any] = {"revision": params.revision, "trust_remote_code": False}
     kwargs: dict[str, Any] = {"dtype": params.dtype, "use_safetensors": True}  # other formats can run code
     if params.quantization != "none":
@@ -148,15 +153,15 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         kwargs["quantization_config"] = BitsAndBytesConfig(**bits)  # type: ignore[no-untyped-call]
         kwargs["device_map"] = {"": device}
     try:
-        config = AutoConfig.from_pretrained(params.model, **source)
+        config = AutoConfig.from_pretrained(name, **source)
         written = set(config.architectures or ())
         if not written & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
             what = ", ".join(sorted(written)) or config.model_type
             raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
-        tokenizer = AutoTokenizer.from_pretrained(params.model, **source)
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
         if tokenizer.chat_template is None:
             raise _not_loaded(params.model, "its tokenizer has no chat template, so it cannot hold a conversation")
-        loaded: Any = AutoModelForCausalLM.from_pretrained(params.model, output_loading_info=True, **source, **kwargs)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **source, **kwargs)
         model, report = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise _not_loaded(params.model, f"{type(model).__name__} has no cache of keys and values")
@@ -199,7 +204,7 @@ def identity_here(params: HuggingFaceParams) -> Identity | None:
     """Return who would answer, without loading or fetching anything; None where the weights are not on this machine."""
     try:
         return Identity(params.model, _revision(params, local_files_only=True))
-    except OSError:
+    except (OSError, RefusedError):
         return None
 
 
@@ -207,7 +212,7 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
     """Say which weights these are, and what else in loading them changes answers."""
     from transformers.utils.hub import cached_file
 
-    config = cached_file(params.model, "config.json", revision=params.revision, **where)
+    config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision, **where)
     parts = [weights_revision(Path(str(config)).parent)]
     if params.adapter is not None:
         adapter = cached_file(params.adapter, "adapter_config.json", **where)
@@ -228,7 +233,9 @@ def weights_revision(folder: Path) -> str:
     if commit is not None:
         return commit
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.suffix in DIGESTED and path.is_file()):
+    # Laurel's own manifest says on which machine a model was written
+    files = (path for path in folder.iterdir() if path.suffix in DIGESTED and path.name not in (MANIFEST, RUN))
+    for path in sorted(path for path in files if path.is_file()):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
