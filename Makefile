@@ -28,7 +28,7 @@ $(READY): requirements.lock torch.lock pyproject.toml
 	@touch $(READY)
 
 # DVC refuses a dvc.lock that git ignores, so the empty one of this repository is tracked and what a run writes into it
-# is not looked at. Whoever commits a run's own has it looked at as usual (README, "Data elsewhere").
+# is not looked at. Whoever commits a run's own has it looked at as usual (docs/tracking.md, "Data elsewhere").
 run: $(READY)  ## run the pipeline and print the table of results
 	@git show HEAD:dvc.lock 2>/dev/null | grep -q '^stages: {}' && git update-index --skip-worktree dvc.lock || true
 	@laurel check
