@@ -58,7 +58,7 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
         DataError: the rewards are missing or damaged.
     """
     reward = reward_of(arm, arm.agent.seeds[0], context, adapter, inputs) if arm else None
-    return LearnedReward(reward, arm.shaping.beta) if arm and reward else None
+    return LearnedReward(reward, arm.shaping) if arm and reward else None
 
 
 def play_agent(

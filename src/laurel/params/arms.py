@@ -239,18 +239,14 @@ def resolve_arms(
     arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], shaping: ShapingParams, agent: AgentParams
 ) -> dict[str, Arm]:
     """Return the arms by name, in order, each with the sections `shaping` and `agent` as they are for it."""
-    return {
-        arm.name: Arm(
-            arm.name,
-            _info(arm, rewards).role,
-            arm.reward,
-            arm.shaping_of(shaping),
-            arm.agent_of(agent),
-            arm.actor,
-            arm.actor_options,
-        )
-        for arm in arms
-    }
+    return {arm.name: _resolved(arm, _info(arm, rewards).role, shaping, agent) for arm in arms}
+
+
+def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentParams) -> Arm:
+    own, shaped = arm.agent_of(agent), arm.shaping_of(shaping)
+    if shaped.form == "potential" and shaped.gamma is None:
+        shaped = shaped.model_copy(update={"gamma": own.gamma})
+    return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
 
 
 def asks(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> bool:
