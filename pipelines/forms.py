@@ -1,22 +1,27 @@
-"""The forms that names must have before anything is contacted: those that lead elsewhere if they are wrong.
+"""The forms that Google Cloud wants names in: projects, regions, buckets, images, labels, schedules.
 
-Each function returns a sentence that says what is wrong and how to mend it, or None. The service that gets the request
-says what is wrong with an account, a network, a label or a schedule.
+Each function returns a sentence that says what is wrong and which command mends it, or None. Knows nothing about
+whether what is named exists: nothing is contacted.
 """
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from laurel.params.file import shown
 
 REGISTRY = "REGION-docker.pkg.dev/PROJECT/REPOSITORY/laurel-python:TAG"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LABELS = 61
+"""Labels that a user can give a job; it can have 64, of which three are Laurel's."""
 
 
 def project(value: str | None) -> str | None:
     """Check a project's ID, with the domain before it where it has one."""
     if not value:
         return "--project is missing: name one with --project or GOOGLE_CLOUD_PROJECT. List yours: gcloud projects list"
+    if value.isdigit():
+        return f"--project {value} is a project's number; its ID says: gcloud projects describe {value}"
     if not re.fullmatch(r"([a-z][a-z0-9.-]+\.[a-z]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]", value):
         return (
             f"--project is {shown(value)}, but a project's ID has 6 to 30 lower-case letters, digits and hyphens. "
@@ -26,9 +31,11 @@ def project(value: str | None) -> str | None:
 
 
 def region(value: str | None) -> str | None:
-    """Check a region, such as europe-west4; it becomes part of the address that credentials are sent to."""
+    """Check a region, such as europe-west4."""
     if not value:
         return "--region is missing: name one with --region or GOOGLE_CLOUD_REGION, e.g. --region europe-west4"
+    if re.fullmatch(r"[a-z]+-[a-z]+\d+-[a-z]", value):
+        return f"--region {value} is a zone; its region is --region {value[:-2]}"
     if not re.fullmatch(r"[a-z]+-[a-z]+\d+", value):
         return (
             f"--region is {shown(value)}, but must be a region such as europe-west4. List: gcloud compute regions list"
@@ -37,11 +44,21 @@ def region(value: str | None) -> str | None:
 
 
 def bucket(value: str | None) -> str | None:
-    """Check gs://BUCKET or gs://BUCKET/FOLDER."""
+    """Check gs://BUCKET or gs://BUCKET/FOLDER by the rules for names of buckets."""
     if not value:
         return "--bucket is missing: where the steps' files go, e.g. --bucket gs://my-bucket/laurel"
-    if not re.fullmatch(r"gs://[a-z0-9][a-z0-9._-]+(/[^/]+)*/?", value):
-        return f"--bucket is {shown(value)}, but must be like gs://my-bucket/laurel. List: gcloud storage buckets list"
+    if not value.startswith("gs://"):
+        return f"--bucket is {shown(value)}, but must begin with gs://, e.g. --bucket gs://my-bucket/laurel"
+    name, _, folder = value.removeprefix("gs://").partition("/")
+    parts = name.split(".")
+    well_formed = re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", name) and all(0 < len(p) <= 63 for p in parts)
+    if not well_formed or re.fullmatch(r"\d+\.\d+\.\d+\.\d+", name) or name.startswith("goog") or "google" in name:
+        return (
+            f"--bucket names {shown(name)}, but a bucket's name has 3 to 63 lower-case letters, digits, - and _, "
+            "begins and ends with a letter or digit, and has no google in it. List yours: gcloud storage buckets list"
+        )
+    if any(not char.isprintable() or char in "#[]*?" for char in folder) or "//" in folder:
+        return f"--bucket has the folder {shown(folder)}, but it must be plain, e.g. --bucket gs://{name}/laurel"
     return None
 
 
@@ -71,15 +88,85 @@ def image(value: str | None, *, vertex: bool) -> str | None:
     return None
 
 
+def service_account(value: str) -> str | None:
+    """Check the e-mail address of a service account."""
+    if re.fullmatch(r"[a-z0-9-]+@([a-z0-9-]+\.)*gserviceaccount\.com", value):
+        return None
+    return (
+        f"--service-account is {shown(value)}, but must be NAME@PROJECT.iam.gserviceaccount.com. "
+        "List yours: gcloud iam service-accounts list"
+    )
+
+
+def network(value: str) -> str | None:
+    """Check the full name of a network, whose project is a number."""
+    if re.fullmatch(r"projects/\d+/global/networks/[a-z]([a-z0-9-]{0,61}[a-z0-9])?", value):
+        return None
+    return (
+        f"--network is {shown(value)}, but must be projects/NUMBER/global/networks/NAME. "
+        "The number: gcloud projects describe PROJECT --format='value(projectNumber)'"
+    )
+
+
+def experiment(value: str, schedule: str | None) -> str | None:
+    """Check the name of an experiment of Vertex AI."""
+    if schedule:
+        return "--experiment does not go with --schedule, whose runs begin without you: leave out one of them."
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,127}", value):
+        return None
+    return f"--experiment is {shown(value)}, but has lower-case letters, digits and hyphens, e.g. --experiment door-key"
+
+
+def labels(values: Mapping[str, str]) -> str | None:
+    """Check labels: lower-case letters, digits, - and _."""
+    for key, value in values.items():
+        if not re.fullmatch(r"[a-z][a-z0-9_-]{0,62}", key) or not re.fullmatch(r"[a-z0-9_-]{0,63}", value):
+            return (
+                f"--label {shown(f'{key}={value}')}: key and value have at most 63 lower-case letters, digits, - and "
+                "_, and the key begins with a letter, e.g. --label team=rl"
+            )
+    return f"{len(values)} labels, but a job can have {LABELS}." if len(values) > LABELS else None
+
+
 def cron(value: str, *, vertex: bool) -> str | None:
-    """Check that a schedule has five fields, on Vertex AI with a time zone before them if wanted."""
-    zone = r"((CRON_)?TZ=\S+\s+)?" if vertex else ""
-    if re.fullmatch(rf"{zone}\S+(\s+\S+){{4}}", value.strip()):
+    """Check a schedule: five fields, on Vertex AI with a time zone before them if wanted."""
+    fields = value.split()
+    if vertex and fields and re.fullmatch(r"(CRON_)?TZ=[A-Za-z]+(/[A-Za-z0-9_+-]+)*", fields[0]):
+        fields = fields[1:]
+    if len(fields) == 5 and all(map(_is_cron_field, fields, _CRON)):
         return None
     return (
         f"--schedule is {shown(value)}, but must have five fields: minute, hour, day of month, month, day of week, "
         "e.g. --schedule '0 3 * * 1' for Mondays at three."
     )
+
+
+_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+_DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
+_CRON: tuple[tuple[int, int, list[str]], ...] = (
+    (0, 59, []),
+    (0, 23, []),
+    (1, 31, []),
+    (1, 12, ["", *_MONTHS]),
+    (0, 7, _DAYS),
+)
+"""Lowest and highest value of each field, and names for them."""
+
+
+def _is_cron_field(field: str, allowed: tuple[int, int, list[str]]) -> bool:
+    return all(_is_cron_range(part, *allowed) for part in field.upper().split(","))
+
+
+def _is_cron_range(part: str, low: int, high: int, names: list[str]) -> bool:
+    span, slash, step = part.partition("/")
+    if slash and not (step.isdecimal() and int(step) > 0):
+        return False
+    if span == "*":
+        return True
+    ends = [
+        names.index(end) if end and end in names else int(end) if end.isdecimal() else -1 for end in span.split("-")
+    ]
+    return len(ends) in (1, 2) and all(low <= end <= high for end in ends) and ends == sorted(ends)
 
 
 def host_of(url: str) -> str:
@@ -90,13 +177,16 @@ def host_of(url: str) -> str:
         return ""
 
 
-def api_endpoint(value: str) -> str | None:
+def api_endpoint(value: str, transport: str) -> str | None:
     """Check another address of the API: it is sent your credentials."""
+    plain = value.startswith("http://")
     host = host_of(value if "://" in value else f"https://{value}")
     if not host or ("://" in value and not value.startswith(("http://", "https://"))):
         return f"--api-endpoint is {shown(value)}, but must be an address such as https://europe-west4-aiplatform.googleapis.com"
-    if value.startswith("http://") and host not in LOOPBACK:
+    if plain and host not in LOOPBACK:
         return (
             f"--api-endpoint {value} would send your credentials in clear: use https://{value.removeprefix('http://')}"
         )
+    if plain and transport == "grpc":
+        return f"--api-endpoint {value} is without TLS, which gRPC needs: add --api-transport rest"
     return None

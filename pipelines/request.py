@@ -27,6 +27,7 @@ class Place:
     project: str
     region: str
     endpoint: str | None = None
+    transport: str = "rest"
 
     @property
     def parent(self) -> str:

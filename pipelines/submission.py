@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,19 +18,21 @@ from laurel.components.checkpoints import FOLDER as CHECKPOINTS
 from laurel.components.step import RESPONSES
 from laurel.envs import adapter_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
-from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
 from laurel.params.judges import ChatSection
 from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
-from laurel.pipelines.accelerators import CLUSTER
+from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
 from laurel.pipelines.definition import NAME, arguments, digest_of_sources
+from laurel.pipelines.estimate import cores, gigabytes
 from laurel.pipelines.files import local_files
+from laurel.pipelines.images import Needs, check_quantization, needed
 from laurel.pipelines.machines import GPU_USERS, device_key, idle
 from laurel.pipelines.sweep import SweepPlan, plan_sweep
 from laurel.pipelines.template import (
     Spec,
+    Task,
     check_arguments,
     compiled,
     completed,
@@ -74,6 +76,8 @@ class Options:
     bucket: str | None = None
     network: str | None = None
     api_endpoint: str | None = None
+    api_transport: str = "rest"
+    experiment: str | None = None
     host: str | None = None
     search: Search | None = None
     """Of a sweep; None trains and evaluates all arms."""
@@ -98,6 +102,8 @@ class Submission:
     labels: Mapping[str, str]
     cluster_secrets: Mapping[str, tuple[str, str]]
     """Variable -> name of a Kubernetes secret and key in it."""
+    images: Mapping[str, Needs]
+    """What the steps run in -> what they need of it."""
     remarks: Sequence[str]
     """What the user should know, though it is not wrong."""
 
@@ -135,6 +141,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     found = _Findings()
     _check_names(options, found)
     labels = found.attempt(lambda: _pairs("--label", options.labels)) or {}
+    found.check(forms.labels(labels))
     variables, cluster_secrets = _variables(options, environment, found)
     params = found.attempt(lambda: _params(options))
     sweep = found.attempt(lambda: _sweep(options, params)) if params else None
@@ -142,12 +149,15 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     planned = None
     if params and spec:
         _check_files(params, options, found)
+        if not options.vertex:
+            found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         _check_fit(params, found)
         if options.vertex:  # where a bucket is mounted as a folder
             variables[CHECKPOINTS] = f"/gcs/{(options.bucket or '').removeprefix('gs://')}/checkpoints"
         variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
-        _check_accelerators(spec, params, options, found)
+        _check_machines(spec, params, options, found)
+        found.check(check_quantization(spec, params))
     if found.problems or params is None or spec is None or planned is None:
         raise SubmissionError("\n".join(found.problems))
     code_version = options.code_version or _code_of(options.image or "")
@@ -160,6 +170,7 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         title=f"{NAME} {params.env.id}"[:128],
         labels={"laurel-version": _label(__version__), "env": _label(params.env.id), **labels},
         cluster_secrets=cluster_secrets,
+        images=needed(spec, params),
         remarks=found.remarks,
     )
 
@@ -177,7 +188,10 @@ def _check_names(options: Options, found: _Findings) -> None:
         found.check(forms.project(options.project))
         found.check(forms.region(options.region))
         found.check(forms.bucket(options.bucket))
-        found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint))
+        found.check(options.service_account and forms.service_account(options.service_account))
+        found.check(options.network and forms.network(options.network))
+        found.check(options.experiment and forms.experiment(options.experiment, options.schedule))
+        found.check(options.api_endpoint and forms.api_endpoint(options.api_endpoint, options.api_transport))
     elif not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", options.host or ""):
         found.check("--host must be the address of Kubeflow Pipelines, e.g. http://localhost:8080, without a password.")
     if options.schedule is not None:
@@ -269,23 +283,34 @@ def _branches(spec: Spec, params: Params) -> int:
     return len(branches(params, constant(spec, "plan", "seeds_per_step") or None))
 
 
-def _check_accelerators(spec: Spec, params: Params, options: Options, found: _Findings) -> None:
-    """Refuse accelerators that would stand idle, or that a cluster does not know."""
+def _check_machines(spec: Spec, params: Params, options: Options, found: _Findings) -> None:
+    """Refuse machines that there are not, and accelerators that would stand idle."""
+    by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
     for task in tasks(spec):
         kind, count = task.machine.accelerator, task.machine.accelerators
-        if count and not options.vertex and kind != CLUSTER:
-            found.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
-        step = {"try-candidate": "train-agents"}.get(task.name, task.name)
-        if count and options.template and (why := idle(params, step)):
-            found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
-        if count > 1:
-            found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
-        packages = {name for voter in params.annotate.voters for name in kind_of(voter).packages}
-        if task.name == "annotate" and not count and "bitsandbytes" in packages:
-            found.check(
-                "annotate.huggingface.quantization needs a GPU, but the step annotate has none: set "
-                "pipeline.resources.annotate.accelerator, or add --gpu L4"
-            )
+        known = by_name.get(kind) if options.vertex else None
+        if count:
+            _check_accelerators(task, params, options, found)
+        if options.vertex and (known or not count):
+            size = cores(task.machine.cpu), gigabytes(task.machine.memory)
+            found.attempt(partial(check_size, task.name, *size, known, count))
+
+
+def _check_accelerators(task: Task, params: Params, options: Options, found: _Findings) -> None:
+    kind, count = task.machine.accelerator, task.machine.accelerators
+    by_name = {kind.vertex: name for name, kind in ACCELERATORS.items()}
+    if not options.vertex and kind != CLUSTER:
+        found.check(f"step {task.name} asks for {kind}, but on a cluster a GPU is {CLUSTER}: leave out --template.")
+    elif options.vertex and kind not in by_name:
+        found.check(
+            f"step {task.name} asks for {kind}, which Vertex AI does not have. It has: {', '.join(ACCELERATORS)}."
+        )
+    elif options.vertex:
+        found.attempt(partial(check_count, task.name, by_name[kind], count))
+    if options.template and (why := idle(params, {"try-candidate": "train-agents"}.get(task.name, task.name))):
+        found.check(f"step {task.name} of {options.template} asks for an accelerator, {why}")
+    if count > 1:
+        found.remarks.append(f"step {task.name} asks for {count} accelerators and uses one of them.")
 
 
 # -- the environment of the steps -----------------------------------------------------------------

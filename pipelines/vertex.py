@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -27,6 +28,8 @@ from requests import RequestException
 
 from laurel.errors import LaurelError
 from laurel.pipelines.follow import ENDED, SAME_AGAIN, Progress, Step, UnreachableError, step_of
+from laurel.pipelines.images import Needs
+from laurel.pipelines.registry import look_into
 from laurel.pipelines.request import CONSOLE, REQUEST, Place
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -64,8 +67,11 @@ class Vertex:
 
     @property
     def _options(self) -> dict[str, Any]:
-        options = ClientOptions(api_endpoint=self.place.address)
-        return {"credentials": self._credentials, "transport": "rest", "client_options": options}
+        endpoint = self.place.address
+        if self.place.transport == "grpc":
+            endpoint = endpoint.removeprefix("https://")  # which it always is
+        options = ClientOptions(api_endpoint=endpoint)
+        return {"credentials": self._credentials, "transport": self.place.transport, "client_options": options}
 
     @cached_property
     def _jobs(self) -> aiplatform_v1.PipelineServiceClient:
@@ -92,6 +98,17 @@ class Vertex:
         if location and not pair_of_regions and not self.place.region.startswith(location):
             return f"bucket {name} lies in {location}, the run in {self.place.region}: traffic between them costs."
         return None
+
+    def check_image(self, image: str, needs: Needs) -> str | None:
+        """Look at what an image holds; return a remark if that cannot be seen.
+
+        Raises:
+            VertexError: it is not there, holds no Laurel, lacks what it needs, or is for other machines.
+        """
+        found = look_into(image, self._credentials, needs)
+        if found.problem:
+            raise VertexError(found.problem)
+        return found.remark
 
     def submit(self, job: dict[str, Any], job_id: str) -> str:
         """Start a run; return its full name. Where the answer is lost, the run is looked up by its ID.
@@ -145,6 +162,48 @@ class Vertex:
             )
             going = [str(found.name) for found in listed if _state(found.state.name) not in ENDED]
         return going[0].rpartition("/")[2] if going else None
+
+    def add_to_experiment(self, job: str, experiment: str, *, seconds: float = 120.0) -> None:
+        """Put a run into an experiment of Vertex AI, which is made if there is none; its console compares runs by it.
+
+        Args:
+            job: of the run.
+            experiment: its name.
+            seconds: after which to give up waiting for Vertex AI to keep record of the run.
+
+        Raises:
+            VertexError: as `submit`, or there is no record yet.
+        """
+        store = f"{self.place.parent}/metadataStores/default"
+        with _explained(self.place):
+            record = self._record(job, seconds)
+            client = aiplatform_v1.MetadataServiceClient(**self._options)
+            with suppress(api.Conflict):  # there is one
+                client.create_context(
+                    parent=store,
+                    context_id=experiment,
+                    context=aiplatform_v1.Context(
+                        display_name=experiment,
+                        schema_title="system.Experiment",
+                        schema_version="0.0.1",
+                        metadata={"experiment_deleted": False},
+                    ),
+                    timeout=TIMEOUT,
+                )
+            client.add_context_children(
+                context=f"{store}/contexts/{experiment}", child_contexts=[record], timeout=TIMEOUT
+            )
+
+    def _record(self, job: str, seconds: float) -> str:
+        """Wait for the record that Vertex AI keeps of a run; return its name."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self._jobs.get_pipeline_job(name=self.place.name(job), timeout=TIMEOUT)
+            if found.job_detail.pipeline_run_context.name:
+                return str(found.job_detail.pipeline_run_context.name)
+            if time.monotonic() > end:
+                raise VertexError(f"Vertex AI keeps no record of it after {seconds:.0f} s.")
+            time.sleep(min(2.0, seconds / 10))
 
     def schedule(self, schedule: dict[str, Any]) -> str:
         """Start runs at set times; return the schedule's full name, also where the same request has made one.

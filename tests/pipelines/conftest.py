@@ -15,6 +15,7 @@ from vertex_laurel import PLACE, Laurel
 from vertex_server import VertexServer, serving
 
 from laurel.cli.app import main
+from laurel.pipelines import registry
 from tiny_project import Project
 
 
@@ -70,6 +71,7 @@ def google(
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        monkeypatch.setattr(registry, "address", lambda host: server.url)
         yield server
 
 

@@ -14,7 +14,7 @@ from laurel.components import IMAGE
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params, load_params, parse_params
 from laurel.params.pipeline import STEPS
-from laurel.pipelines.accelerators import ACCELERATORS
+from laurel.pipelines.accelerators import ACCELERATORS, check_count
 from laurel.pipelines.definition import arguments, compile_pipeline
 from laurel.pipelines.machines import DEFAULTS, Resources, resources
 from laurel.stages.merge_agents import branches
@@ -244,6 +244,9 @@ def test_accelerators() -> None:
 
     assert tuple(ACCELERATORS) == get_args(Accelerator)
     assert {kind.vertex for kind in ACCELERATORS.values()} <= {kind.name for kind in AcceleratorType}
+    check_count("train-agents", "L4", 4)
+    with pytest.raises(ParamsError, match="asks for 3 accelerators of type L4, but a machine of Vertex AI has 1, 2"):
+        check_count("train-agents", "L4", 3)
 
 
 def test_the_arguments_say_all_parameters(params: Params) -> None:

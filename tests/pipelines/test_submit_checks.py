@@ -53,20 +53,31 @@ def refused(project: Project, capsys: pytest.CaptureFixture[str], loopback_alone
     ("option", "value", "sentence"),
     [
         ("--project", "Demo", "has 6 to 30 lower-case letters, digits and hyphens. List yours: gcloud projects list"),
-        ("--project", "123456789", "but a project's ID has 6 to 30"),
+        ("--project", "123456789", "is a project's number; its ID says: gcloud projects describe 123456789"),
         ("--region", "europe", "must be a region such as europe-west4. List: gcloud compute regions list"),
-        ("--region", "europe-west4.example.org/", "must be a region such as europe-west4"),
-        ("--bucket", "demo-bucket", "must be like gs://my-bucket/laurel"),
-        ("--bucket", "gs://My_Bucket", "must be like gs://my-bucket/laurel"),
+        ("--region", "europe-west4-a", "is a zone; its region is --region europe-west4"),
+        ("--bucket", "demo-bucket", "must begin with gs://"),
+        ("--bucket", "gs://My_Bucket", "has 3 to 63 lower-case letters"),
+        ("--bucket", "gs://ab", "has 3 to 63 lower-case letters"),
+        ("--bucket", "gs://google-data", "has no google in it"),
+        ("--bucket", "gs://10.0.0.1/x", "has 3 to 63 lower-case letters"),
+        ("--bucket", "gs://demo-bucket/a//b", "has the folder"),
         ("--image", "laurel-python:1", "lies in no registry that Vertex AI pulls from. Push it to Artifact"),
         ("--image", "docker.io/demo/laurel-python:1", "lies in no registry that Vertex AI pulls from"),
         ("--image", IMAGE.removesuffix(":1"), "Give a digest (@sha256:...) or a tag other than latest."),
         ("--image", IMAGE.replace(":1", ":latest"), "does not say which build: steps are cached by it."),
         ("--image", f"{IMAGE}@sha256:12", "is not the reference of an image"),
         ("--image", "Not An Image", "is not the reference of an image"),
+        ("--service-account", "runner", "must be NAME@PROJECT.iam.gserviceaccount.com"),
+        ("--network", "default", "must be projects/NUMBER/global/networks/NAME"),
+        ("--network", "projects/demo-project/global/networks/default", "must be projects/NUMBER/global/networks/NAME"),
         ("--schedule", "daily", "must have five fields: minute, hour, day of month, month, day of week"),
-        ("--schedule", "0 3 * * * *", "must have five fields"),
+        ("--schedule", "60 3 * * *", "must have five fields"),
+        ("--schedule", "0 3 * * 5-1", "must have five fields"),
+        ("--schedule", "*/0 3 * * *", "must have five fields"),
+        ("--label", "Team=rl", "at most 63 lower-case letters, digits, - and _"),
         ("--label", "team", "--label must be NAME=VALUE."),
+        ("--gpu", "T4:3", "pipeline.resources.train-agents asks for 3 accelerators of type T4, but a machine of"),
         ("--gpu", "T5", "must be one of T4, P4"),
         ("--gpu", "T4:0", "asks for 0 accelerators of type T4"),
         ("--gpu", "T4:two", "must be TYPE or TYPE:COUNT, e.g. --gpu L4:1"),
@@ -76,7 +87,7 @@ def refused(project: Project, capsys: pytest.CaptureFixture[str], loopback_alone
         ("--api-endpoint", "ftp://example.org", "must be an address such as https://"),
         ("--params", "none.yaml", "none.yaml: no such file."),
         ("--template", "none.yaml", "none.yaml: no such file. Make one: laurel pipeline compile"),
-        ("--experiment", "mine", "--experiment is for a cluster: add --host URL, or leave it out."),
+        ("--experiment", "Door key", "has lower-case letters, digits and hyphens"),
         ("--namespace", "me", "--namespace is for a cluster: add --host URL, or leave it out."),
     ],
 )  # fmt: skip
@@ -153,12 +164,12 @@ def test_what_is_right_passes(project: Project, right: dict[str, str], capsys: p
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0, capsys.readouterr().err
 
 
-def test_the_readme_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_vertex_ai_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     given = [part for pair in {**RIGHT, "--params": str(REPOSITORY / "params.yaml")}.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
     shown = capsys.readouterr().err.partition("step ")
     table = "".join(f"    {line}\n" if line else "\n" for line in f"step {shown[2]}".partition("price")[0].splitlines())
-    assert table in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert table in (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
 
 
 def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,11 +233,50 @@ def test_files_of_this_machine_are_refused(
     assert said[2].endswith("If the image holds it at the same place, add --in-image rewards.preference.encoder")
 
 
-def test_weights_in_few_bits_need_a_gpu(refused: Refused, project: Project) -> None:
+@pytest.mark.parametrize(
+    ("resources", "options", "sentence"),
+    [
+        (
+            {"collect": {"cpu": 200}},
+            (),
+            "resources.collect.cpu asks for 200 cores, but a machine of Vertex AI has 96",
+        ),
+        (
+            {"caption": {"memory": "1T"}},
+            (),
+            "asks for 1000 GB of memory, but a machine of Vertex AI has 624 at most.",
+        ),
+        (
+            {"train-agents": {"cpu": 48}},
+            ("--gpu", "L4"),
+            "asks for 48 cores, but a machine of Vertex AI with 1 x L4 has 32 at",
+        ),
+    ],
+)
+def test_machines_that_there_are_not(
+    refused: Refused, project: Project, resources: dict[str, object], options: tuple[str, ...], sentence: str
+) -> None:
+    project.change({"pipeline": {"resources": resources}})
+    (said,) = refused(*options)
+    assert sentence in said
+
+
+def test_weights_in_few_bits_need_a_gpu_and_their_packages(
+    refused: Refused, project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from laurel.params import load_params
+    from laurel.pipelines.images import needed
+    from laurel.pipelines.template import compiled
+
     model = {"quantization": "4bit", "mode": "generate"}
     project.change({"annotate.annotator": "huggingface", "annotate.huggingface": model})
     (said,) = refused()
     assert said.startswith("annotate.huggingface.quantization needs a GPU, but the step annotate has none")
+    project.change({"pipeline": {"resources": {"annotate": {"accelerator": "L4"}}}})
+    params = load_params(project.path / "params.yaml")
+    images = needed(compiled(params, IMAGE), params)
+    assert images[f"{IMAGE}-gpu"].packages == ("bitsandbytes", "accelerate")
+    assert (images[f"{IMAGE}-gpu"].cuda, images[IMAGE].cuda, images[IMAGE].packages) == (True, False, ())
 
 
 # -- parameters that do not fit together -----------------------------------------------------------

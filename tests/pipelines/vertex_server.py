@@ -1,4 +1,4 @@
-"""A loopback server in the place of Google Cloud: Vertex AI, Storage, Secret Manager, and tokens.
+"""A loopback server in the place of Google Cloud: Vertex AI, Storage, Artifact Registry, Secret Manager, and tokens.
 
 It keeps every request, and answers as it is told: first each answer of a queue, then the last one of it again.
 """
@@ -9,7 +9,7 @@ import json
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,8 +25,12 @@ ROUTES = {
     "get": r"GET /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+",
     "cancel": r"POST /v1/projects/[^/]+/locations/[^/]+/pipelineJobs/[^/:]+:cancel",
     "schedule": r"POST /v1/projects/[^/]+/locations/[^/]+/schedules",
+    "context": r"POST /v1/projects/[^/]+/locations/[^/]+/metadataStores/default/contexts",
+    "children": r"POST /v1/projects/[^/]+/locations/[^/]+/metadataStores/default/contexts/[^/]+:addContextChildren",
     "bucket": r"GET /storage/v1/b/[^/]+",
     "token": r"POST /token",
+    "manifest": r"GET /v2/.+/manifests/[^/]+",
+    "blob": r"GET /v2/.+/blobs/[^/]+",
     "secret": r"GET /v1/projects/[^/]+/secrets/[^/]+/versions/[^/]+:access",
 }
 
@@ -70,7 +74,11 @@ class VertexServer:
                 return 200, {"name": request.path.rpartition("/")[2], "location": "EUROPE-WEST4"}
             case "token":
                 return 200, {"access_token": "loopback-token", "expires_in": 3600, "token_type": "Bearer"}
-            case "cancel" | "list" | "schedules":
+            case "manifest":
+                return 200, {"config": {"digest": "sha256:c0"}}
+            case "blob":
+                return image_config(variables=["LAUREL_REVISION=abc", "NVIDIA_VISIBLE_DEVICES=all"])
+            case "cancel" | "context" | "children" | "list" | "schedules":
                 return 200, {}
             case _:
                 return error(404, "nothing here")
@@ -79,6 +87,11 @@ class VertexServer:
 def error(status: int, message: str, name: str = "") -> Answer:
     """Return an error as Google's APIs give it."""
     return status, {"error": {"code": status, "message": message, "status": name}}
+
+
+def image_config(architecture: str = "amd64", variables: Sequence[str] = ("LAUREL_REVISION=abc",)) -> Answer:
+    """Return an image's configuration as a registry gives it."""
+    return 200, {"architecture": architecture, "config": {"Env": ["PATH=/usr/bin", *variables]}}
 
 
 def job(state: str, *tasks: dict[str, Any], message: str = "") -> Answer:

@@ -9,10 +9,10 @@ import argparse
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from laurel.cli.arguments import number
 from laurel.cli.cloud import pipelines_module
@@ -23,15 +23,19 @@ from laurel.errors import LaurelError
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
+    from laurel.pipelines.cluster import Cluster
     from laurel.pipelines.follow import Progress
     from laurel.pipelines.request import Place
     from laurel.pipelines.submission import Options, Submission
+    from laurel.pipelines.vertex import Vertex
+
+    Backend = Vertex | Cluster
 
 RUN_FAILED = 1
 INTERRUPTED = 130
 PROJECT, REGION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"
 OF_VERTEX = ("project", "region", "bucket", "network", "label", "api_endpoint")
-OF_CLUSTER = ("namespace", "experiment")
+OF_CLUSTER = ("namespace",)
 
 
 def add(actions: Commands) -> None:
@@ -88,7 +92,9 @@ def add(actions: Commands) -> None:
     submit.add_argument("--label", action="append", default=[], metavar="KEY=VALUE", help="Vertex AI: label of the run")
     submit.add_argument("--bucket", metavar="gs://...", help="Vertex AI: where the steps' files go")
     submit.add_argument("--network", metavar="NETWORK", help="Vertex AI: projects/NUMBER/global/networks/NAME")
-    submit.add_argument("--experiment", metavar="NAME", help="cluster: experiment that the run is shown in")
+    submit.add_argument(
+        "--experiment", metavar="NAME", help="experiment that shows the run; default: none on Vertex AI"
+    )
     add_sweep(submit)
     submit.set_defaults(run=_submit)
 
@@ -103,20 +109,13 @@ def add(actions: Commands) -> None:
         command.add_argument("--project", metavar="ID", help=f"Vertex AI: project; default: {PROJECT}")
         command.add_argument("--region", metavar="REGION", help=f"Vertex AI: e.g. europe-west4; default: {REGION}")
         command.add_argument("--api-endpoint", metavar="URL", help="Vertex AI: another address of its API")
+        command.add_argument("--api-transport", choices=["rest", "grpc"], default="rest", help="default: rest")
         command.add_argument("--host", metavar="URL", help="a cluster's Kubeflow Pipelines, instead of Vertex AI")
         command.add_argument("--namespace", metavar="NAME", help="cluster: namespace of the run")
     for command in (submit, status):
         command.add_argument(
             "--poll", type=number(0.05, 3600), default=15.0, metavar="SECONDS", help="--wait: default: 15"
         )
-
-
-class _Backend(Protocol):
-    """What Vertex AI and a cluster have in common once they are connected."""
-
-    def look(self, job: str) -> Progress: ...
-
-    def cancel(self, job: str) -> None: ...
 
 
 def _submit(options: argparse.Namespace) -> int:
@@ -127,11 +126,11 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _options(options: argparse.Namespace) -> Options:
-    """Return the options by the names that they have on the command line."""
-    kind = pipelines_module("submission").Options
+    """Return the options of a submission, most of which have the names that they have on the command line."""
     given = {**vars(options), "project": _project(options), "region": _region(options)}
     given |= {"cache": not options.no_cache, "secrets": options.secret, "labels": options.label}
     given["search"] = sweep_search(options)
+    kind = pipelines_module("submission").Options
     made: Options = kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
     return made
 
@@ -147,7 +146,7 @@ def _check_exclusive(options: argparse.Namespace) -> None:
 
 def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> int:
     request = pipelines_module("request")
-    place: Place = request.Place(_project(options), _region(options), options.api_endpoint)
+    place: Place = request.Place(_project(options), _region(options), options.api_endpoint, options.api_transport)
     for name, chosen, variable in (("project", options.project, PROJECT), ("region", options.region, REGION)):
         if not chosen:
             tell(f"note: {name} {os.environ[variable]} (from {variable}).")
@@ -170,14 +169,18 @@ def _submit_to_vertex(options: argparse.Namespace, submission: Submission) -> in
         return _dry_run(submission, url, body, region=place.region, full=options.dry_run == "full")
 
     backend = pipelines_module("vertex").Vertex(place)
-    _tell_notes(backend.check_bucket(options.bucket))
+    _tell_notes(
+        backend.check_bucket(options.bucket),
+        *(backend.check_image(image, needs) for image, needs in submission.images.items()),
+    )
     if options.schedule:
         name = backend.schedule(body)
         page = f"{request.CONSOLE}/vertex-ai/pipelines/schedules?project={place.project}"
         say(f"schedule: {name}\npage:     {page}\n")
         return 0
     job = _going_on(options, backend, body) or backend.submit(body, job).rpartition("/")[2]
-    return _submitted(options, backend, job, _named(job, place), place.page(job))
+    add = (lambda: backend.add_to_experiment(job, options.experiment)) if options.experiment else None
+    return _submitted(options, backend, job, _named(job, place), place.page(job), afterwards=add)
 
 
 def _submit_to_cluster(options: argparse.Namespace, submission: Submission) -> int:
@@ -238,11 +241,24 @@ def _shortened(body: Any, spec: Any, summary: Any) -> Any:
     return {key: _shortened(value, spec, summary) for key, value in body.items()} if isinstance(body, dict) else body
 
 
-def _submitted(options: argparse.Namespace, backend: _Backend, job: str, where: str, page: str) -> int:
-    """Say what was started, and how to follow and cancel it."""
+def _submitted(
+    options: argparse.Namespace,
+    backend: Backend,
+    job: str,
+    where: str,
+    page: str,
+    *,
+    afterwards: Callable[[], None] | None = None,
+) -> int:
+    """Say what was started, and how to follow and cancel it; do what can be done only now."""
     again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
     with _leaving_the_run_alone(where):
+        if afterwards:
+            try:
+                afterwards()
+            except LaurelError as error:  # of no weight beside a run that has begun
+                tell(f"note: the run is not in the experiment {options.experiment}: {error}")
         return _follow(options, backend, job) if options.wait else 0
 
 
@@ -263,7 +279,7 @@ def _leaving_the_run_alone(where: str) -> Iterator[None]:
         raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
 
 
-def _follow(options: argparse.Namespace, backend: _Backend, job: str) -> int:
+def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
     """Say every change until the run has ended; return the exit code."""
     progress: Progress = pipelines_module("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
     for line in progress.failures():
@@ -287,27 +303,28 @@ def _cancel(options: argparse.Namespace) -> int:
     return 0
 
 
-def _connect(options: argparse.Namespace) -> tuple[_Backend, str]:
+def _connect(options: argparse.Namespace) -> tuple[Backend, str]:
     """Connect to where a run is; return that, and the options that name the run."""
     _check_exclusive(options)
     if options.host:
         namespace = f" --namespace {options.namespace}" if options.namespace else ""
-        backend: _Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
+        backend: Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
         return backend, f"{options.job} --host {options.host}{namespace}"
     forms = pipelines_module("forms")
     project, region = _project(options), _region(options)
     problems = [forms.project(project), forms.region(region)]
     if options.api_endpoint:
-        problems.append(forms.api_endpoint(options.api_endpoint))
+        problems.append(forms.api_endpoint(options.api_endpoint, options.api_transport))
     if any(problems):
         raise LaurelError("\n".join(filter(None, problems)))
-    place = pipelines_module("request").Place(project, region, options.api_endpoint)
+    place = pipelines_module("request").Place(project, region, options.api_endpoint, options.api_transport)
     return pipelines_module("vertex").Vertex(place), _named(options.job, place)
 
 
 def _named(job: str, place: Place) -> str:
     """Return the options that name a run of Vertex AI to `status` and `cancel`."""
     elsewhere = f" --api-endpoint {place.endpoint}" if place.endpoint else ""
+    elsewhere += f" --api-transport {place.transport}" if place.transport != "rest" else ""
     return f"{job} --project {place.project} --region {place.region}{elsewhere}"
 
 

@@ -16,7 +16,8 @@ from itertools import count, islice
 from time import sleep
 from typing import Any, Generic, TypeVar
 
-from laurel.data.missing import Reasons
+from laurel.console import tell
+from laurel.data.missing import Reasons, kind_of
 from laurel.feedback.annotator import Answer, OnSettled, ignore
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.question import Item, Question, Value
@@ -36,6 +37,8 @@ FIRST_LOOK_AHEAD = 16
 """The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
 POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
+REPORTED = 5
+"""Reasons for failures that are reported as they happen."""
 CUT = "length"
 """Finish reason of an answer that came to its limit of tokens."""
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
@@ -125,6 +128,7 @@ class Asker(Generic[Item, Value]):
         self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
         self._failures = Reasons()
+        self._told: set[str] = set()
         self._model = model
         self._sampling = sampling
         self._store = store
@@ -293,6 +297,7 @@ class Asker(Generic[Item, Value]):
         self._usage.calls += 1
         if isinstance(reply, Failure):
             self._usage.failures += 1
+            self._tell(reply.reason)
             self._failures.add(reply.reason)
             self._store.release([request.key])
             return
@@ -303,6 +308,13 @@ class Asker(Generic[Item, Value]):
         self._usage.output_tokens += reply.output_tokens or 0
         prompt = self.question.prompt
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
+
+    def _tell(self, reason: str) -> None:
+        """Report a failure when it first happens, since a run may take hours; those that differ in numbers are one."""
+        kind = kind_of(reason)
+        if kind not in self._told and len(self._told) < REPORTED:
+            self._told.add(kind)
+            tell(f"{self._model.identity.model} gave no answer, and may again for the same reason: {reason}")
 
     def _answer(self, ask: _Ask[Item], reply: Reply | Failure) -> Answer[Value]:
         if isinstance(reply, Failure):

@@ -24,7 +24,6 @@ from laurel.llm.budget import Budget, BudgetedChat
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
-from laurel.llm.reported_failures import ReportingChat
 from laurel.llm.responses import ResponseStore, Usual
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class ChatAnnotator(AnnotatorKind):
         question.messages(question.sample)  # refuses now what does not go together
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
-        model: ChatModel = ReportingChat(self.model(store, budget, question.prompt))
+        model = self.model(store, budget, question.prompt)
         price = self.price(model.identity)
         if budget.params.limited:
             model = BudgetedChat(model, budget, price)

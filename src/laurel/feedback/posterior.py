@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -62,29 +61,6 @@ class Labels:
 
     def __getitem__(self, rows: IntArray) -> Labels:
         return Labels(self.first[rows], self.second[rows], self.p_first[rows])
-
-
-class Posterior(Protocol):
-    """What is known about the utilities of N captions."""
-
-    likelihood: Likelihood
-
-    def fit(self, labels: Labels) -> None:
-        """Take these labels, and no others, into account."""
-        ...
-
-    @property
-    def utilities(self) -> Real:
-        """The mean (N,)."""
-        ...
-
-    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
-        """Return mean and variance (C,) of differences of utilities."""
-        ...
-
-    def draw(self, rng: np.random.Generator) -> Real:
-        """Return utilities (N,) as they might be."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +185,7 @@ class EmbeddingPosterior:
         return between @ self._weights, variance.clip(1e-12)
 
     def draw(self, rng: np.random.Generator) -> Real:
-        """Return utilities (N,) as they might be."""
+        """Return utilities (N,) drawn from the posterior."""
         values, vectors = np.linalg.eigh(self.covariance)
         noise = np.sqrt(values.clip(0)) * rng.normal(size=len(values))
         return self.features @ (self._weights + vectors @ noise)
@@ -231,11 +207,9 @@ class CaptionPosterior:
 
     @property
     def utilities(self) -> Real:
-        """The mean (N,)."""
         return self._mean
 
     def fit(self, labels: Labels) -> None:
-        """Take these labels, and no others, into account."""
         if not len(labels):
             return
         mode, self._choice = _climb(lambda scale, lapse: self._at(labels, scale, lapse), self._choice)
@@ -265,13 +239,14 @@ class CaptionPosterior:
         return _Mode(utilities, curvature, value - (log_determinant - size * np.log(prior)) / 2)
 
     def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
-        """Return mean and variance (C,) of differences of utilities."""
         return self._mean[first] - self._mean[second], self.variance[first] + self.variance[second]
 
     def draw(self, rng: np.random.Generator) -> Real:
-        """Return utilities (N,) as they might be."""
         drawn: Real = self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
         return drawn
+
+
+Posterior = EmbeddingPosterior | CaptionPosterior
 
 
 def _solve(first: IntArray, second: IntArray, precision: Real, diagonal: Real, right: Real) -> Real:

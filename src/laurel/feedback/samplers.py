@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -16,18 +15,6 @@ from laurel.feedback.likelihood import Real
 from laurel.feedback.pairs import sample_pairs
 from laurel.feedback.posterior import Labels
 from laurel.feedback.unasked import UnaskedPairs
-
-
-class Sampler(Protocol):
-    """Proposes pairs of captions, no pair twice in either order."""
-
-    def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return up to n pairs (P,), (P,) that were not asked about; fewer only where no more are left."""
-        ...
-
-    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Take note of what was said; None and NaN stand for no label."""
-        ...
 
 
 class DrawnSampler:
@@ -60,7 +47,7 @@ class DrawnSampler:
         return first, second
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Do nothing."""
+        """Do nothing: no pair depends on a label."""
 
 
 class AdaptiveSampler:
@@ -95,4 +82,5 @@ class AdaptiveSampler:
         self._labels = self._labels.with_more(first, second, p_first)
 
 
+Sampler = DrawnSampler | AdaptiveSampler
 _NONE = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

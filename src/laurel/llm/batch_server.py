@@ -141,6 +141,10 @@ class BatchServer:
         place.seek(0)
         return _lines(place)
 
+    def hopeless(self, refusal: retries.Refusal) -> RefusedError | None:
+        """Return the error of a refusal after which no request can succeed; None for any other."""
+        return retries.hopeless(refusal, model=self._params.model, endpoint=self.endpoint, key=self._params.api_key_env)
+
     def refused(self, batch: Batch) -> RefusedError:
         """Return the error of a batch that the server did not begin."""
         problems = (batch.errors.data if batch.errors else None) or []
@@ -177,10 +181,7 @@ class BatchServer:
                 raise RefusedError(
                     f"{self.endpoint} has no Batch API ({says}): set annotate.openai.mode to live."
                 ) from None
-            hopeless = retries.hopeless(
-                refusal, model=self._params.model, endpoint=self.endpoint, key=self._params.api_key_env
-            )
-            if hopeless is not None:
+            if (hopeless := self.hopeless(refusal)) is not None:
                 raise hopeless from None
             kind = UnreachableError if refusal.status in retries.AGAIN or refusal.status >= 500 else RefusedError
             raise kind(f"{self.endpoint} refuses {what} ({says}). {KEPT}") from None

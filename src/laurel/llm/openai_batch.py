@@ -18,9 +18,9 @@ from openai.types import Batch
 
 from laurel.console import tell
 from laurel.llm.batch_ledger import BatchLedger
-from laurel.llm.batch_reader import Again, BatchReader
+from laurel.llm.batch_reader import read_batch
 from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
-from laurel.llm.batch_wire import MOST_LINES, in_files, request_line
+from laurel.llm.batch_wire import MOST_LINES, Again, in_files, request_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
 from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import read_key
@@ -135,7 +135,6 @@ class _Run:
             params.model, "max_completion_tokens" if identity.endpoint == OPENAI else "max_tokens", params.structured
         )
         self._dialect = copy.deepcopy(self._first_dialect)
-        self._reader = BatchReader(params, self._server, self._dialect)
         self._queue = dict.fromkeys(asked)
         self._sent: dict[str, _Sent] = {}
         self._failed: Counter[str] = Counter()
@@ -247,7 +246,7 @@ class _Run:
         handled: list[str] = []
         requests = {key: self._asked[key].request for key in sent.keys}
         try:
-            for key, said in self._reader.read(batch, requests, sent.dialect):
+            for key, said in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
                 if isinstance(said, Again):
                     again[key] = said
                     continue

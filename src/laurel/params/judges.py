@@ -197,7 +197,8 @@ class OpenAIParams(ChatSection):
 
 class HuggingFaceParams(ChatSection):
     model: str = "Qwen/Qwen2.5-0.5B-Instruct"
-    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template."""
+    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template; or smollm2,
+    which `make language-model` puts on this machine."""
     revision: str | None = None
     """Branch, tag or commit on the hub; null takes its main branch."""
     device: Device = "auto"

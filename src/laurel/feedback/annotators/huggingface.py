@@ -72,11 +72,17 @@ class HuggingFaceKind(ChatAnnotator):
         """Count tokens as the model does, if its tokenizer is on this machine and has a chat template."""
         from transformers import AutoTokenizer
 
+        from laurel.llm.chat import RefusedError
+        from laurel.llm.smollm2 import path_of
+
         try:
             tokenizer = AutoTokenizer.from_pretrained(
-                self.section.model, revision=self.section.revision, local_files_only=True, trust_remote_code=False
+                path_of(self.section.model),
+                revision=self.section.revision,
+                local_files_only=True,
+                trust_remote_code=False,
             )
-        except (OSError, ValueError):
+        except (OSError, ValueError, RefusedError):
             return super().count_tokens(requests)
         if tokenizer.chat_template is None:
             return super().count_tokens(requests)
