@@ -73,8 +73,6 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, s
     """Say what will run, as lines of text.
 
     Args:
-        spec: the compiled pipeline.
-        params: of the run.
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
         sweep: what is tried instead of training all arms.

@@ -77,7 +77,6 @@ def follow(
 
     Args:
         look: asks how far the run is; may raise UnreachableError, which is borne for a while.
-        say: takes a line.
         seconds: between two looks; more and more while there is no answer.
         patience: seconds without an answer after which to give up.
 

@@ -56,7 +56,6 @@ def run_locally(
     Runs are logged to MLFLOW_TRACKING_URI; without it they are not logged, nor is a container's to a database's file.
 
     Args:
-        params: of the run.
         output: directory for reports/, or of a sweep study/ (replaced when the run has succeeded), steps/ (every
             step's artifacts, a folder for each run) and pipeline.log (what KFP and the steps said).
         runner: what a step is: a process of this Python, or a Docker container.

@@ -40,8 +40,6 @@ def look_into(image: str, credentials: Any, needs: Needs = NOTHING) -> Finding:
 
     Args:
         image: its reference, with host, and digest or tag.
-        credentials: of Google Cloud, whose registry it lies in.
-        needs: what it must have.
     """
     try:
         with AuthorizedSession(credentials) as session:

@@ -101,7 +101,6 @@ def platform_spec(spec: Spec, secrets: Mapping[str, tuple[str, str]]) -> dict[st
     """Return KFP's settings for Kubernetes: variables of every step from keys of Kubernetes secrets.
 
     Args:
-        spec: the compiled pipeline.
         secrets: variable -> name of the secret and key in it.
     """
     references = [

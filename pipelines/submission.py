@@ -132,7 +132,6 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     """Make and check what is to be sent.
 
     Args:
-        options: of the user.
         environment: the user's variables; MLFLOW_TRACKING_URI is what the steps may get of them.
 
     Raises:

@@ -167,8 +167,6 @@ class Vertex:
         """Put a run into an experiment of Vertex AI, which is made if there is none; its console compares runs by it.
 
         Args:
-            job: of the run.
-            experiment: its name.
             seconds: after which to give up waiting for Vertex AI to keep record of the run.
 
         Raises:

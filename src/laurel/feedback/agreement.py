@@ -62,8 +62,6 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
 
     Args:
         patterns: what the judges said -> in how many pairs; at least one, all of M judges.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
 
     Returns:
         kind ("cohen" or "fleiss"), kappa, and pairwise: for each two judges their numbers, kappa and the share of

@@ -130,8 +130,6 @@ def judge(annotator: Annotator, pairs: Iterable[Pair], on_settled: OnSettled = i
     """Yield a judgement for each pair, in order; identical texts are a tie, about which the annotator is not asked.
 
     Args:
-        annotator: who judges.
-        pairs: to judge.
         on_settled: called as judgements are known, which may be long before they are yielded.
     """
     identical: deque[bool] = deque()

@@ -63,8 +63,6 @@ class AnnotatorKind(ABC):
         """Make the annotator.
 
         Args:
-            adapter: the environment's.
-            seed: of what it draws.
             captions: of single steps, for those who look into segments; the ones that the adapter lists are known.
             budget: what asking may cost; None: as the params say.
 
@@ -91,7 +89,6 @@ class AnnotatorKind(ABC):
         """Estimate what asking about pairs takes, opening no connection; None where that is no call and no cost.
 
         Args:
-            adapter: the environment's.
             pairs: all of a run.
             asked: keys of questions that will have been answered by then.
 

@@ -97,10 +97,8 @@ class Asker(Generic[Item, Value]):
     """Asks a chat model a question about each of many items.
 
     Args:
-        model: who is asked.
         sampling: how it draws its answers; the seed is set by vote.
         question: what is asked, and how answers are read.
-        store: keeps every answer.
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
         gives_up: whether asking ends where none of the first answers can be read.
@@ -225,7 +223,6 @@ class Asker(Generic[Item, Value]):
         self._readable.check()
 
     def _request(self, ask: _Ask[Item]) -> ChatRequest:
-        """Put a question in words."""
         question = self.question
         messages = question.messages(ask.item, ask.variant)
         if ask.unread is not None:

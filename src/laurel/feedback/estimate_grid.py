@@ -61,12 +61,6 @@ class Forecast:
 def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pair], budget: BudgetParams) -> Forecast:
     """Estimate what a grid takes.
 
-    Args:
-        cells: its judges, in the order in which they are asked.
-        adapter: the environment's.
-        questions: that each is asked.
-        budget: that they share.
-
     Raises:
         DataError: a store of answers cannot be read.
     """

@@ -85,7 +85,6 @@ def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, 
 
     Args:
         path: the store, or the folder; no run may be leaving answers in the folder meanwhile.
-        wanted: which.
         really: without it, nothing is dropped.
 
     Yields:

@@ -96,7 +96,6 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
     Args:
         gates: the limits; null sets no limit.
         quality: as `laurel.feedback.quality.measure` says.
-        advice: what to try with the annotator in use.
     """
     limits = list(_limits(gates, quality, advice))
     failed = [limit for limit in limits if not limit.passed]
@@ -130,7 +129,6 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
     Args:
         gates: min_success_preferred is used.
         found: as `laurel.feedback.success.ask_success` says.
-        advice: what to try with the annotator in use.
     """
     if "ci95" not in found:
         return Checked(warnings=[_undecided(found, advice)])

@@ -19,7 +19,6 @@ class LanguageModelAnnotator:
     """Asks a chat model which of two texts is better.
 
     Args:
-        asker: asks the question `pair`.
         tie_band: probabilities within this of 1/2 are ties.
     """
 
@@ -35,12 +34,10 @@ class LanguageModelAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
         return self._asker.usage
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
-        """Return why there was no answer -> how often, under this annotator's name."""
         return self._asker.failures
 
     def prepare(self, pairs: Iterable[Pair]) -> None:

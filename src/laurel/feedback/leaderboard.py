@@ -61,7 +61,6 @@ def leaderboard(
     Args:
         entries: the judges; each that did not fail judged all P pairs.
         first_is_better: (P,) the right answers.
-        seed: of the bootstrap.
         resamples: of the bootstrap over pairs, which gives the intervals of differences.
     """
     rows = [_row(entry, first_is_better) for entry in entries if entry.failure is None]

@@ -128,7 +128,6 @@ class Prompt:
 
         Args:
             texts: slot of the form -> what stands there, quoted (`quote`).
-            adapter: has the words of the task.
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:

@@ -40,10 +40,7 @@ def measure(
     """Measure the labels of all pairs.
 
     Args:
-        pairs: P pairs.
-        preferences: what was said about them.
         verdicts: the single answers behind that, for annotators that keep them.
-        references: what labels are compared with.
         seed: of what is sampled where there is too much.
         members: the annotators that voted for each label, where several did -> what each said about all pairs.
 

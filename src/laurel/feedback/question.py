@@ -69,12 +69,7 @@ class Question(ABC, Generic[Item, Value]):
     @classmethod
     @abstractmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Value] | None:
-        """Say what an answer in words means; None where it cannot be read, which is never guessed.
-
-        Args:
-            text: of the answer.
-            cut: whether it was cut off.
-        """
+        """Say what an answer in words means; None where it cannot be read, which is never guessed."""
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
@@ -82,10 +77,7 @@ class Question(ABC, Generic[Item, Value]):
         """Say what an answer means for the item; a kind with variants or scored choices overrides it.
 
         Args:
-            text: of the answer.
             logprobs: choice -> log-probability, where choices were scored.
-            variant: that was asked.
-            cut: whether the answer was cut off.
         """
         return self.parse(text, cut=cut)
 

@@ -53,11 +53,9 @@ class Rounds:
     """Rounds of a sampler; each must be observed before the next is asked for.
 
     Args:
-        sampler: proposes pairs.
         unasked: what the sampler has not proposed; held-out pairs are drawn from it.
         stopping: looks at the labels after each round; None asks about all pairs.
         params: n_pairs, round_pairs, sampler and stop are used.
-        rng: draws the held-out pairs.
     """
 
     def __init__(

@@ -48,8 +48,6 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
     Args:
         captions: of single steps.
         adapter: the environment's; says which captions are success, and lists those that were never met.
-        n: at most.
-        seed: of the draw.
     """
     texts = list(dict.fromkeys(captions))
     successes = list(dict.fromkeys([*adapter.success_captions(), *filter(adapter.says_success, texts)]))

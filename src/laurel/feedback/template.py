@@ -43,11 +43,6 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | r
 def read_template(source: str, text: str, slots: Iterable[str]) -> tuple[dict[str, Any], Template, frozenset[str]]:
     """Read a prompt's text: front matter, template, and which slots it uses.
 
-    Args:
-        source: the file, for errors.
-        text: its content.
-        slots: that it may use.
-
     Raises:
         PromptError: it is not a prompt.
     """

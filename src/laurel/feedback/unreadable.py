@@ -44,7 +44,6 @@ class Readable:
     """Tracks whether any answer of a model can be read: asking on where every answer is cut off wastes money.
 
     Args:
-        who: the annotator's name.
         max_tokens: that an answer may have.
         gives_up: whether to raise at all.
     """
@@ -115,7 +114,6 @@ def unreadable(keys: Iterable[tuple[str, str]], store: ResponseStore) -> list[Mi
 
     Args:
         keys: annotator and key of each.
-        store: has the answers.
     """
     return gather(_reasons(keys, store))
 

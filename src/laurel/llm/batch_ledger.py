@@ -55,7 +55,6 @@ class BatchLedger:
     """The batches of one file of answers, whose tables are made if need be.
 
     Args:
-        path: the file.
         read_only: open a file that must be there, and write nothing, neither into it nor beside it.
 
     Raises:
@@ -90,7 +89,6 @@ class BatchLedger:
         return found
 
     def entry(self, token: str) -> Entry:
-        """Return a batch that was entered."""
         with self._explained():
             query = "SELECT token, made_at, file, batch FROM batches WHERE token = ?"
             return Entry(*self._connection.execute(query, (token,)).fetchone())
@@ -115,12 +113,10 @@ class BatchLedger:
             self._connection.executemany("INSERT INTO batch_lines VALUES (?, ?)", [(key, token) for key in keys])
 
     def uploaded(self, token: str, file: str) -> None:
-        """Note the server's id of a batch's requests."""
         with self._explained():
             self._connection.execute("UPDATE batches SET file = ? WHERE token = ?", (file, token))
 
     def created(self, token: str, batch: str) -> None:
-        """Note the server's id of a batch."""
         with self._explained():
             self._connection.execute("UPDATE batches SET batch = ? WHERE token = ?", (batch, token))
 

@@ -22,8 +22,6 @@ def read_batch(
     """Yield what a batch says about each request, a RefusedError where every request would fail alike.
 
     Args:
-        server: has the batch's files.
-        batch: has ended.
         requests: by key; others that the batch holds are left out.
         written_in: the dialect in which these requests were written.
         dialect: learns which fields the server does not take.

@@ -35,7 +35,6 @@ class BatchServer:
     """A server that takes batches.
 
     Args:
-        params: server, key, retries.
         backoff: seconds before a further attempt to create a batch.
 
     Raises:
@@ -169,7 +168,6 @@ class BatchServer:
         """Turn the package's errors into a sentence.
 
         Args:
-            what: was asked for.
             first: whether an unknown path means that there is no Batch API at all.
         """
         try:

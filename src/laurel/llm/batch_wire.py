@@ -54,7 +54,6 @@ def read_line(
     """Read a line of a file of answers or of errors.
 
     Args:
-        line: JSON.
         requests: by key; lines about others are not read.
         secrets: are left out of what is returned.
 

@@ -42,12 +42,7 @@ class Spending:
 
 
 class Budget:
-    """The limits of a run, and what of them is used up; models that ask for one run share it.
-
-    Args:
-        params: the limits.
-        clock: says the time in seconds.
-    """
+    """The limits of a run, and what of them is used up; models that ask for one run share it."""
 
     def __init__(self, params: BudgetParams, clock: Callable[[], float] = time.monotonic) -> None:
         self.params = params
@@ -98,8 +93,6 @@ class BudgetedChat:
     """Implements `laurel.llm.chat.ChatModel` on top of another one; what there is no budget for is withheld.
 
     Args:
-        model: who is asked.
-        budget: what it may cost.
         price: of its tokens; None where that is unknown.
 
     Raises:
@@ -154,7 +147,6 @@ class BudgetedChat:
         """Ask while there is room, and wait for all that was asked: then it is known how much room there really is.
 
         Args:
-            drawn: what is to be asked.
             again: whether there was a round before, so that the length of answers is known.
         """
         budget = self._budget

@@ -34,9 +34,7 @@ def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Itera
     """Add the folder's answers to a store; copy to the folder what comes to it within the block.
 
     Args:
-        path: of the store.
         folder: made if need be; None does nothing.
-        seconds: between two copies.
 
     Raises:
         DataError: the folder cannot be read, or holds a store that is damaged or of another version; what came within

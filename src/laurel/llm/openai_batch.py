@@ -42,7 +42,6 @@ class OpenAIBatch:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        params: server and model.
         store: its file also holds what is in which batch.
         seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
         first_wait: seconds between two looks at a batch at first.

@@ -41,7 +41,6 @@ class OpenAIChat:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        params: server, model, limits.
         takes_them: whether the model is known to take requests of this kind; otherwise a run ends where it refuses the
             first ones, all alike.
         backoff: seconds of the first wait before a further attempt, at most.

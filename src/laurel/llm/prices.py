@@ -41,8 +41,6 @@ class Price(Section):
         """Return dollars.
 
         Args:
-            input_tokens: tokens of questions.
-            output_tokens: tokens of answers.
             cached_tokens: those of the input that the server had read before.
         """
         cached = self.input if self.cached_input is None else self.cached_input

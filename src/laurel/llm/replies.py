@@ -109,7 +109,6 @@ def said_in(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
 
     Args:
         message: as `choices[0].message` of a chat completion.
-        ended: its finish reason.
     """
     content = message.get("content")
     thoughts = any(message.get(field) for field in ("reasoning_content", "reasoning", "thinking"))

@@ -75,7 +75,6 @@ class ResponseStore:
     """The answers of one database file, which is made if need be.
 
     Args:
-        path: the file.
         read_only: open a file that must be there, and write nothing, neither into it nor beside it.
 
     Raises:
@@ -269,7 +268,6 @@ class ResponseStore:
             )
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Drop answers."""
         with self._explained(), transaction(self._connection):
             self._connection.executemany("DELETE FROM responses WHERE key = ?", [(key,) for key in keys])
 

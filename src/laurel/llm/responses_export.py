@@ -77,8 +77,6 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
     """Write all answers of a store as a Parquet file, whole or not at all; return how many.
 
     Args:
-        responses: the store.
-        output: the file.
         prices: a table of prices to look into before the packaged one, for answers that were kept without their cost.
 
     Raises:

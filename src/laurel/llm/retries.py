@@ -58,7 +58,6 @@ async def persistently(
         deadline: seconds of attempts and waits after which no further attempt begins; waits that the server asked for
             are not counted.
         backoff: seconds of the first wait at most.
-        sleep: waits.
 
     Raises:
         TransientError: the last attempt's, with the number of attempts in its reason.
@@ -196,7 +195,6 @@ class Breaker:
         self._refusals: list[str] = []
 
     def answered(self) -> None:
-        """Note a usable answer."""
         self._heard = True
         self._in_a_row = 0
 

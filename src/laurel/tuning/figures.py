@@ -32,7 +32,6 @@ def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, Import
     """Draw every figure that the trials allow.
 
     Args:
-        space: what was searched.
         trials: all of them; at least one is complete.
         importances: of each parameter; none where they are not known.
         score: what the score is, for the axes.

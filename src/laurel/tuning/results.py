@@ -33,11 +33,7 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
     """Write best.yaml, trials.csv, trials.json, space.json, importance.json and figures/; return the notes.
 
     Args:
-        place: directory.
-        sweep: what was searched.
-        params: what was varied.
         text: the params file that they are from, whose comments are kept.
-        trials: all of them.
 
     Raises:
         DataError: no trial has a score.

@@ -65,7 +65,6 @@ def search(
         study: gives candidates and takes results.
         n_trials: in all, those of earlier searches included; those that were pruned count.
         make_jobs: what to do for a candidate.
-        folder: where candidates are trained.
         total_steps: environment steps of each training run of a candidate.
         workers: processes at a time; None for one a CPU.
         prune: end trials that are worse than the median.

@@ -57,12 +57,8 @@ class Study:
         """Open a study, or begin it.
 
         Args:
-            storage: SQLite file.
-            name: of the study.
-            space: what is searched.
             params: whose own values are tried first; `seed` is used.
             about: what the trials depend on, as JSON values; a study goes on with the same alone.
-            sampler: one of SAMPLERS.
 
         Raises:
             DataError: the storage is no such file, or the study has other parameters or another space.
@@ -172,7 +168,6 @@ class Study:
         return False
 
     def tell(self, asked: Asked, trial: Trial) -> None:
-        """Note how a trial ended."""
         from optuna.trial import TrialState
 
         result = {

@@ -66,7 +66,6 @@ class EmbeddingAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return nothing: no call is made."""
         return {}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
@@ -121,7 +120,6 @@ class EmbeddingKind(AnnotatorKind):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         goals = "a goal and an anti-goal in the captions' words (annotate.embedding.goal and anti_goal)"
         encoder = "another encoder (annotate.embedding.model)"
         return Advice(

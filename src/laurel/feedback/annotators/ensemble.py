@@ -267,7 +267,6 @@ class EnsembleKind(AnnotatorKind):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         members = "other members (annotate.ensemble.members)"
         return Advice(
             asking=members, aim=members, ties=f"a smaller tie band (annotate.ensemble.tie_band), or {members}"

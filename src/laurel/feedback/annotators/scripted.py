@@ -70,9 +70,7 @@ class ScriptedAnnotator:
     """Judges by the adapter's oracle, then errs at the chosen rates.
 
     Args:
-        params: the teacher.
         adapter: the environment's; has the oracle.
-        seed: of the faults.
         captions: of single steps, besides those that the adapter lists; what segments are made of.
     """
 
@@ -96,14 +94,12 @@ class ScriptedAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return nothing: no call is made."""
         return {}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
         """Do nothing: each pair is judged by itself."""
 
     def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a hard judgement for each pair."""
         for pair in pairs:
             yield self._judge(pair)
 
@@ -170,7 +166,6 @@ class ScriptedKind(AnnotatorKind):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         faults = "a teacher with fewer faults (annotate.scripted)"
         return Advice(
             asking=faults,
