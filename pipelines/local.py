@@ -1,7 +1,6 @@
-"""The pipeline on this machine, by KFP's own runners: every step a process of this Python, or a container.
+"""Runs the pipeline on this machine with KFP's runners: every step is a process of this Python, or a container.
 
-KFP is talkative: all it says goes to a log file, and on standard error stands what the steps say of their
-progress. Knows nothing about the stages but the lines by which a step says how far it is.
+KFP's own output goes to a log file; standard error shows the steps' progress.
 """
 
 import builtins

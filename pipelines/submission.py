@@ -1,6 +1,6 @@
-"""A submission: everything that is to be sent to Vertex AI or a cluster, made of the options and checked.
+"""A submission to Vertex AI or a cluster, built from the options and validated.
 
-All that is wrong is said at once, before anything is sent. Contacts nothing, and knows no client library.
+All problems are reported at once, before anything is sent. Uses no client library, and contacts nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A kind of annotator: how one is made from the params, what must fit before, what asking it will cost.
+"""An annotator plug-in: how it is made from params, what it checks first, and what it will cost.
 
 A kind is a module in `laurel.feedback.annotators`, or an entry point of the group `laurel.annotators`, with a subclass
-of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, of the class that it names.
+of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, validated by its class `Params`.
 """
 
 from __future__ import annotations

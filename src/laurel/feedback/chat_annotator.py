@@ -1,6 +1,6 @@
 """What all annotators that ask a chat model share: making the asker, checking the prompt, estimating the cost.
 
-`ChatAnnotator.asker` asks any kind of question in the way that the params say, not only about pairs.
+`ChatAnnotator.asker` asks any kind of question with the model that the params name, not only about pairs.
 """
 
 from __future__ import annotations

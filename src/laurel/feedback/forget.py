@@ -1,6 +1,6 @@
-"""Stored answers that are to be asked anew: which there are, by status, model and prompt, and what they cost.
+"""Dropping stored answers so that they are asked again: selected by status, model and prompt, with what they cost.
 
-An answer whose follow-up could be read is as good as one that could be read itself.
+An answer counts as readable where its follow-up was.
 """
 
 from __future__ import annotations

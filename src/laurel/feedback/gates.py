@@ -1,7 +1,7 @@
-"""Gates: what labels must hold before anything is trained on them, and what is warned of where no gate is set.
+"""Quality gates: what labels must satisfy before anything is trained on them, and what is warned of without a gate.
 
-A gate stops a run where the whole 95% interval of its figure lies outside of what is allowed, so that a few pairs do
-not stop it by chance; how few are too few to tell is a gate of its own.
+A gate stops a run where the whole 95% interval of its figure is outside the allowed range, so that a few pairs cannot
+stop it by chance; `min_gold_pairs` says how many pairs are too few.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How far labels can be trusted: what their annotator did, whether it contradicts itself, and whether it is right.
+"""Label quality: what the annotator did, whether it contradicts itself, and whether it is right.
 
-Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked once has no
-swap consistency, one without a reference has no agreement.
+Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked in one order
+has no swap consistency, one without a reference has no agreement.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A question as a kind: what is asked about, in which words, and how an answer is read.
+"""A question plug-in: what is asked about, how the prompt is rendered, and how an answer is read.
 
 A kind is a module in `laurel.feedback.questions`, or an entry point of the group `laurel.questions`, with a subclass of
-`Question` bound to QUESTION. It says which slots its prompts have, how an item fills them, and what an answer means.
-Storing, paying, retrying and voting is the work of `laurel.feedback.asker.Asker`, which asks any kind.
+`Question` bound to QUESTION. It names the slots of its prompts, fills them for an item, and parses the answers.
+`laurel.feedback.asker.Asker` asks any kind: store, budget, retries, votes.
 """
 
 from __future__ import annotations

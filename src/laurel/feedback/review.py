@@ -1,6 +1,6 @@
-"""A person labels pairs: which ones are asked about, and what a session of answers does to the gold file.
+"""Labelling by a person: the order of the pairs, and the session that writes gold labels.
 
-Knows neither keyboard nor screen: keys come in, lines go out. Every answer is on disk before the next question.
+Input and output are functions: keys in, lines out. Every answer is on disk before the next question.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which pairs are asked about next: samplers propose pairs and, where they learn, observe the labels.
+"""Samplers propose the pairs to ask about next and, where they are adaptive, observe the labels.
 
-`uniform` and `frequency` draw all pairs beforehand; the others go by the labels so far, in rounds.
+`uniform` and `frequency` draw all pairs in advance; the others choose by the labels so far, in rounds.
 """
 
 from __future__ import annotations

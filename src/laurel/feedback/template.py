@@ -1,6 +1,6 @@
-"""Templates of prompts: Jinja in a sandbox, made of blocks, slots, conditions and a few filters.
+"""Prompt templates: sandboxed Jinja of blocks, slots, conditions and a few filters.
 
-Loops, calls and variables are refused, so that rendering takes time and memory in proportion to the texts put in.
+Loops, calls and variables are refused, so that rendering takes time and memory in proportion to the texts.
 """
 
 from __future__ import annotations

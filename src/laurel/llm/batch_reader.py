@@ -47,8 +47,8 @@ def _judged(server: BatchServer, refusal: retries.Refusal, body: Mapping[str, ob
     if refusal.status == 0:
         return Again(refusal.message)
     says = f"status {refusal.status}: {refusal.message}"
-    if (hopeless := server.hopeless(refusal)) is not None:
-        return hopeless
+    if (fatal := server.fatal(refusal)) is not None:
+        return fatal
     if refusal.status in retries.AGAIN or refusal.status >= 500:
         return Again(says)
     if refusal.status in (400, 422) and dialect.adapt(body, refusal.error, refusal.message):

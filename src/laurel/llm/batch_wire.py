@@ -1,4 +1,4 @@
-"""The files of OpenAI's Batch API: requests as lines of JSON, and answers read from such lines."""
+"""The JSONL files of OpenAI's Batch API: requests written, answers parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI's protocol has them: a request's JSON, and a reply read from an answer's."""
+"""OpenAI's chat-completions protocol: the JSON of requests, and replies parsed from answers."""
 
 from __future__ import annotations
 

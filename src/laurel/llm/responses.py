@@ -1,8 +1,7 @@
-"""Every answer that a language model gave, kept so that no question is paid for twice.
+"""The store of all answers of language models, so that no question is paid for twice.
 
-A SQLite database that several processes may use at once. A question is known by its digest: who is asked, the
-messages, the sampling. Failures are not kept. Knows nothing about what an answer means, so labels can be
-derived anew without a call.
+A SQLite database that several processes may use at once. A question is identified by a digest of model, messages and
+sampling. Failures are not kept. Answers are stored as they came, so that labels can be derived again without a call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The store of answers as one Parquet file: what was asked, of whom, for what, and what was said, a row an answer. Rows
-come in the order of their keys, so that equal stores give equal bytes.
+"""Exports the store of answers to Parquet, a row for each answer: question, model, prompt, reply, cost.
+
+Rows are ordered by key, so that equal stores give equal bytes.
 """
 
 from __future__ import annotations

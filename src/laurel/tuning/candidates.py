@@ -1,6 +1,6 @@
 """Candidates that are drawn without looking at results: the same list wherever it is made.
 
-First the parameters' own values, where the space holds them: what the others are to be better than.
+The current parameters come first where the space holds them, as the baseline.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures of a search: what mattered, the score over each parameter, and the best so far."""
+"""The figures of a search: parameter importance, score over each parameter, and the best score so far."""
 
 from __future__ import annotations
 

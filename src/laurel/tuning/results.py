@@ -1,4 +1,4 @@
-"""What a search leaves: the best parameters as a file, the trials as tables, the figures."""
+"""The output of a search: the best parameters as a file, tables of trials, and figures."""
 
 from __future__ import annotations
 

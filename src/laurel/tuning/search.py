@@ -1,7 +1,7 @@
-"""The search: candidates from a study, trained by several processes, pruned on the way.
+"""Runs a search: candidates from a study, trained in several processes and pruned on the way.
 
-A process trains a candidate, with all of its seeds; they share a folder, which is gone when the trial has ended. A
-search that was stopped finds the folder again by the candidate, and goes on from its checkpoints.
+A process trains a candidate with all its seeds in one folder, which is deleted when the trial ends. A resumed search
+finds the folder of a candidate again and continues from its checkpoints.
 """
 
 from __future__ import annotations

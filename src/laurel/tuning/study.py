@@ -1,8 +1,8 @@
 """A study: the trials of one search, in an Optuna storage that outlives the process.
 
-One process searches a study at a time. A trial that was under way when it ended is marked as failed, and its candidate
-is tried again first, under the same number; so a search that was stopped gives what an uninterrupted one gives, as long
-as one trial runs at a time.
+One process searches a study at a time. A trial that was running when the process ended is marked as failed, and its
+candidate is tried again first under the same number; so a resumed search gives the results of an uninterrupted one, as
+long as one trial runs at a time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A sentence encoder as annotator: the text nearer to the goal's words than to the anti-goal's is preferred.
+"""A sentence encoder as annotator: prefers the text nearer to the goal's words than to the anti-goal's.
 
     utility(text) = cos(text, goal) - cos(text, anti-goal)
     p(first) = sigmoid((utility(first) - utility(second)) / temperature)
 
-It answers alike in either order, so there is no position bias to remove. Labels are the same on every CPU: the
+The order of the texts does not matter, so there is no position bias to remove. Labels are the same on every CPU: the
 encoder's vectors are rounded such that the utility is exact, and p is rounded to DECIMALS.
 """
 

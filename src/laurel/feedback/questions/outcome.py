@@ -1,4 +1,4 @@
-"""Did an episode reach the goal? Asked about the text of an episode, after examples whose outcome is known, if any."""
+"""Did an episode reach the goal? Asked about the text of an episode, after labelled examples if there are any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two texts describes the better step? Asked with either text first, which takes out a model's order bias."""
+"""Which of two texts describes the better step? Asked with either text first, to cancel a model's position bias."""
 
 from __future__ import annotations
 
