@@ -146,7 +146,7 @@ def test_the_content_is_left_alone() -> None:
         (
             "shaping",
             None,
-            "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic, form, ",
+            "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic, form, gamma.",
         ),
         ("collect.policies", [3], "collect.policies[0] is 3, but must be a mapping with keys kind, share, "),
         ("collect.policies", {"kind": "random"}, "collect.policies is a mapping of 1, but must be a list."),

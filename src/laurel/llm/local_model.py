@@ -29,6 +29,7 @@ KEY = "annotate.huggingface"
 WEIGHTS = {".safetensors", ".bin"}
 DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
+ADAPTERS = Path(__file__).with_name("adapters")
 QUALITY = "quality.json"
 """Beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
 WHOLE = 2**20
@@ -173,10 +174,11 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         if report["missing_keys"]:  # transformers would fill them with random numbers
             raise _not_loaded(params.model, f"its weights lack {min(report['missing_keys'])}")
         if params.adapter is not None:
-            if cached_file(params.adapter, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
+            place = adapter_place(params.adapter)
+            if cached_file(place, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
                 raise _not_loaded(params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code")
             _check_base(params)
-            model.load_adapter(params.adapter)
+            model.load_adapter(place)
         if params.quantization == "none":
             model = model.to(device)
     except torch.OutOfMemoryError:
@@ -199,9 +201,15 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     return tokenizer, model.eval()
 
 
+def adapter_place(name: str) -> str:
+    """Return where an adapter lies: in this package if it has one of that name, else as the params say."""
+    packaged = ADAPTERS / name
+    return str(packaged) if name.isidentifier() and packaged.is_dir() else name
+
+
 def _check_base(params: HuggingFaceParams) -> None:
     """Refuse an adapter that was tuned on other weights, where it says on which."""
-    quality = Path(str(params.adapter), QUALITY)
+    quality = Path(adapter_place(str(params.adapter)), QUALITY)
     if not quality.is_file():
         return
     base = json.loads(quality.read_text(encoding="utf-8"))["base"]
@@ -235,7 +243,7 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
     config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision, **where)
     parts = [weights_revision(Path(str(config)).parent)]
     if params.adapter is not None:
-        adapter = cached_file(params.adapter, "adapter_config.json", **where)
+        adapter = cached_file(adapter_place(params.adapter), "adapter_config.json", **where)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
     parts += [value for value in (params.quantization, params.dtype) if value not in ("none", "auto")]
     return " ".join(parts)
