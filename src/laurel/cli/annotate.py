@@ -1,4 +1,4 @@
-"""What `laurel annotate` can do besides running the stage. Imports nothing heavy before an action is to run."""
+"""The actions of `laurel annotate` besides the stage itself. Heavy imports wait until an action runs."""
 
 from __future__ import annotations
 

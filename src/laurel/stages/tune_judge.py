@@ -92,7 +92,8 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         (out.path / CARD).write_text(card, encoding="utf-8")
         out.counts = {"pairs": sum(quality["learned"].values())}
         sections = {"env": params.env, "tracking": params.tracking, "annotate": params.annotate}
-        with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
+        stages = {name: path for name, path in inputs.items() if name != "gold"}
+        with Tracker(sections, STAGE, stages, out).stage_run() as tracked:
             if tracked:
                 from laurel.tracking.runs import flatten
 
@@ -170,7 +171,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
 
 
 def _source(labels: Labels) -> str:
-    sources = [f"hand-written progress of {len(labels.environments)} environments"] if labels.environments else []
+    sources = ["environments' hand-written progress"] if labels.environments else []
     sources += ["a person's labels"] if labels.gold is not None else []
     sources += ["another judge's labels"] if labels.preferences is not None else []
     return " and ".join(sources)

@@ -46,7 +46,6 @@ class HuggingFaceKind(ChatAnnotator):
         return here or Identity(self.section.model), here is not None
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Load the model."""
         from laurel.llm.local_chat import load_local
 
         return load_local(self.section)
