@@ -1,10 +1,11 @@
-"""Files and folders of this machine that parameters name: the steps of a run elsewhere have what their image holds."""
+"""Files and folders of this machine that parameters name, which steps elsewhere find only in their image."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
+from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
 from laurel.params.rewards import PreferenceParams
 
@@ -29,7 +30,7 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
         if policy.path is not None:
             yield f"collect.policies[{number}].path", str(policy.path)
     for name, settings in params.rewards.items():
-        if isinstance(settings, PreferenceParams) and settings.input == "caption" and _is_directory(settings.encoder):
+        if isinstance(settings, PreferenceParams) and settings.input == "caption" and is_directory(settings.encoder):
             yield f"rewards.{name}.encoder", settings.encoder
     yield from _named_by_annotators(params)
 
@@ -42,23 +43,10 @@ def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
         yield "annotate.budget.prices", str(asked.budget.prices)
     for number, voter in enumerate(asked.voters):
         section = "annotate" if asked.ensemble is None else f"annotate.ensemble.members[{number}]"
-        if voter.annotator == "embedding" and _is_directory(voter.embedding.model):
-            yield f"{section}.embedding.model", voter.embedding.model
-        if voter.annotator == "huggingface":
-            for name in ("model", "adapter"):
-                place = getattr(voter.huggingface, name)
-                if place and _is_directory(place):
-                    yield f"{section}.huggingface.{name}", place
-        if voter.annotator in ("openai", "huggingface") and voter.language_model.prompt.endswith(".jinja"):
-            yield f"{section}.language_model.prompt", voter.language_model.prompt
+        yield from ((f"{section}.{key}", place) for key, place in kind_of(voter).files.items())
 
 
 def _module_here(module: str) -> Path | None:
     """Return the file or folder beside params.yaml that a module is, or is of; None where it is of a package."""
     name = module.partition(".")[0]
     return next((path for path in (Path(f"{name}.py"), Path(name)) if path.exists()), None)
-
-
-def _is_directory(name: str) -> bool:
-    """Tell a directory from a name on the Hugging Face hub."""
-    return name.startswith(("/", ".", "~")) or Path(name).is_dir()

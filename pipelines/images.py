@@ -1,9 +1,10 @@
-"""The images that steps run in: which goes with accelerators, and what the parameters need of each."""
+"""The images that steps run in: which steps need CUDA, and which packages the parameters need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.pipelines.template import Spec, tasks
 
@@ -33,10 +34,7 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
 
 def packages_of(params: Params) -> tuple[str, ...]:
     """Return the packages that annotating needs and no image has unless it was built with them."""
-    local = [voter.huggingface for voter in params.annotate.voters if voter.annotator == "huggingface"]
-    quantized = ("bitsandbytes", "accelerate") if any(model.quantization != "none" for model in local) else ()
-    adapted = ("peft",) if any(model.adapter for model in local) else ()
-    return (*quantized, *adapted)
+    return tuple(dict.fromkeys(name for voter in params.annotate.voters for name in kind_of(voter).packages))
 
 
 def check_quantization(spec: Spec, params: Params) -> str | None:

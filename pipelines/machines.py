@@ -1,10 +1,11 @@
-"""What the machine of each step has: cores, memory, an accelerator where the step can use one."""
+"""The machine of each step: cores, memory, and an accelerator where the step can use one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from laurel.errors import ParamsError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.params import Params
 from laurel.params.pipeline import Accelerator
 
@@ -62,8 +63,8 @@ def device_key(params: Params, step: str) -> str | None:
         case "train-agents":
             return "agent.device"
         case "annotate":
-            judges = {voter.annotator for voter in params.annotate.voters}
-            return next((f"annotate.{name}.device" for name in ("huggingface", "embedding") if name in judges), None)
+            judges = sorted(map(kind_of, params.annotate.voters), key=lambda kind: not kind.local)
+            return next((f"annotate.{kind.device_key}" for kind in judges if kind.device_key), None)
     return None
 
 

@@ -1,6 +1,6 @@
-"""A submission: everything that is to be sent to Vertex AI or a cluster, made of the options and checked.
+"""A submission to Vertex AI or a cluster, built from the options and validated.
 
-All that is wrong is said at once, before anything is sent. Contacts nothing, and knows no client library.
+All problems are reported at once, before anything is sent. Uses no client library, and contacts nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from laurel.envs import adapter_for
 from laurel.errors import LaurelError, MissingHereError, ParamsError, closest
 from laurel.params import Params, load_params, parse_params
 from laurel.params.file import shown
-from laurel.params.judges import OPENAI
+from laurel.params.judges import ChatSection
 from laurel.permissions import KEYS, why_key_is_withheld
 from laurel.pipelines import forms
 from laurel.pipelines.accelerators import ACCELERATORS, CLUSTER, check_count, check_size
@@ -132,7 +132,6 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     """Make and check what is to be sent.
 
     Args:
-        options: of the user.
         environment: the user's variables; MLFLOW_TRACKING_URI is what the steps may get of them.
 
     Raises:
@@ -280,7 +279,7 @@ def _check_fit(params: Params, found: _Findings) -> None:
 def _branches(spec: Spec, params: Params) -> int:
     """Count the branches of training, as the pipeline's first step will."""
     check_parts(params, constant(spec, "plan", "collect_parts"))
-    return len(branches(params, constant(spec, "plan", "seeds_per_step") or None))
+    return len(branches(params.arms, params.agent.seeds, constant(spec, "plan", "seeds_per_step") or None))
 
 
 def _check_machines(spec: Spec, params: Params, options: Options, found: _Findings) -> None:
@@ -345,11 +344,10 @@ def _chat_model(
             found.check(f"annotate.openai.base_url is {server}, which is of this machine: the steps cannot reach it.")
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
-        (name, voter.openai.base_url or OPENAI)
+        needed
         for voter in asked.voters
-        if voter.annotator == "openai" and voter.openai
-        for name in voter.openai.variables
-        if name != voter.openai.api_key_env or not (voter.openai.base_url or "").startswith("http://")
+        if isinstance(voter.section, ChatSection)
+        for needed in voter.section.keys_needed
     }
     for name, endpoint in sorted(needing):
         found.check(why_key_is_withheld(name, endpoint, environment))

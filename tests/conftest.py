@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from installed import install_examples
 from tiny_project import UNTRACKED, Project, make_repository
 
 # The same examples every time, however slow the machine: a search for new ones is
@@ -45,6 +48,18 @@ def own_process() -> Iterator[None]:
     yield
     logger.setLevel(level)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install the folder examples/ as another package, for the processes that are started, too."""
+    site = tmp_path / "site"
+    install_examples(site)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    yield site
+    for name in [name for name in sys.modules if name.partition(".")[0] == "laurel_examples"]:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -28,8 +28,9 @@ from laurel.envs.vector import make_vector
 from laurel.errors import ParamsError
 from laurel.llm.encoder import PACKAGED, load_encoder
 from laurel.params import EnvParams
+from laurel.params.algorithms import PPOParams
 from laurel.params.rewards import PreferenceParams, RewardParams
-from laurel.params.training import PPOParams, ShapingParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
 from laurel.rewards.methods.oracle import Oracle
 from laurel.training.lockstep import group_of, make_envs, make_rollout

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from laurel.errors import ParamsError
 from laurel.params import Params, PolicyShare, parse_params
 from laurel.params.arms import WELL_KNOWN, arm_of
-from laurel.params.training import ALGORITHMS
+from laurel.params.kinds import ALGORITHMS
 from minimal_params import MINIMAL, keys_of
 
 
@@ -143,7 +143,11 @@ def test_the_content_is_left_alone() -> None:
         ("collect.policies", [{"path": 3}], "collect.policies[0].path is 3, but must be a path."),
         # sections that are no mappings
         ("env", "CartPole-v1", 'env is "CartPole-v1", but must be a mapping with keys id, kwargs, '),
-        ("shaping", None, "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic."),
+        (
+            "shaping",
+            None,
+            "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic, form, gamma.",
+        ),
         ("collect.policies", [3], "collect.policies[0] is 3, but must be a mapping with keys kind, share, "),
         ("collect.policies", {"kind": "random"}, "collect.policies is a mapping of 1, but must be a list."),
         # out of range
@@ -185,7 +189,7 @@ def test_the_content_is_left_alone() -> None:
         (
             "agent.algorithm",
             "dqm",
-            'agent.algorithm is "dqm", but must be one of ppo, dqn, reinforce, a2c, tabular, bandit. Did',
+            'agent.algorithm is "dqm", but must be one of a2c, bandit, dqn, ppo, reinforce, tabular. Did',
         ),
         (
             "agent.algorithm",
@@ -345,13 +349,13 @@ def test_dump_of_some_sections() -> None:
     assert set(params.dump()) == set(Params.model_fields)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
 def test_what_is_used_names_one_algorithm_and_no_workers(algorithm: str) -> None:
     """So that what an unused section says reruns no stage, and what the used one says does."""
     used = parse_params(with_value("agent.algorithm", algorithm), "my.yaml").used("seed", "agent")
     assert set(used) == {"seed", "agent"}
-    assert set(used["agent"]) & {*ALGORITHMS, "workers"} == {algorithm}
-    other = next(name for name in ALGORITHMS if name != algorithm)
+    assert set(used["agent"]) & {*ALGORITHMS.builtin(), "workers"} == {algorithm}
+    other = next(name for name in ALGORITHMS.builtin() if name != algorithm)
     for name, differs in ((algorithm, True), (other, False)):
         content = with_value(f"agent.{name}.n_envs", 3)
         content["agent"]["algorithm"] = algorithm

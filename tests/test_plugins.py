@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from installed import install as write
 from laurel.errors import MissingPackageError, ParamsError
 from laurel.plugins import Plugins
 
@@ -26,11 +27,7 @@ def _ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def install(folder: Path, **entries: str) -> None:
     """Write what an installed distribution with these entry points leaves on the path."""
-    info = folder / "others-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    lines = "\n".join(f"{name} = {value}" for name, value in entries.items())
-    (info / "entry_points.txt").write_text(f"[{COLOURS.group}]\n{lines}\n")
+    write(folder, "others", {COLOURS.group: entries})
 
 
 def test_kinds_are_files_and_entry_points_and_listing_them_imports_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams
-from laurel.params.training import AlgorithmParams
+from laurel.params.algorithms import AlgorithmParams
 from laurel.seeding import derive_seed, generator
 
 GAMMA = 0.9

@@ -14,7 +14,8 @@ import torch
 from laurel.data.directory import read_json
 from laurel.envs.base import EnvAdapter
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams, ShapingParams
+from laurel.params.algorithms import PPOParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import CaptionReward
 from laurel.training.loop import Task, train

@@ -25,8 +25,7 @@ from probe_environments import (
 )
 
 from laurel.params import EnvParams
-from laurel.params.algorithms import A2CParams, ReinforceParams
-from laurel.params.training import AlgorithmParams, PPOParams
+from laurel.params.algorithms import A2CParams, AlgorithmParams, PPOParams, ReinforceParams
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
+from installed import install
 from laurel.agents.actor import View
 from laurel.agents.actors import make_actor
 from laurel.cli.app import main
@@ -21,23 +22,11 @@ from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams, parse_params
 from laurel.params.arms import arm_infos
+from laurel.rewards.method import RewardContext
 from laurel.stages import collect
 
-THEIRS = """
-import numpy as np
-from laurel.agents.actor import Acted, Actor, Rule
-
-class Standing(Actor):
-    def __init__(self, adapter, stop=17):
-        self.stop, self.begun = stop, 0
-    def begin(self, which):
-        self.begun += which.sum()
-    def act(self, view, rng):
-        assert self.begun > 0
-        return Acted((view.packed[:, 0] < self.stop).astype(int))
-
-def reader(adapter):
-    return Rule(lambda text: int("You have 1" in text), of="text")
+FAULTY = """
+from laurel.agents.actor import Rule
 
 def wild(adapter):
     return Rule(lambda observation: 7)
@@ -49,22 +38,16 @@ BLACKJACK = EnvParams(id="Blackjack-v1")
 
 
 @pytest.fixture(autouse=True)
-def _another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "their_actors", raising=False)
-    (tmp_path / "their_actors.py").write_text(THEIRS)
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    entries = {"standing": "Standing", "reader": "reader", "wild": "wild", "broken": "broken"}
-    lines = [f"{name} = their_actors:{thing}" for name, thing in entries.items()]
-    (info / "entry_points.txt").write_text("\n".join(["[laurel.actors]", *lines, ""]))
+def _other_packages(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "faulty_actors", raising=False)
+    (examples / "faulty_actors.py").write_text(FAULTY)
+    install(examples, "faulty", {"laurel.actors": {name: f"faulty_actors:{name}" for name in ("wild", "broken")}})
 
 
 def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    policies = [{"kind": "standing", "options": {"stop": 12}}, {"kind": "random"}, {"kind": "reader"}]
+    policies = [{"kind": "cautious", "options": {"stop": 12}}, {"kind": "random"}, {"kind": "reader"}]
     content = {
         "env": {"id": "Blackjack-v1"},
         "collect": {"steps": 600, "n_envs": 6, "policies": policies},
@@ -82,13 +65,13 @@ def test_an_actor_of_another_package_collects_plays_and_is_evaluated(
     ]
 
     adapter = adapter_for(BLACKJACK)
-    always = make_actor("standing", adapter, "actor", stop=22)
+    always = make_actor("cautious", adapter, "actor", stop=22)
     rows = roll_out(BLACKJACK, adapter, always, n_envs=4, episodes=20, seed=0, learned=None)
     assert {row["return"] for row in rows} == {-1.0}, "who always hits goes bust"
 
     (tmp_path / "params.json").write_text(json.dumps(content))
-    assert main(["play", "standing", "--params", str(tmp_path / "params.json"), "--episodes", "3"]) == 0
-    assert "standing, Blackjack-v1" in capsys.readouterr().out
+    assert main(["play", "cautious", "--params", str(tmp_path / "params.json"), "--episodes", "3"]) == 0
+    assert "cautious, Blackjack-v1" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("own_process")
@@ -96,18 +79,18 @@ def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monke
     content = {
         "env": {"id": "Blackjack-v1"},
         "collect": {"steps": 600},
-        "arms": {"extrinsic": None, "rule": {"reward": None, "agent": "standing"}},
+        "arms": {"extrinsic": None, "rule": {"reward": None, "agent": "cautious"}},
         "agent": {"seeds": [0], "steps": 1},
     }
     params = parse_params(content, "params")
-    info = arm_infos(params)[1]
-    assert (info.trained, info.role, info.label) == (False, "bound", "the actor standing, never trained")
-    monkeypatch.setattr(play, "watching", lambda *_: None)
+    info = arm_infos(params.arms, params.rewards)[1]
+    assert (info.trained, info.role, info.label) == (False, "bound", "the actor cautious, never trained")
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    play.play_agent(params, "rule", 0, None, None, tmp_path / "rule.parquet", lambda _: None)  # type: ignore[arg-type]
+    run = play.Evaluation(0, RewardContext.of(params), params.evaluate, None, None)  # type: ignore[arg-type]
+    play.play_agent(run, params.resolved_arms["rule"], 0, None, tmp_path / "rule.parquet", lambda _: None)
     assert pd.read_parquet(tmp_path / "rule.parquet")["arm"].unique().tolist() == ["rule"]
-    content["arms"] = {"rule": {"reward": None, "agent": "standin"}}
-    with pytest.raises(ParamsError, match=r'agent is "standin", but must be one of checkpoint, .*standing'):
+    content["arms"] = {"rule": {"reward": None, "agent": "cautios"}}
+    with pytest.raises(ParamsError, match=r'agent is "cautios", but must be one of checkpoint, .*cautious'):
         parse_params(content, "params")
 
 
@@ -126,10 +109,10 @@ def test_what_is_wrong_with_an_actor_is_said(kind: str, sentence: str) -> None:
 
 
 def test_an_unknown_kind_or_option_is_refused() -> None:
-    with pytest.raises(ParamsError, match=r'key: there is no actor "standin".*Did you mean "standing"'):
-        make_actor("standin", adapter_for(BLACKJACK), "key")
-    with pytest.raises(ParamsError, match=r'key: the actor "standing" cannot be made with options .*height'):
-        make_actor("standing", adapter_for(BLACKJACK), "key", height=3)
+    with pytest.raises(ParamsError, match=r'key: there is no actor "cautios".*Did you mean "cautious"'):
+        make_actor("cautios", adapter_for(BLACKJACK), "key")
+    with pytest.raises(ParamsError, match=r'key: the actor "cautious" cannot be made with options .*height'):
+        make_actor("cautious", adapter_for(BLACKJACK), "key", height=3)
 
 
 def test_an_environment_without_words_has_no_text() -> None:

@@ -18,7 +18,7 @@ from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs import adapter_for
 from laurel.envs.tensor.vector import TensorVector
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 from laurel.seeding import generator
 from laurel.training.lockstep import group_of, make_envs, make_rollout
 

@@ -19,8 +19,8 @@ from laurel.data.directory import read_json, write_json
 from laurel.envs import adapter_for
 from laurel.errors import DataError
 from laurel.params import EnvParams
-from laurel.params.algorithms import DQNParams
-from laurel.params.training import AlgorithmParams, PPOParams, ShapingParams
+from laurel.params.algorithms import AlgorithmParams, DQNParams, PPOParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.training import lockstep
 from laurel.training.loop import Assignment, Task, train, train_together

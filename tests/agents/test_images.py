@@ -19,7 +19,7 @@ from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.envs import EnvAdapter, adapter_for
 from laurel.errors import EnvError
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 SMALL = PPOParams(n_envs=64, n_steps=8, n_epochs=4, batch_size=128, learning_rate=2e-3, hidden=(32,))
 

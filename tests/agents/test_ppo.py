@@ -26,7 +26,7 @@ from torch import nn
 
 from laurel.agents.ppo import PPO, OnPolicyRollout
 from laurel.agents.stacked_ppo import StackedPPO
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 SMALL = PPOParams(
     n_envs=8,

@@ -24,7 +24,7 @@ from laurel.envs.captioner import Captioner
 from laurel.errors import ParamsError
 from laurel.evaluation.episode import moments
 from laurel.params import PolicyShare, parse_params
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 SMALL = PPOParams(
     n_envs=16,

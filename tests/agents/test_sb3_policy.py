@@ -92,41 +92,6 @@ def test_the_same_generator_the_same_actions_and_nobody_elses_numbers(name: str)
     assert (np.random.get_state()[1] == legacy).all()  # type: ignore[index]
 
 
-@pytest.mark.parametrize("name", ["PPO", "DQN", "QRDQN"])
-def test_log_probabilities_of_discrete_actions_add_up(name: str) -> None:
-    model, policy = made(name, "CartPole-v1")
-    policy.epsilon = 0.3
-    seen = observations(model)
-    both = [policy.log_prob(seen, np.full(len(seen), action)) for action in range(2)]
-    np.testing.assert_allclose(np.exp(both[0]) + np.exp(both[1]), 1, rtol=1e-5)
-    action, log_prob, _ = policy.act(seen, np.random.default_rng(0))
-    np.testing.assert_allclose(log_prob, np.where(action == 0, *both), rtol=1e-4, atol=1e-6)
-
-
-def test_the_log_probability_of_a_squashed_action_is_a_density_over_the_environments_bounds() -> None:
-    """Its mean over uniform actions within the bounds of 2 is one over their width: it integrates to 1."""
-    model, policy = made("SAC")
-    seen = np.repeat(observations(model, 1), 20_000, axis=0)
-    action, log_prob, _ = policy.act(seen, np.random.default_rng(0))
-    edges = np.linspace(-1.9, 1.9, 20)
-    share, _ = np.histogram(action[:, 0], edges)
-    width = edges[1] - edges[0]
-    for i in np.flatnonzero(share > 400):
-        inside = (action[:, 0] >= edges[i]) & (action[:, 0] < edges[i + 1])
-        assert np.exp(log_prob[inside]).mean() == pytest.approx(share[i] / len(seen) / width, rel=0.15)
-
-
-def test_values_and_what_has_none() -> None:
-    for name, known in (("PPO", True), ("DQN", True), ("SAC", False), ("TD3", False)):
-        model, policy = made(name)
-        value = policy.act(observations(model), np.random.default_rng(0))[2]
-        assert np.isfinite(value).all() == known
-    model, policy = made("PPO")
-    seen = observations(model)
-    expected = model.policy.predict_values(torch.from_numpy(seen))[:, 0].detach().numpy()
-    np.testing.assert_allclose(policy.act(seen, np.random.default_rng(0))[2], expected, rtol=1e-5)
-
-
 # -- files ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_round_trip(name: str, tmp_path: Path) -> None:

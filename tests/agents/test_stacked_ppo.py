@@ -17,7 +17,7 @@ from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
 from laurel.envs import adapter_for
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 from laurel.seeding import generator
 
 torch.set_num_threads(1)

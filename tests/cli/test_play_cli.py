@@ -18,7 +18,7 @@ from laurel.agents.checkpoint import save_policy
 from laurel.cli.app import main
 from laurel.envs import adapter_for
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 from tiny_project import Project
 
 pytestmark = pytest.mark.usefixtures("own_process")

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from laurel.agents.checkpoint import load_policy, save_policy
 from laurel.agents.policy import ActorCritic
-from laurel.data import digests, directory
+from laurel.data import directory
 from laurel.data.directory import checked_manifest, output_directory, read_manifest
 from laurel.data.lineage import read_inputs
 from laurel.errors import DataError
@@ -121,26 +121,6 @@ def test_unchanged_files_are_read_once(tmp_path: Path, read: list[str]) -> None:
     read.clear()
     checked_manifest(tmp_path / "a")
     assert read == ["file.txt"], "it was written, if with the same content"
-
-
-def test_large_directories_are_read_by_one_process(
-    tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(digests, "LARGE", 4)
-    write(tmp_path / "a")
-    checked_manifest(tmp_path / "a")
-    assert (tmp_path / digests.FILE).exists()
-    monkeypatch.setattr(digests, "_known", {})  # as in another process
-    read.clear()
-    checked_manifest(tmp_path / "a")
-    assert read == ["file.txt"], "which is small"
-    keep_times(tmp_path / "a" / "other.txt", "wrong")
-    monkeypatch.setattr(digests, "_known", {})
-    with pytest.raises(DataError, match=r"other files|is not what"):
-        checked_manifest(tmp_path / "a")
-    (tmp_path / digests.FILE).write_text('{"a/other.txt": 1, "x"')
-    with pytest.raises(DataError, match=r"other files|is not what"):
-        checked_manifest(tmp_path / "a")
 
 
 # -- what killed writers leave ----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import sys
-import types
 
 import gymnasium as gym
 import numpy as np
@@ -233,27 +232,14 @@ def test_a_mission_that_varies_is_warned_about(caplog):
     assert "its mission may vary" in caplog.text
 
 
-def test_adapters_of_another_package(monkeypatch):
-    module = types.ModuleType("other_rooms")
-    exec(
-        "from laurel.envs.base import EnvAdapter\n"
-        "class PendulumAdapter(EnvAdapter):\n"
-        "    ids = ('Pendulum-v*',)\n"
-        "    description = goal = 'Swing up.'\n"
-        "    def caption(self, transition):\n"
-        "        return 'It swings.'\n",
-        module.__dict__,
-    )
-    monkeypatch.setitem(sys.modules, "other_rooms", module)
-    theirs = importlib.metadata.EntryPoint("pendulum", "other_rooms", laurel.envs.ENTRY_POINTS)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [theirs] if group == "laurel.envs" else [])
+def test_adapters_of_another_package(examples):
     laurel.envs._load_adapters.cache_clear()
     try:
         adapter = adapter_for(EnvParams(id="Pendulum-v1"))
         assert isinstance(adapter, EnvAdapter)
-        assert type(adapter).__name__ == "PendulumAdapter"
+        assert (type(adapter).__name__, adapter.goal) == ("PendulumAdapter", "The pendulum points up.")
     finally:
-        module.PendulumAdapter.ids = ()
+        sys.modules["laurel_examples.pendulum"].PendulumAdapter.ids = ()
         laurel.envs._load_adapters.cache_clear()
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from laurel.envs.base import EnvAdapter
@@ -16,56 +13,10 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.kinds import ANNOTATORS
 from laurel.params.listing import listed
 
-LENGTH = """
-from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Judgement
-from laurel.feedback.annotator_kind import AnnotatorKind
-from laurel.params.fields import Count, Section
-
-
-class LengthParams(Section):
-    longest: Count = 100
-
-
-class LengthAnnotator:
-    name, simulated, usage = "length", True, {}
-
-    def __init__(self, longest):
-        self.longest = longest
-
-    def prepare(self, pairs):
-        pass
-
-    def annotate(self, pairs):
-        for first, second in pairs:
-            yield Judgement("ok", float(min(len(first), self.longest) > min(len(second), self.longest)))
-
-
-class LengthKind(AnnotatorKind):
-    Params = LengthParams
-
-    def make(self, adapter, seed, captions=(), *, budget=None):
-        return LengthAnnotator(self.section.longest)
-
-    def check(self, adapter):
-        if self.section.longest < 2:
-            raise AnnotationError("annotate.length.longest: all texts are alike.")
-
-
-ANNOTATOR = LengthKind
-"""
 PAIRS = [Pair("long", "a"), Pair("a", "long"), Pair("same", "same")]
 
 
-@pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "length_of_texts.py").write_text(LENGTH)
-    info = tmp_path / "length-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: length\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{ANNOTATORS.group}]\nlength = length_of_texts\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+pytestmark = pytest.mark.usefixtures("examples")
 
 
 def labels(params: AnnotateParams, adapter: EnvAdapter) -> list[float | None]:

@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from chat_server import chat_server
 
+from installed import EXAMPLES
+from laurel.data.captions import read_vocabulary
 from laurel.errors import ParamsError
 from laurel.params import parse_params
-from laurel.params.rewards import METHODS
+from laurel.rewards.functions import ScoredCaptions
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
 
-ELSEWHERE = '''
-import numpy as np
-from laurel.params.rewards import RewardParams
-from laurel.rewards.base import UNPAID
-from laurel.rewards.method import Method
 
-
-class Settings(RewardParams):
-    bonus: float = 1.0
-
-
-class Paid:
-    threshold, unseen = 0.0, 0
-
-    def __init__(self, bonus):
-        self.bonus, self.returns = bonus, None
-
-    def begin(self, n_envs):
-        self.returns = np.zeros(n_envs)
-
-
-class PerStep(Paid):
-    """Pays the action 2: forward."""
-
-    def pay(self, steps):
-        action = steps.transitions.action.reshape(steps.valid.shape)
-        return np.where(steps.valid & (action == 2), self.bonus, UNPAID).astype(np.float32)
-
-
-class PerEpisode(Paid):
-    """Pays the last step of an episode by whether the task's own rules ended it, or its being cut."""
-
-    def pay(self, steps):
-        paid = np.where(steps.terminated, self.bonus, np.where(steps.truncated, -self.bonus, UNPAID))
-        return np.where(steps.valid, paid, UNPAID).astype(np.float32)
-
-
-class Forward(Method):
-    kind = "forward"
-    summary = "a bonus for each step ahead"
-    Settings = Settings
-
-    def load(self, settings, place, adapter, quantile):
-        return PerStep(settings.bonus)
-
-
-class Arrived(Method):
-    kind = "arrived"
-    summary = "a bonus at the end of an episode"
-    Settings = Settings
-
-    def load(self, settings, place, adapter, quantile):
-        return PerEpisode(settings.bonus)
-'''
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Install a package with two methods, for the processes that are started, too."""
-    site = tmp_path / "site"
-    (site / "elsewhere-1.0.dist-info").mkdir(parents=True)
-    (site / "elsewhere_rewards.py").write_text(ELSEWHERE)
-    (site / "elsewhere-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
-    entries = "[laurel.rewards]\nforward = elsewhere_rewards:Forward\narrived = elsewhere_rewards:Arrived\n"
-    (site / "elsewhere-1.0.dist-info" / "entry_points.txt").write_text(entries)
-    monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setenv("PYTHONPATH", str(site))
-    yield
-    sys.modules.pop("elsewhere_rewards", None)
+def examples_params(**changes: Any) -> dict[str, Any]:
+    """Return changes that make a tiny run of examples/params.yaml."""
+    content = yaml.safe_load((EXAMPLES / "params.yaml").read_text())
+    arms = {"arms": content["arms"], "rewards": content["rewards"]}
+    return {**UNTRACKED, **arms, "agent.seeds": [0], "agent.steps": 512, **changes}
 
 
 def rewards_paid(project: Project, arm: str) -> list[float | None]:
@@ -93,36 +32,48 @@ def rewards_paid(project: Project, arm: str) -> list[float | None]:
     return [row["share_paid"] for row in curve]
 
 
-def test_methods_of_another_package_are_trained_on_and_evaluated(elsewhere: None, tmp_path: Path) -> None:
+def test_methods_and_an_algorithm_of_another_package_train_arms(examples: Path, tmp_path: Path) -> None:
     """One pays per step, one at the end of episodes; neither asks an annotator nor fits anything."""
-    assert {"forward", "arrived"} <= {*METHODS.kinds()}
-    arms = {
-        "extrinsic": None,
-        "forward": {"reward": "forward"},
-        "arrived": {"reward": "twice"},
-        "both": {"reward": {"forward": 0.5, "twice": 1.0}, "shaping": {"beta": 0}},
-    }
-    project = Project.create(
-        tmp_path / "p",
-        {
-            **UNTRACKED,
-            "arms": arms,
-            "rewards": {"twice": {"kind": "arrived", "bonus": 2.0}},
-            "agent.seeds": [0],
-            "agent.steps": 512,
-        },
-    )
+    project = Project.create(tmp_path / "p", examples_params())
     project.run()
     assert read_json(project.output("annotate") / "manifest.json")["counts"] == {"pairs": 0}
-    assert {*read_json(project.output("train-reward") / "rewards.json")} == {"forward", "twice"}
+    assert {*read_json(project.output("train-reward") / "rewards.json")} == {"forward", "arrived", "quick"}
     forward, arrived, both = (rewards_paid(project, arm) for arm in ("forward", "arrived", "both"))
     assert all(share and 0.1 < share < 0.6 for share in forward)
     assert max(share or 0 for share in arrived) < 0.1
     assert all(share and share >= 0.1 for share in both)
     metrics = read_json(project.output("evaluate") / "metrics.json")
-    assert [metrics["arms"][arm]["role"] for arm in arms] == ["baseline", "method", "method", "method"]
+    roles = {arm: entry["role"] for arm, entry in metrics["arms"].items()}
+    assert roles == {"extrinsic": "baseline", **dict.fromkeys(["forward", "arrived", "both", "linear"], "method")}
     assert metrics["arms"]["forward"]["label"] == "a bonus for each step ahead"
+    assert metrics["algorithm"] == "ppo, linear"
     assert (project.output("evaluate") / "report.html").exists()
+
+
+def test_a_method_of_another_package_asks_a_chat_model_for_ratings(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rating(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        question = body["messages"][-1]["content"]
+        caption = question.rpartition("0 to 10? ")[2]
+        return question, [], f'{{"score": {7 if "forward" in caption else 2}}}'
+
+    with chat_server() as server:
+        server.plan = rating
+        asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
+        arms = {"arms": {"rated": {"reward": "rated"}}, "rewards": {}}
+        project = Project.create(tmp_path / "p", {**UNTRACKED, **arms, **asking})
+        monkeypatch.chdir(project.path)
+        project.run("collect", "caption", "annotate", "train-reward")
+        asked = len(server.bodies)
+        project.run("train-reward")
+        assert len(server.bodies) == asked, "answers are kept"
+    texts = read_vocabulary(project.output("caption")).texts
+    assert asked == len(texts)
+    scored, _ = ScoredCaptions.load(project.output("train-reward") / "rated")
+    ahead = {text: "forward" in text for text in texts}
+    assert len({*ahead.values()}) == 2
+    assert all((scored.known[text] > 0) == ahead[text] for text in texts)
 
 
 def test_arms_of_one_reward_with_other_shaping_and_other_algorithms(finished: Project, tmp_path: Path) -> None:

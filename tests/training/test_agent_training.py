@@ -23,7 +23,8 @@ from laurel.envs.base import EnvAdapter
 from laurel.envs.vector import VectorEnv
 from laurel.errors import TrainingError
 from laurel.params import EnvParams
-from laurel.params.training import PPOParams, ShapingParams
+from laurel.params.algorithms import PPOParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 from laurel.training.loop import CURVE_SCHEMA, Assignment, train_together
 

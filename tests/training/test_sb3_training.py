@@ -41,8 +41,8 @@ from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import CaptionReward
 from laurel.training import sb3 as sb3_training
-from laurel.training.loop import CURVE_SCHEMA, is_finished
-from laurel.training.sb3 import SB3Task, train_sb3
+from laurel.training.loop import CURVE_SCHEMA, Task, is_finished
+from laurel.training.sb3 import train_sb3
 
 pytestmark = pytest.mark.usefixtures("own_process")
 FILES = {".run.json", "config.json", "curve.parquet", "model.safetensors", "optimizer.safetensors", "state.json"}
@@ -63,11 +63,11 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> SB3Task:
+def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> Task:
     env, kwargs = KINDS[algorithm]
     settings = {"algorithm": algorithm, "n_envs": 2, "kwargs": {**kwargs, **changes.pop("kwargs", {})}}
     settings |= changes.pop("sb3", {})
-    task = SB3Task(
+    task = Task(
         arm="preference",
         seed=1,
         run_seed=5,
@@ -80,7 +80,7 @@ def make_task(algorithm: str, env_id: str | None = None, **changes: Any) -> SB3T
     return replace(task, **changes)
 
 
-def run(task: SB3Task, directory: Path, reward: Reward | None = None, *, steps: int | None = None) -> int:
+def run(task: Task, directory: Path, reward: Reward | None = None, *, steps: int | None = None) -> int:
     """Train for some steps, or to the end; return how many were told."""
     told: list[int] = []
 

@@ -9,89 +9,48 @@ estimates. Truncation bootstraps, termination does not.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from laurel.agents.collecting import Collecting, descend
-from laurel.agents.learner import Rollout, adam_state, restore_adam, set_learning_rate
+from laurel.agents.collecting import Collecting
+from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
-from laurel.agents.ppo import gae
+from laurel.agents.ppo import explained_variance, gae_of
 from laurel.envs.base import Array
 from laurel.params.algorithms import A2CParams
 
 
-class A2C(Collecting):
-    """An actor-critic, its optimiser and its random generator."""
+class PolicyGradient(AdamLearner, Collecting):
+    """An actor-critic that takes one step on all rows of a rollout."""
 
-    name = "a2c"
     policy: ActorCritic
 
-    def __init__(self, policy: ActorCritic, params: A2CParams, rng: np.random.Generator) -> None:
-        super().__init__(policy, params.n_steps, rng)
-        self.params = params
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+    def step(self, features: Array, action: Array, returns: Array) -> dict[str, float]:
+        """Descend on the rows of a batch: features (B, F), actions (B,) or (B, A), returns (B,) that they led to.
+
+        The critic's values are the baseline; the policy's gradient does not move them.
+        """
+        p, target = self.params, self.tensor(returns)
+        log_prob, entropy, value = self.policy(self.tensor(features), self.tensor(action))
+        policy_loss = -(log_prob * (target - value.detach())).mean()
+        value_loss, mean_entropy = 0.5 * (value - target).square().mean(), entropy.mean()
+        self.descend(policy_loss + p.value_coef * value_loss - p.entropy_coef * mean_entropy)
+        losses = {"policy": policy_loss, "value": value_loss, "entropy": mean_entropy}
+        return {name: float(loss.detach()) for name, loss in losses.items()}
+
+
+class A2C(PolicyGradient):
+    """Learns after each rollout, from all of its steps."""
+
+    name = "a2c"
+    params: A2CParams
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
-        rows = np.flatnonzero(rollout.valid.reshape(-1))
-        if len(rows) == 0:
+        if not rollout.valid.any():
             return {}
-        p, device = self.params, self.policy.device
         features = self.features(rollout.observation)
         value = self.policy.evaluate(features.reshape(-1, features.shape[-1])).reshape(features.shape[:2])
-        advantage = gae(
-            np.where(rollout.valid, rollout.reward, 0),
-            value,
-            rollout.terminated,
-            rollout.truncated,
-            gamma=p.gamma,
-            lam=p.gae_lambda,
-        )
-
-        def batch_of(array: Array) -> Tensor:
-            """Flatten time and environments (T, N, ...) and keep the valid rows."""
-            return torch.from_numpy(array.reshape(-1, *array.shape[2:])[rows]).to(device)
-
-        advantages = batch_of(advantage)
-        returns = advantages + batch_of(value[:-1])
-        losses = actor_critic_losses(self.policy, batch_of(features[:-1]), batch_of(rollout.action), returns)
-        policy_loss, value_loss, entropy = losses
-        loss = policy_loss + p.value_coef * value_loss - p.entropy_coef * entropy
-        descend(self.optimizer, self.policy, loss, p.max_grad_norm)
-        variance = float(returns.var(correction=0))
-        return {
-            "policy": float(policy_loss.detach()),
-            "value": float(value_loss.detach()),
-            "entropy": float(entropy.detach()),
-            "explained_variance": 1 - float(advantages.var(correction=0)) / variance if variance > 0 else math.nan,
-        }
-
-    def schedule(self, done: float) -> None:
-        """Lower the learning rate where it is to be annealed."""
-        if self.params.anneal:
-            set_learning_rate(self.optimizer, self.params.learning_rate * (1 - done))
-
-    def state(self) -> dict[str, Tensor]:
-        return adam_state(self.optimizer, self.policy)
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        restore_adam(self.optimizer, self.policy, state)
-
-
-def actor_critic_losses(
-    policy: ActorCritic, features: Tensor, action: Tensor, returns: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the losses of policy and value, and the entropy, each a mean over rows.
-
-    Args:
-        policy: whose values are the baseline, too; that does not move them.
-        features: (B, F).
-        action: (B,) or (B, A).
-        returns: (B,) what the actions led to.
-    """
-    log_prob, entropy, value = policy(features, action)
-    policy_loss = -(log_prob * (returns - value.detach())).mean()
-    return policy_loss, 0.5 * (value - returns).square().mean(), entropy.mean()
+        advantage = gae_of(self.params, rollout, value)
+        advantages, value_then = rollout.rows(advantage), rollout.rows(value[:-1])
+        returns = advantages + value_then
+        losses = self.step(rollout.rows(features[:-1]), rollout.rows(rollout.action), returns)
+        return {**losses, "explained_variance": explained_variance(self.tensor(advantages), self.tensor(returns))}

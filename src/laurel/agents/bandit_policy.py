@@ -41,6 +41,7 @@ class BanditPolicy(PolicyNetwork):
         options: arguments of the method's agent.
     """
 
+    kind = "bandit"
     continuous = False
 
     def __init__(self, method: str, n_features: int, n_actions: int, options: Mapping[str, Any]) -> None:
@@ -53,18 +54,6 @@ class BanditPolicy(PolicyNetwork):
         agent.reset(0)
         for name in agent.knowledge:
             self.register_buffer(name, torch.from_numpy(getattr(agent, name)[0:1].copy()))
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.buffers()).device
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "options": self.options,
-        }
 
     def agent(self, n_envs: int = 1) -> OpenBanditAgent:
         """Return an agent that knows in each environment what the buffers hold; its random numbers are not ours."""
@@ -137,9 +126,6 @@ class Bandit(Collecting):
 
     name = "bandit"
     policy: BanditPolicy
-
-    def __init__(self, policy: BanditPolicy, params: BanditParams, rng: np.random.Generator) -> None:
-        super().__init__(policy, params.n_steps, rng)
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
         """Show the agent the pulls one at a time, those of a step in the order of the environments."""

@@ -19,19 +19,20 @@ from laurel.agents.table import Table
 from laurel.data.digests import digest_file
 from laurel.data.directory import read_json, recover_killed, write_json
 from laurel.data.lineage import PRODUCERS
-from laurel.errors import DataError
+from laurel.errors import DataError, ParamsError
+from laurel.params.kinds import ALGORITHMS
 
 CONFIG, MODEL = "config.json", "model.safetensors"
-KINDS: dict[str, type[PolicyNetwork]] = {
-    "actor_critic": ActorCritic,
-    "q_network": QNetwork,
-    "sb3": SB3Policy,
-    "table": Table,
-    "bandit": BanditPolicy,
-    "image_actor_critic": ImageActorCritic,
-    "recurrent_actor_critic": RecurrentActorCritic,
-}
-"""Networks by the name that config.json has for them."""
+OURS: tuple[type[PolicyNetwork], ...] = (
+    ActorCritic,
+    QNetwork,
+    SB3Policy,
+    Table,
+    BanditPolicy,
+    ImageActorCritic,
+    RecurrentActorCritic,
+)
+"""Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
@@ -39,9 +40,8 @@ def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     (path / MODEL).write_bytes(save(weights))  # by Python's own hands, so that a full disk is an OSError
-    kind = next(name for name, made in KINDS.items() if type(network) is made)
     digests = {MODEL: digest_file(path / MODEL)}
-    write_json(path / CONFIG, {"kind": kind, "network": network.config(), "digests": digests, **extra})
+    write_json(path / CONFIG, {"kind": network.kind, "network": network.config(), "digests": digests, **extra})
 
 
 def load_policy(path: Path | str) -> PolicyNetwork:
@@ -61,7 +61,7 @@ def load_policy(path: Path | str) -> PolicyNetwork:
     network = config.get("network") if isinstance(config, dict) else None
     try:
         settings = {key: tuple(value) if isinstance(value, list) else value for key, value in network.items()}  # type: ignore[union-attr]
-        policy = KINDS[config["kind"]](**settings)
+        policy = _network_of(config["kind"], path)(**settings)
     except (AttributeError, TypeError, KeyError, ValueError, RuntimeError):
         raise DataError(f"{path / CONFIG}: describes no policy. Train this agent again.") from None
     try:
@@ -74,6 +74,26 @@ def load_policy(path: Path | str) -> PolicyNetwork:
     if not is_as_written(path, config):
         raise DataError(f"{path / MODEL}: holds other weights than were saved there. Train this agent again.")
     return policy
+
+
+def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
+    """Return the class of a network.
+
+    Raises:
+        DataError: neither Laurel nor an installed package has it.
+    """
+    found = next((network for network in OURS if network.kind == kind), None)
+    if found is None:
+        try:
+            found = ALGORITHMS.load(kind, str(path / CONFIG)).Network
+        except ParamsError:
+            raise DataError(
+                f'{path / CONFIG}: describes no policy that is known here, but one of kind "{kind}". Install the '
+                "package that has this algorithm, or train this agent again."
+            ) from None
+    if found is None:
+        raise KeyError(kind)
+    return found
 
 
 def is_as_written(path: Path, written: dict[str, Any]) -> bool:

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from laurel.agents.learner import Rollout
-from laurel.agents.ppo import gae, minibatches
+from laurel.agents.ppo import FIGURES, gae, minibatches
 from laurel.agents.stacked import BOTH
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
-from laurel.agents.stacked_update import BETA1, BETA2, EPSILON, TOLD, Update
+from laurel.agents.stacked_update import BETA1, BETA2, EPSILON, Update
 from laurel.envs.base import Array
 from laurel.envs.tensor.base import TensorEnv, host
 from laurel.envs.tensor.philox import uniform, words
@@ -155,7 +155,7 @@ class DevicePPO(PPOGroup):
         figures = host(self.improve(self.update(), reward))
         counts = np.array([[rollout.valid.sum()] for rollout in rollouts])
         self.steps += self.params.n_epochs * counts.clip(max=minibatches(self.params, rollouts[0].valid.size))
-        names = (*TOLD, "explained_variance")
+        names = (*FIGURES, "explained_variance")
         return [dict(zip(names, figure, strict=True)) for figure in figures.tolist()]
 
     def update(self) -> DeviceUpdate:

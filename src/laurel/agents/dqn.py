@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.collecting import Collecting, descend
-from laurel.agents.learner import Rollout, adam_state, restore_adam, set_learning_rate
+from laurel.agents.collecting import Collecting
+from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.q_network import QNetwork
 from laurel.agents.replay import Minibatch, Replay
 from laurel.envs.base import Array, FloatArray
@@ -34,18 +34,17 @@ from laurel.params.algorithms import DQNParams
 STEPS, PRIORITIES, HIGHEST, TARGET = "gradient_steps", "priorities", "highest_priority", "target."
 
 
-class DQN(Collecting):
-    """A network of action values, its target network, its optimiser and its memory."""
+class DQN(AdamLearner, Collecting):
+    """A network of action values, its target network and its memory."""
 
     name = "dqn"
     main_loss = "value"
     policy: QNetwork
+    params: DQNParams
 
     def __init__(self, policy: QNetwork, params: DQNParams, rng: np.random.Generator) -> None:
-        super().__init__(policy, params.n_steps, rng)
-        self.params = params
+        super().__init__(policy, params, rng, eps=1e-8)
         self.target = copy.deepcopy(policy).requires_grad_(requires_grad=False)
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, fused=True)
         self.gradient_steps = 0
         alpha = params.priority_alpha if params.prioritized else None
         self.replay = Replay(params.buffer_size, params.n_envs, params.n_steps, alpha=alpha)
@@ -55,8 +54,7 @@ class DQN(Collecting):
         p = self.params
         self.epsilon = p.epsilon_start + min(1.0, done / p.epsilon_decay) * (p.epsilon_end - p.epsilon_start)
         self.beta = p.priority_beta + done * (1 - p.priority_beta)
-        if p.anneal:
-            set_learning_rate(self.optimizer, p.learning_rate * (1 - done))
+        super().schedule(done)
 
     def rollout(self, envs: VectorEnv) -> Rollout:
         rollout = super().rollout(envs)
@@ -83,23 +81,20 @@ class DQN(Collecting):
 
     def targets(self, batch: Minibatch) -> Tensor:
         """Return y (B,)."""
-        device = self.policy.device
-        after = torch.from_numpy(self.features(batch.after)).to(device)
+        after = self.tensor(self.features(batch.after))
         with torch.no_grad():
             worth = self.target(after)
             best = (self.policy(after) if self.params.double else worth).argmax(dim=1, keepdim=True)
             following = worth.gather(1, best)[:, 0]
-            return torch.from_numpy(batch.reward).to(device) + torch.from_numpy(batch.discount).to(device) * following
+            return self.tensor(batch.reward) + self.tensor(batch.discount) * following
 
     def _step(self, batch: Minibatch) -> Tensor:
         """Take a gradient step; return the mean loss and the mean value of the actions taken (2,)."""
-        device = self.policy.device
         target = self.targets(batch)
-        values = self.policy(torch.from_numpy(self.features(batch.observation)).to(device))
-        value = values.gather(1, torch.from_numpy(batch.action).to(device)[:, None])[:, 0]
-        losses = 0.5 * (value - target).square()
-        loss = (torch.from_numpy(batch.weight).to(device) * losses).mean()
-        descend(self.optimizer, self.policy, loss, self.params.max_grad_norm)
+        values = self.policy(self.tensor(self.features(batch.observation)))
+        value = values.gather(1, self.tensor(batch.action)[:, None])[:, 0]
+        loss = (self.tensor(batch.weight) * (0.5 * (value - target).square())).mean()
+        self.descend(loss)
         self.replay.set_priorities(batch.place, (target - value).detach().cpu().numpy())
         self.gradient_steps += 1
         if self.gradient_steps % self.params.target_every == 0:
@@ -108,7 +103,7 @@ class DQN(Collecting):
 
     def state(self) -> dict[str, Tensor]:
         target = {TARGET + name: tensor.cpu().contiguous() for name, tensor in self.target.state_dict().items()}
-        found = {STEPS: torch.tensor(self.gradient_steps), **target, **adam_state(self.optimizer, self.policy)}
+        found = {STEPS: torch.tensor(self.gradient_steps), **target, **super().state()}
         if self.replay.tree is not None:
             found[PRIORITIES] = torch.from_numpy(self.replay.tree.leaves)
             found[HIGHEST] = torch.tensor(self.replay.highest, dtype=torch.float64)
@@ -117,8 +112,7 @@ class DQN(Collecting):
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.gradient_steps = int(state[STEPS])
         self.target.load_state_dict({name: state[TARGET + name] for name in self.target.state_dict()})
-        if self.gradient_steps:  # Adam has no moments before
-            restore_adam(self.optimizer, self.policy, state)
+        super().restore(state)
         if self.replay.tree is not None:
             leaves = state[PRIORITIES].numpy()
             self.replay.tree.set(np.arange(len(leaves)), leaves)

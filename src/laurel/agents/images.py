@@ -121,6 +121,8 @@ class ImageActorCritic(ActorCritic):
         images: where they are, as `Image.config` says it.
     """
 
+    kind = "image_actor_critic"
+
     def __init__(
         self,
         n_features: int,
@@ -132,14 +134,11 @@ class ImageActorCritic(ActorCritic):
     ) -> None:
         super().__init__(n_features, n_actions, continuous=continuous, hidden=())
         self.hidden = hidden
-        self.image_places = images
+        self.images = images
         found = tuple(image_of(place) for place in images)
         actor, critic = ImageEncoder(n_features, found), ImageEncoder(n_features, found)
         self.actor = nn.Sequential(actor, *mlp((actor.size, *hidden, n_actions), gain=0.01))
         self.critic = nn.Sequential(critic, *mlp((critic.size, *hidden, 1), gain=1.0))
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "images": self.image_places}
 
 
 def image_of(place: list[int]) -> Image:

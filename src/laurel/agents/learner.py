@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,17 +21,15 @@ METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explaine
 """What algorithms may say of an update; a learning curve has a column for each."""
 
 
-class Policy(Protocol):
+class PolicyNetwork(nn.Module, ABC):
     """A network that acts: what is saved as an agent, evaluated and shown."""
 
+    kind: ClassVar[str]
+    """What `config.json` calls the class; another package's is called as the algorithm that trains it."""
     n_features: int
     n_actions: int
     continuous: bool
 
-    @property
-    def action_shape(self) -> tuple[int, ...]: ...
-    @property
-    def action_dtype(self) -> np.dtype[Any]: ...
     @abstractmethod
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
@@ -41,22 +40,18 @@ class Policy(Protocol):
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
         """Return the log-probabilities (N,) of actions that something else drew."""
 
-    @abstractmethod
-    def config(self) -> dict[str, Any]:
-        """What its class needs to make it again, weights aside."""
-
-    @abstractmethod
     def as_actor(self, *, greedy: bool = False) -> Actor:
         """Return what acts by this policy; greedy: by the likeliest action instead of a sample."""
+        return PolicyActor(self, greedy=greedy)
 
-
-class PolicyNetwork(nn.Module, Policy):
-    """A policy with weights."""
+    def config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, which are attributes of the same names."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; arrays come and go, whichever it is."""
-        return next(self.parameters()).device
+        """Where the weights are; arrays are NumPy's, whichever it is."""
+        return next(iter((*self.parameters(), *self.buffers()))).device
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -66,14 +61,11 @@ class PolicyNetwork(nn.Module, Policy):
     def action_dtype(self) -> np.dtype[Any]:
         return np.dtype(np.float32 if self.continuous else np.int64)
 
-    def as_actor(self, *, greedy: bool = False) -> Actor:
-        return PolicyActor(self, greedy=greedy)
-
 
 class PolicyActor(Actor):
     """Acts by a policy that remembers nothing."""
 
-    def __init__(self, policy: Policy, *, greedy: bool) -> None:
+    def __init__(self, policy: PolicyNetwork, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
@@ -103,7 +95,7 @@ class Rollout:
     """Name -> (T, N) the fields of the environment's `info` that its adapter names."""
 
     @staticmethod
-    def shapes(n_steps: int, envs: VectorEnv, policy: Policy) -> dict[str, Any]:
+    def shapes(n_steps: int, envs: VectorEnv, policy: PolicyNetwork) -> dict[str, Any]:
         """Allocate the arrays of a rollout."""
         adapter, shape = envs.adapter, (n_steps, envs.n_envs)
         return {
@@ -124,6 +116,10 @@ class Rollout:
         self.terminated[t], self.truncated[t], self.valid[t] = step.terminated, step.truncated, step.valid
         for name, values in step.info.items():
             self.info[name][t] = values
+
+    def rows(self, array: Array) -> Array:
+        """Flatten time and environments of an array (T, N, ...) and keep the valid rows."""
+        return array.reshape(-1, *array.shape[2:])[self.valid.reshape(-1)]
 
     @property
     def transitions(self) -> Transitions:
@@ -149,12 +145,16 @@ class Learner(ABC):
         metrics = learner.learn(rollout)
     """
 
-    policy: PolicyNetwork
-    rng: np.random.Generator
     name: ClassVar[str]
     """Of its section in params.yaml."""
     main_loss: ClassVar[str] = "policy"
     """The metric that is NaN or infinite once training has diverged."""
+
+    def __init__(self, policy: Any, params: Any, rng: np.random.Generator) -> None:
+        """Args: policy, a PolicyNetwork; params, the algorithm's section; rng, which draws all that is drawn."""
+        self.policy = policy
+        self.params = params
+        self.rng = rng
 
     @abstractmethod
     def rollout(self, envs: VectorEnv) -> Any:
@@ -233,28 +233,42 @@ class LearnerGroup:
         return [learner.learn(rollout) for learner, rollout in zip(self.learners, rollouts, strict=True)]
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Go on with another learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+class AdamLearner(Learner):
+    """A learner whose weights descend by Adam; `params` has learning_rate, max_grad_norm and maybe anneal."""
 
+    def __init__(self, policy: Any, params: Any, rng: np.random.Generator, *, eps: float = 1e-5) -> None:
+        super().__init__(policy, params, rng)
+        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=eps, fused=True)
 
-def adam_state(optimizer: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:
-    """Return Adam's moments and step counts under the names of the weights."""
-    names = [name for name, _ in network.named_parameters()]
-    state = optimizer.state_dict()["state"]
-    return {f"{names[i]}.{key}": value.cpu().contiguous() for i, part in state.items() for key, value in part.items()}
+    def descend(self, loss: Tensor) -> None:
+        """Take a gradient step on a loss; the gradient's norm is clipped to `max_grad_norm`."""
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.policy.parameters(), self.params.max_grad_norm)
+        self.optimizer.step()
 
+    def tensor(self, array: Array) -> Tensor:
+        """Bring an array to where the weights are."""
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)
 
-def restore_adam(optimizer: torch.optim.Optimizer, network: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Go on from an `adam_state`.
+    def schedule(self, done: float) -> None:
+        """Lower the learning rate where it is to be annealed."""
+        if getattr(self.params, "anneal", False):
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.params.learning_rate * (1 - done)
 
-    Raises:
-        KeyError: something is missing.
-    """
-    content = optimizer.state_dict()
-    content["state"] = {
-        i: {key: state[f"{name}.{key}"] for key in ("step", "exp_avg", "exp_avg_sq")}
-        for i, (name, _) in enumerate(network.named_parameters())
-    }
-    optimizer.load_state_dict(content)
+    def state(self) -> dict[str, Tensor]:
+        """Return Adam's moments and step counts under the names of the weights."""
+        state: dict[int, dict[str, Tensor]] = self.optimizer.state_dict()["state"]
+        found: dict[str, Tensor] = {}
+        for i, (name, _) in enumerate(self.policy.named_parameters()):
+            found |= {f"{name}.{key}": value.cpu().contiguous() for key, value in state.get(i, {}).items()}
+        return found
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        names = [name for name, _ in self.policy.named_parameters()]
+        if not any(f"{name}.step" in state for name in names):  # Adam has no moments before its first step
+            return
+        content, parts = self.optimizer.state_dict(), ("step", "exp_avg", "exp_avg_sq")
+        content["state"] = {i: {key: state[f"{name}.{key}"] for key in parts} for i, name in enumerate(names)}
+        self.optimizer.load_state_dict(content)

@@ -31,6 +31,8 @@ class ActorCritic(PolicyNetwork):
         hidden: widths of the hidden layers of both bodies.
     """
 
+    kind = "actor_critic"
+
     def __init__(self, n_features: int, n_actions: int, *, continuous: bool, hidden: tuple[int, ...]) -> None:
         super().__init__()
         self.n_features = n_features
@@ -40,15 +42,6 @@ class ActorCritic(PolicyNetwork):
         self.actor = mlp((n_features, *hidden, n_actions), gain=0.01)
         self.critic = mlp((n_features, *hidden, 1), gain=1.0)
         self.log_std = nn.Parameter(torch.zeros(n_actions)) if continuous else None
-
-    def config(self) -> dict[str, Any]:
-        """What `ActorCritic(**config)` needs to be made again."""
-        return {
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "continuous": self.continuous,
-            "hidden": self.hidden,
-        }
 
     @torch.inference_mode()
     def act(

@@ -15,22 +15,23 @@ termination does not, and rows that are resets are left out of the batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.collecting import descend
-from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam, set_learning_rate
+from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import A2CParams, PPOParams
 
 Rows = TypeVar("Rows", FloatArray, Tensor)
+FIGURES = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
+"""Means over an update's minibatches; approx_kl is Schulman's E[(r - 1) - log r]
+(http://joschu.net/blog/kl-approx.html)."""
 
 
 @dataclass
@@ -44,35 +45,14 @@ class OnPolicyRollout(Rollout):
     """(T + 1, N)."""
 
 
-@dataclass(frozen=True)
-class Losses:
-    """Means over the minibatches of one `learn`; NaN where there was nothing to learn from."""
-
-    policy: float
-    value: float
-    entropy: float
-    approx_kl: float
-    """Schulman's estimate E[(r - 1) - log r] (http://joschu.net/blog/kl-approx.html)."""
-    clip_fraction: float
-    explained_variance: float
-    """1 - Var[return - value] / Var[return]; 1 is a perfect critic, below 0 worse than a constant; NaN if
-    all returns are alike."""
-
-
-class PPO(Learner):
-    """An actor-critic, its optimiser and its random generator."""
+class PPO(AdamLearner):
+    """PPO by autograd: for networks with filters, and the reference for `laurel.agents.stacked_ppo`."""
 
     name = "ppo"
     policy: ActorCritic
-
-    def __init__(self, policy: ActorCritic, params: PPOParams, rng: np.random.Generator) -> None:
-        self.policy = policy
-        self.params = params
-        self.rng = rng
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+    params: PPOParams
 
     def rollout(self, envs: VectorEnv) -> OnPolicyRollout:
-        """Allocate a rollout for these environments."""
         steps, n_envs = self.params.n_steps, envs.n_envs
         return OnPolicyRollout(
             **Rollout.shapes(steps, envs, self.policy),
@@ -82,7 +62,6 @@ class PPO(Learner):
         )
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
-        """Fill the rollout, starting from `observation` (N, D); return where the next one begins."""
         adapter = envs.adapter
         rollout.observation[0] = observation
         for t in range(self.params.n_steps):
@@ -96,54 +75,26 @@ class PPO(Learner):
         return rollout.observation[-1].copy()
 
     def learn(self, rollout: OnPolicyRollout) -> dict[str, float]:
-        """Improve the policy on `rollout.reward`; leaves the rollout as it was.
-
-        What stands in rows that are not `valid` makes no difference, nor does a rollout without a valid row.
-        """
-        p = self.params
-        rows = np.flatnonzero(rollout.valid.reshape(-1))
-        if len(rows) == 0:
-            return asdict(Losses(*[math.nan] * 6))
-        reward = np.where(rollout.valid, rollout.reward, 0)
-        advantage = gae(reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda)
-        device = self.policy.device
-
-        def batch_of(array: Array) -> Tensor:
-            """Flatten time and environments (T, N, ...) and keep the valid rows."""
-            return torch.from_numpy(array.reshape(-1, *array.shape[2:])[rows]).to(device)
-
-        features, action = batch_of(rollout.features[:-1]), batch_of(rollout.action)
-        old_log_prob, advantages = batch_of(rollout.log_prob), batch_of(advantage)
-        returns = advantages + batch_of(rollout.value[:-1])
-
-        sums = torch.zeros(5, device=device)
-        n_batches = min(minibatches(p, rollout.valid.size), len(rows))
+        p, n_rows = self.params, int(rollout.valid.sum())
+        if n_rows == 0:
+            return dict.fromkeys((*FIGURES, "explained_variance"), math.nan)
+        advantage = gae_of(p, rollout, rollout.value)
+        arrays = (rollout.features[:-1], rollout.action, rollout.log_prob, advantage, rollout.value[:-1])
+        features, action, old_log_prob, advantages, value_then = (self.tensor(rollout.rows(array)) for array in arrays)
+        returns = advantages + value_then
+        sums = torch.zeros(5, device=self.policy.device)
+        n_batches = min(minibatches(p, rollout.valid.size), n_rows)
         for _ in range(p.n_epochs):
-            for batch in np.array_split(self.rng.permutation(len(rows)), n_batches):
-                index = torch.from_numpy(batch).to(device)
+            for batch in np.array_split(self.rng.permutation(n_rows), n_batches):
+                index = self.tensor(batch)
                 log_prob, entropy, value = self.policy(features[index], action[index])
                 loss, figures = clipped_loss(
                     p, log_prob, entropy, value, old_log_prob[index], advantages[index], returns[index]
                 )
-                descend(self.optimizer, self.policy, loss, p.max_grad_norm)
+                self.descend(loss)
                 sums += figures
-        policy, value_mean, entropy_mean, kl_mean, clipped_mean = (sums / (p.n_epochs * n_batches)).tolist()
-        variance = float(returns.var(correction=0))
-        explained = 1 - float(advantages.var(correction=0)) / variance if variance > 0 else math.nan
-        return asdict(Losses(policy, value_mean, entropy_mean, kl_mean, clipped_mean, explained))
-
-    def schedule(self, done: float) -> None:
-        """Lower the learning rate where it is to be annealed."""
-        if self.params.anneal:
-            set_learning_rate(self.optimizer, self.params.learning_rate * (1 - done))
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the optimiser's state."""
-        return adam_state(self.optimizer, self.policy)
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state`."""
-        restore_adam(self.optimizer, self.policy, state)
+        means = dict(zip(FIGURES, (sums / (p.n_epochs * n_batches)).tolist(), strict=True))
+        return {**means, "explained_variance": explained_variance(advantages, returns)}
 
 
 def clipped_loss(
@@ -155,7 +106,7 @@ def clipped_loss(
     advantage: Tensor,
     returns: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of a minibatch of B steps, and the figures (5,) that are told of it.
+    """Return the loss of a minibatch of B steps, and its FIGURES (5,).
 
     `laurel.agents.stacked_update` has its gradient written by hand, which is faster; a test compares them.
 
@@ -167,10 +118,6 @@ def clipped_loss(
         old_log_prob: under the policy that acted.
         advantage: not yet normalised.
         returns: what the critic should say.
-
-    Returns:
-        The loss, and the losses of policy and value, the entropy, the estimate of the KL divergence and the share of
-        steps whose ratio is outside the clipping range.
     """
     # policy loss: the pessimistic of the plain and the clipped surrogate (eq. 7)
     advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
@@ -185,6 +132,18 @@ def clipped_loss(
         kl = (ratio - 1 - log_ratio).mean()
         outside = ((ratio - 1).abs() > params.clip_range).float().mean()
         return loss, torch.stack([policy_loss, value_loss, mean_entropy, kl, outside])
+
+
+def gae_of(params: PPOParams | A2CParams, rollout: Rollout, value: FloatArray) -> FloatArray:
+    """Return the advantages (T, N) of a rollout by the critic's values (T + 1, N); resets earn nothing."""
+    reward = np.where(rollout.valid, rollout.reward, 0)
+    return gae(reward, value, rollout.terminated, rollout.truncated, gamma=params.gamma, lam=params.gae_lambda)
+
+
+def explained_variance(advantage: Tensor, returns: Tensor) -> float:
+    """Return 1 - Var[return - value] / Var[return] over rows (B,): 1 for a perfect critic; NaN where all are alike."""
+    variance = float(returns.var(correction=0))
+    return 1 - float(advantage.var(correction=0)) / variance if variance > 0 else math.nan
 
 
 def gae(reward: Rows, value: Rows, terminated: Any, truncated: Any, *, gamma: float, lam: float) -> Rows:

@@ -30,6 +30,7 @@ class QNetwork(PolicyNetwork):
         layer_norm: normalise what hidden layers compute, row by row (Ba et al. 2016, arXiv 1607.06450).
     """
 
+    kind = "q_network"
     continuous = False
 
     def __init__(
@@ -46,15 +47,6 @@ class QNetwork(PolicyNetwork):
         for n_in, n_out in pairwise(sizes):
             layers += [nn.Linear(n_in, n_out), *([nn.LayerNorm(n_out)] if layer_norm else []), nn.ReLU()]
         self.values = nn.Sequential(*layers[: -2 if layer_norm else -1])  # the last layer's numbers are values
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "hidden": self.hidden,
-            "epsilon": self.epsilon,
-            "layer_norm": self.layer_norm,
-        }
 
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False

@@ -5,8 +5,6 @@ Knows features and actions; where episodes begin is for its callers to say.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -29,6 +27,8 @@ class RecurrentActorCritic(PolicyNetwork):
         images: where images are in a row of features, as `laurel.agents.images.Image.config` says it.
     """
 
+    kind = "recurrent_actor_critic"
+
     def __init__(
         self,
         n_features: int,
@@ -43,7 +43,7 @@ class RecurrentActorCritic(PolicyNetwork):
         self.n_actions = n_actions
         self.continuous = continuous
         self.hidden = hidden
-        self.image_places = images
+        self.images = images
         *before, self.memory_size = hidden
         layers: list[nn.Module] = []
         width = n_features
@@ -56,15 +56,6 @@ class RecurrentActorCritic(PolicyNetwork):
         self.encoder = nn.Sequential(*layers)
         self.core = nn.GRUCell(width, self.memory_size)
         self.heads = ActorCritic(self.memory_size, n_actions, continuous=continuous, hidden=())
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "continuous": self.continuous,
-            "hidden": self.hidden,
-            "images": self.image_places,
-        }
 
     def nothing(self, n: int) -> FloatArray:
         """Return the memory (n, M) of those to whom nothing has happened yet."""

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.collecting import descend
-from laurel.agents.learner import Learner, Rollout, adam_state, restore_adam, set_learning_rate
-from laurel.agents.ppo import clipped_loss, gae
+from laurel.agents.learner import AdamLearner, Rollout
+from laurel.agents.ppo import FIGURES, clipped_loss, gae_of
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.envs.base import Array, BoolArray, FloatArray
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 MEMORY, BEGINS = "memory", "begins"
 
@@ -40,17 +39,15 @@ class RememberedRollout(Rollout):
     """(T + 1, N)."""
 
 
-class RecurrentPPO(Learner):
-    """A recurrent actor-critic, its optimiser, its random generator, and what it remembers of running episodes."""
+class RecurrentPPO(AdamLearner):
+    """PPO of a recurrent actor-critic, with its memory of the running episodes."""
 
     name = "ppo"
     policy: RecurrentActorCritic
+    params: PPOParams
 
     def __init__(self, policy: RecurrentActorCritic, params: PPOParams, rng: np.random.Generator) -> None:
-        self.policy = policy
-        self.params = params
-        self.rng = rng
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        super().__init__(policy, params, rng)
         self.memory = policy.nothing(params.n_envs)
         self.begins = np.ones(params.n_envs, dtype=np.bool_)
 
@@ -83,15 +80,10 @@ class RecurrentPPO(Learner):
         return rollout.observation[-1].copy()
 
     def learn(self, rollout: RememberedRollout) -> Mapping[str, float]:
-        p, device = self.params, self.policy.device
+        p, tensor = self.params, self.tensor
         if not rollout.valid.any():
             return {}
-        reward = np.where(rollout.valid, rollout.reward, 0)
-        advantage = gae(reward, rollout.value, rollout.terminated, rollout.truncated, gamma=p.gamma, lam=p.gae_lambda)
-
-        def tensor(array: Array) -> Tensor:
-            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-
+        advantage = gae_of(p, rollout, rollout.value)
         features, action, begins = (
             tensor(a) for a in (rollout.features[:-1], rollout.action, rollout.begins[:-1].astype(np.float32))
         )
@@ -99,7 +91,7 @@ class RecurrentPPO(Learner):
         advantages, returns = tensor(advantage), tensor(advantage + rollout.value[:-1])
         n_envs = rollout.valid.shape[1]
         n_batches = min(n_envs, max(1, round(rollout.valid.size / p.batch_size)))
-        sums, n_updates = torch.zeros(5, device=device), 0
+        sums, n_updates = torch.zeros(5, device=self.policy.device), 0
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(n_envs), n_batches):
                 rows = tensor(batch)
@@ -111,20 +103,15 @@ class RecurrentPPO(Learner):
                 )
                 theirs = (log_prob, entropy, value, old_log_prob[:, rows], advantages[:, rows], returns[:, rows])
                 loss, figures = clipped_loss(p, *(part[kept] for part in theirs))
-                descend(self.optimizer, self.policy, loss, p.max_grad_norm)
+                self.descend(loss)
                 sums += figures
                 n_updates += 1
-        names = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
-        return dict(zip(names, (sums / n_updates).tolist(), strict=True))
-
-    def schedule(self, done: float) -> None:
-        if self.params.anneal:
-            set_learning_rate(self.optimizer, self.params.learning_rate * (1 - done))
+        return dict(zip(FIGURES, (sums / n_updates).tolist(), strict=True))
 
     def state(self) -> dict[str, Tensor]:
         kept = {MEMORY: torch.from_numpy(self.memory), BEGINS: torch.from_numpy(self.begins)}
-        return {**kept, **adam_state(self.optimizer, self.policy)}
+        return {**kept, **super().state()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.memory, self.begins = state[MEMORY].numpy().copy(), state[BEGINS].numpy().copy()
-        restore_adam(self.optimizer, self.policy, state)
+        super().restore(state)

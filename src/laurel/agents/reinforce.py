@@ -14,17 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from laurel.agents.a2c import actor_critic_losses
-from laurel.agents.collecting import Collecting, descend
-from laurel.agents.learner import Rollout, adam_state, restore_adam
+from laurel.agents.a2c import PolicyGradient
+from laurel.agents.learner import Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, FloatArray
 from laurel.params.algorithms import ReinforceParams
-
-UPDATES = "updates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,41 +42,29 @@ class Episode(Part):
     truncated: bool
 
 
-class Reinforce(Collecting):
-    """A policy with a baseline, their optimiser, and the episodes that have not ended yet."""
+class Reinforce(PolicyGradient):
+    """Learns from episodes once they have ended; the steps of those that go on are kept."""
 
     name = "reinforce"
-    policy: ActorCritic
 
     def __init__(self, policy: ActorCritic, params: ReinforceParams, rng: np.random.Generator) -> None:
-        super().__init__(policy, params.n_steps, rng)
-        self.params = params
-        self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
-        self.updates = 0
+        super().__init__(policy, params, rng)
         self._running: list[list[Part]] = [[] for _ in range(params.n_envs)]
 
     def learn(self, rollout: Rollout) -> Mapping[str, float]:
         episodes = self._take_in(rollout)
         if not episodes:
             return {}
-        p, device = self.params, self.policy.device
         after = self.policy.evaluate(self.features(np.stack([episode.last for episode in episodes])))
         returns = np.concatenate(
             [
-                discounted(episode.reward, after=float(worth) if episode.truncated else 0.0, gamma=p.gamma)
+                discounted(episode.reward, after=float(worth) if episode.truncated else 0.0, gamma=self.params.gamma)
                 for episode, worth in zip(episodes, after, strict=True)
             ]
         )
         features = self.features(np.concatenate([episode.observation for episode in episodes]))
         action = np.concatenate([episode.action for episode in episodes])
-        policy_loss, value_loss, entropy = actor_critic_losses(
-            self.policy, *(torch.from_numpy(array).to(device) for array in (features, action, returns))
-        )
-        loss = policy_loss + p.value_coef * value_loss - p.entropy_coef * entropy
-        descend(self.optimizer, self.policy, loss, p.max_grad_norm)
-        self.updates += 1
-        losses = {"policy": policy_loss, "value": value_loss, "entropy": entropy}
-        return {name: float(loss.detach()) for name, loss in losses.items()}
+        return self.step(features, action, returns)
 
     def replayed(self, rollout: Rollout) -> None:
         self._take_in(rollout)
@@ -100,14 +83,6 @@ class Reinforce(Collecting):
                 start = end
             running.append(_part(rollout, start, len(ended), n))
         return finished
-
-    def state(self) -> dict[str, Tensor]:
-        return {UPDATES: torch.tensor(self.updates), **adam_state(self.optimizer, self.policy)}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        self.updates = int(state[UPDATES])
-        if self.updates:  # Adam has no moments before
-            restore_adam(self.optimizer, self.policy, state)
 
 
 def discounted(reward: FloatArray, *, after: float, gamma: float) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from laurel.agents.learner import LearnerGroup
+from laurel.agents.learner import Learner, LearnerGroup
 from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
@@ -25,7 +25,7 @@ from laurel.agents.stacked_update import Update, epoch, gaussian
 from laurel.envs.base import Array, FloatArray
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
 CACHED_BYTES = 4 << 20
 """What the hidden layers of a minibatch may take: beyond a core's cache, more agents at once are slower."""
@@ -35,9 +35,7 @@ class StackedPPO(PPO):
     """PPO of one ActorCritic: a group of its own until it is put into another."""
 
     def __init__(self, policy: ActorCritic, params: PPOParams, rng: np.random.Generator, arrays: Any = None) -> None:
-        self.policy = policy
-        self.params = params
-        self.rng = rng
+        Learner.__init__(self, policy, params, rng)  # without PPO's optimiser
         self.learning_rate = params.learning_rate
         self.place: tuple[PPOGroup, int] | None = None
         self._alone = PPOGroup([self], arrays)

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from laurel.agents.ppo import FIGURES
 from laurel.agents.stacked import BOTH, Pass, Stack, host
 from laurel.envs.base import BoolArray, IntArray
-from laurel.params.training import PPOParams
+from laurel.params.algorithms import PPOParams
 
-TOLD = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-5
 
 
@@ -52,7 +52,7 @@ class Update:
         self.parts = stack.split(self.gradient)
         self.features = stack.zeros(n, size, stack.n_features)
         self.choices = stack.put(np.arange(stack.n_actions, dtype=np.float32)[:, None])
-        self.sums = stack.zeros(n, len(TOLD))
+        self.sums = stack.zeros(n, len(FIGURES))
         self.made = np.zeros((n, 1), dtype=np.float32)
         """Minibatches of each agent so far."""
 
@@ -150,7 +150,7 @@ class Update:
     def means(self) -> list[dict[str, float]]:
         """Return each agent's means over minibatches, NaN where there were none."""
         means = host(self.sums) / np.where(self.made > 0, self.made, np.nan)
-        return [dict(zip(TOLD, mean, strict=True)) for mean in means.tolist()]
+        return [dict(zip(FIGURES, mean, strict=True)) for mean in means.tolist()]
 
 
 def epoch(rows: Sequence[IntArray], n_batches: int, size: int) -> tuple[IntArray, IntArray]:

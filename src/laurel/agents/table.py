@@ -52,6 +52,7 @@ class Table(PolicyNetwork):
         epsilon: probability of a random action; `greedy` leaves it out.
     """
 
+    kind = "table"
     continuous = False
     q: Tensor
 
@@ -63,18 +64,6 @@ class Table(PolicyNetwork):
         self.initial = initial
         self.epsilon = epsilon
         self.register_buffer("q", torch.full((int(np.prod(shape)), n_actions), initial, dtype=torch.float64))
-
-    @property
-    def device(self) -> torch.device:
-        return self.q.device
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "shape": self.shape,
-            "n_actions": self.n_actions,
-            "initial": self.initial,
-            "epsilon": self.epsilon,
-        }
 
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
@@ -114,7 +103,7 @@ class Tabular(Collecting):
     policy: Table
 
     def __init__(self, policy: Table, params: TabularParams, rng: np.random.Generator) -> None:
-        super().__init__(policy, params.n_steps, rng)
+        super().__init__(policy, params, rng)
         options: dict[str, Any] = {"n": params.backup_steps} if params.method in ("n_step_sarsa", "tree_backup") else {}
         self.agent = METHODS[params.method](
             gym.spaces.Discrete(len(policy.q)),

@@ -23,8 +23,7 @@ from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs, moving
 from laurel.evaluation.style import MUTED, drawing
 from laurel.evaluation.summary import markdown
 from laurel.params import EnvParams
-from laurel.params.algorithms import A2CParams, DQNParams, ReinforceParams
-from laurel.params.training import AlgorithmParams, PPOParams
+from laurel.params.algorithms import A2CParams, AlgorithmParams, DQNParams, PPOParams, ReinforceParams
 from laurel.seeding import derive_seed, generator
 
 Floats = npt.NDArray[np.float64]

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command, add_dry_run, add_input, add_output, add_params, log_warnings
+from laurel.cli.command import Commands, add_command, add_dry_run, add_input, add_output, add_params, log_warnings
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(actions: Commands) -> None:

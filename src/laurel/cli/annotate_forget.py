@@ -1,17 +1,14 @@
-"""`laurel annotate forget`: stored answers are dropped, so that the next run asks for them anew."""
+"""`laurel annotate forget`: drops stored answers, so that the next run asks for them again."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
-from laurel.cli.command import add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params
 from laurel.console import say
 from laurel.errors import ParamsError
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 STATUSES = ("readable", "abstain", "unreadable", "damaged")
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import whole
-from laurel.cli.command import add_command, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_input, add_params
 from laurel.console import say
 from laurel.errors import AnnotationError
 
 if TYPE_CHECKING:
-    from laurel.cli.command import Commands
     from laurel.data.gold import GoldFile
     from laurel.data.preferences import Pairs, Preferences
     from laurel.feedback.review import Offer
@@ -76,7 +75,7 @@ def _review(options: argparse.Namespace) -> str:
     if path is None:
         raise AnnotationError("Say where to keep your labels: annotate.gold in the params file, or --gold FILE.")
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    gold = GoldFile(path, task_of(params, adapter))
+    gold = GoldFile(path, task_of(params.annotate, adapter))
     inputs = {"captions": options.captions}
     if options.preferences.exists():
         inputs["preferences"] = options.preferences

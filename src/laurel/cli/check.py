@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_input, add_params
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(commands: Commands) -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import whole
-from laurel.cli.command import add_command, add_group
+from laurel.cli.command import Commands, add_command, add_group
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 KINDS = {
     "bandits": ("Run the bandit agents on ten arms, Gaussian, Bernoulli and drifting.", 2000),

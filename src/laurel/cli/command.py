@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from laurel.permissions import add_permissions
 from laurel.stages.pipeline import PLACES
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What commands are added to."""
 
 
 def add_command(commands: Commands, name: str, summary: str, example: str) -> argparse.ArgumentParser:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command, add_group, add_input
+from laurel.cli.command import Commands, add_command, add_group, add_input
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 RESPONSES = "responses/responses.db"
 """Where language models' answers are kept unless params.yaml says otherwise."""

@@ -1,7 +1,4 @@
-"""`laurel pipeline`: compile the pipeline, or run it here. Imports nothing heavy before it is to run.
-
-The commands that submit it are `laurel.cli.pipeline_runs`'s.
-"""
+"""`laurel pipeline compile` and `run`; `laurel.cli.pipeline_runs` submits. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
@@ -12,13 +9,12 @@ from typing import TYPE_CHECKING
 from laurel.cli import pipeline_runs
 from laurel.cli.arguments import whole
 from laurel.cli.cloud import pipelines_module
-from laurel.cli.command import add_command, add_group, add_output, add_params
+from laurel.cli.command import Commands, add_command, add_group, add_output, add_params
 from laurel.cli.search import add_sweep, sweep_plan
 from laurel.console import say
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
-    from laurel.cli.command import Commands
     from laurel.pipelines.sweep import SweepPlan
 
 

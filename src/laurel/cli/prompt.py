@@ -7,11 +7,10 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command, add_group, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_group, add_input, add_params
 from laurel.console import say
 
 if TYPE_CHECKING:
-    from laurel.cli.command import Commands
     from laurel.envs.base import EnvAdapter
 
 DEFAULT = "motif"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from laurel.cli import annotate
-from laurel.cli.command import add_command, add_input, add_output, add_params, log_warnings
+from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
 from laurel.stages.pipeline import STAGES, Stage
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(commands: Commands) -> None:

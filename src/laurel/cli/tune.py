@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from laurel.cli.arguments import whole
-from laurel.cli.command import add_command, add_input, add_output, add_params, log_warnings
+from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
 from laurel.cli.search import STORAGE, add_search, search_of
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 OUTPUT = Path("data/tune")
 INPUTS = ("captions", "preferences", "reward")

@@ -9,16 +9,13 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from laurel.cli.arguments import whole
-from laurel.cli.command import add_command
+from laurel.cli.command import Commands, add_command
 from laurel.console import say
 from laurel.errors import LaurelError
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 HOST = "127.0.0.1"
 VIEW = "laurel-arms"

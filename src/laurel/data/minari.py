@@ -108,14 +108,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
 
 def _observation_space(adapter: EnvAdapter) -> gym.Space[Any]:
     """Return the environment's space, or a box of rows where the adapter packs in a way of its own."""
-    import gymnasium as gym
-
-    if type(adapter).pack_one is EnvAdapter.pack_one:
-        return adapter.packed.space
-    dtype = adapter.observation_dtype
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
-    low, high = (limits.min, limits.max) if dtype.kind in "iu" else (-np.inf, np.inf)
-    return gym.spaces.Box(low, high, (adapter.observation_size,), dtype.type)
+    return adapter.packed.space if type(adapter).pack_one is EnvAdapter.pack_one else adapter.row_space
 
 
 def _has_portable_spec(env: gym.Env[Any, Any]) -> bool:

@@ -151,6 +151,16 @@ class EnvAdapter:
     def observation_dtype(self) -> np.dtype[Any]:
         return self.packed.dtype
 
+    @property
+    def row_space(self) -> gym.spaces.Box:
+        """The space of packed observations (D,): all that their dtype can hold."""
+        from gymnasium.spaces import Box
+
+        shape, dtype = (self.observation_size,), self.observation_dtype
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+        low, high = (limits.min, limits.max) if limits else (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
+        return Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype.type)
+
     def pack(self, observation: Any) -> Array:
         """Turn a batch of raw observations, as EnvPool or Gymnasium give them, into rows (N, D)."""
         return self.packed.pack(observation)

@@ -303,9 +303,4 @@ def packed(env: gym.Env[Any, Any], adapter: EnvAdapter) -> gym.Env[Any, Any]:
     """Give a single environment packed observations, so that batching is one array copy."""
     import gymnasium as gym
 
-    kind = adapter.observation_dtype.kind
-    limit = np.iinfo(adapter.observation_dtype) if kind in "iu" else None
-    low, high = (limit.min, limit.max) if limit else (0, 1) if kind == "b" else (-np.inf, np.inf)
-    shape, dtype = (adapter.observation_size,), adapter.observation_dtype.type
-    space = gym.spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype)
-    return gym.wrappers.TransformObservation(env, adapter.pack_one, space)
+    return gym.wrappers.TransformObservation(env, adapter.pack_one, adapter.row_space)

@@ -1,7 +1,7 @@
-"""A kind of annotator: how one is made from the params, what must fit before, what asking it will cost.
+"""An annotator plug-in: how it is made from params, what it checks first, and what it will cost.
 
 A kind is a module in `laurel.feedback.annotators`, or an entry point of the group `laurel.annotators`, with a subclass
-of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, of the class that it names.
+of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, validated by its class `Params`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from laurel.feedback.goals import goal_in_words
@@ -62,8 +63,6 @@ class AnnotatorKind(ABC):
         """Make the annotator.
 
         Args:
-            adapter: the environment's.
-            seed: of what it draws.
             captions: of single steps, for those who look into segments; the ones that the adapter lists are known.
             budget: what asking may cost; None: as the params say.
 
@@ -90,7 +89,6 @@ class AnnotatorKind(ABC):
         """Estimate what asking about pairs takes, opening no connection; None where that is no call and no cost.
 
         Args:
-            adapter: the environment's.
             pairs: all of a run.
             asked: keys of questions that will have been answered by then.
 
@@ -108,10 +106,35 @@ class AnnotatorKind(ABC):
         return False
 
     @property
+    def title(self) -> str:
+        """Its name for a reader, with its model's where it has one."""
+        return self.params.annotator
+
+    @property
+    def device_key(self) -> str | None:
+        """The parameter below `annotate` that says whether it computes on a GPU; None where it cannot."""
+        return f"{self.params.annotator}.device" if hasattr(self.section, "device") else None
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Python packages that it needs and that no image has unless it was built with them."""
+        return ()
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Files and folders of this machine that its params name, by their keys below `annotate`."""
+        return {}
+
+    @property
     def advice(self) -> Advice:
         """What to change where its labels are bad."""
         other = "another annotator (annotate.annotator)"
         return Advice(other, other, other)
+
+
+def is_directory(name: str) -> bool:
+    """Tell a directory of this machine from a name on the Hugging Face hub."""
+    return name.startswith(("/", ".", "~")) or Path(name).is_dir()
 
 
 def kind_of(params: AnnotateParams) -> AnnotatorKind:

@@ -15,7 +15,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import OracleUtility
 
 if TYPE_CHECKING:
-    from laurel.params import Params
+    from laurel.params.annotation import AnnotateParams
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,8 +28,6 @@ def references(
     Args:
         pairs: P pairs of segments.
         texts: (S,) what segments say.
-        adapter: the environment's.
-        gold: a person's labels, if there are any.
         captions: of single steps, which segments consist of, besides those that the adapter lists.
 
     Returns:
@@ -78,10 +76,10 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chose
     return found
 
 
-def task_of(params: Params, adapter: EnvAdapter) -> Task:
+def task_of(annotate: AnnotateParams, adapter: EnvAdapter) -> Task:
     """Return what labels of a run are for: its environment, and the goal that its annotator judges by.
 
     Raises:
         PromptError: there is no goal of the name that params give.
     """
-    return Task(adapter.env_id, kind_of(params.annotate).goal(adapter))
+    return Task(adapter.env_id, kind_of(annotate).goal(adapter))

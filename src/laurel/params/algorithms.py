@@ -1,15 +1,55 @@
-"""The sections of `agent` that belong to one algorithm each, PPO's aside: how it collects and how it learns."""
+"""The sections of `agent` that belong to one algorithm each: how it collects and how it learns."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
 
 
-class DQNParams(Section):
+class AlgorithmParams(Section):
+    """What the settings of all algorithms have; an algorithm adds its own and gives each a default."""
+
+    algorithm: ClassVar[str]
+    """Whose settings they are, as `agent.algorithm` names it."""
+    n_envs: Count
+    n_steps: Count
+    """Steps of each environment between two updates."""
+
+
+class PPOParams(AlgorithmParams):
+    algorithm: ClassVar[str] = "ppo"
+    n_envs: Count = 64
+    n_steps: Count = 32
+    """Steps of each environment between two updates."""
+    n_epochs: Count = 3
+    batch_size: Count = 512
+    learning_rate: Positive = 2e-3
+    anneal: bool = False
+    """Lower the learning rate linearly to zero over the run."""
+    gamma: Probability = 0.99
+    gae_lambda: Probability = 0.95
+    clip_range: Positive = 0.2
+    entropy_coef: NonNegative = 0.01
+    value_coef: NonNegative = 0.5
+    max_grad_norm: Positive = 0.5
+    network: Literal["auto", "mlp", "cnn"] = "auto"
+    """mlp: layers on all features; cnn: filters over images first; auto: those where an image has 16 by 16 or more."""
+    recurrent: bool = False
+    """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
+    hidden: Widths = (64, 64)
+
+    @model_validator(mode="after")
+    def _memory_has_a_width(self) -> PPOParams:
+        if self.recurrent and not self.hidden:
+            raise ValueError("is recurrent, so hidden must have at least one width, which is the memory's.")
+        return self
+
+
+class DQNParams(AlgorithmParams):
+    algorithm: ClassVar[str] = "dqn"
     n_envs: Count = 8
     n_steps: Count = 8
     """Steps of each environment between two rounds of learning."""
@@ -57,7 +97,8 @@ class DQNParams(Section):
         return self
 
 
-class ReinforceParams(Section):
+class ReinforceParams(AlgorithmParams):
+    algorithm: ClassVar[str] = "reinforce"
     n_envs: Count = 16
     n_steps: Count = 64
     """Steps of each environment between two updates, which learn from the episodes that ended in them."""
@@ -70,7 +111,8 @@ class ReinforceParams(Section):
     hidden: Widths = (64, 64)
 
 
-class A2CParams(Section):
+class A2CParams(AlgorithmParams):
+    algorithm: ClassVar[str] = "a2c"
     n_envs: Count = 8
     n_steps: Count = 64
     """Steps of each environment between two updates."""
@@ -86,7 +128,8 @@ class A2CParams(Section):
     hidden: Widths = (64, 64)
 
 
-class TabularParams(Section):
+class TabularParams(AlgorithmParams):
+    algorithm: ClassVar[str] = "tabular"
     method: Literal["q_learning", "sarsa", "expected_sarsa", "monte_carlo", "n_step_sarsa", "tree_backup"] = (
         "q_learning"
     )
@@ -106,9 +149,10 @@ class TabularParams(Section):
     """n_step_sarsa and tree_backup only: steps of a target."""
 
 
-class BanditParams(Section):
+class BanditParams(AlgorithmParams):
     """Thompson sampling of coins is not among the methods: its rewards are 0 or 1, which shaped ones are not."""
 
+    algorithm: ClassVar[str] = "bandit"
     method: Literal["reward_averaging", "ucb", "gradient", "gaussian_thompson"] = "reward_averaging"
     """Which of the agents that look at no observation."""
     n_envs: Count = 8

@@ -12,18 +12,13 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
     model_validator,
 )
 
 from laurel.errors import ParamsError, closest
 from laurel.params.fields import Count, Positive, Probability, Section
-from laurel.params.file import sentences, shown
+from laurel.params.file import sentences
 from laurel.params.judges import (
     ChatSection,
     EmbeddingParams,
@@ -33,20 +28,14 @@ from laurel.params.judges import (
     ScriptedParams,
 )
 from laurel.params.kinds import ANNOTATORS
+from laurel.params.plugged import PluggedSection, one_of
 
 Overrides = dict[str, JsonValue]
 ENSEMBLE = "ensemble"
 
 
-def _one_of(value: object, kinds: tuple[str, ...]) -> object:
-    if value not in kinds:
-        hint = closest(value, kinds) if isinstance(value, str) else ""
-        raise ValueError(f"is {shown(value)}, but must be one of {', '.join(kinds)}.{hint}")
-    return value
-
-
 def _annotator(value: object) -> object:
-    return _one_of(value, ANNOTATORS.kinds())
+    return one_of(value, ANNOTATORS.kinds())
 
 
 def _listed(schema: dict[str, Any]) -> None:
@@ -54,7 +43,7 @@ def _listed(schema: dict[str, Any]) -> None:
 
 
 def _member(value: object) -> object:
-    return _one_of(value, tuple(kind for kind in ANNOTATORS.kinds() if kind != ENSEMBLE))
+    return one_of(value, tuple(kind for kind in ANNOTATORS.kinds() if kind != ENSEMBLE))
 
 
 class BudgetParams(Section):
@@ -173,7 +162,11 @@ class StopParams(Section):
     """accuracy only: share of a round that is drawn uniformly to measure it; it is labelled and kept as the rest is."""
 
 
-class AnnotateParams(Section):
+class AnnotateParams(PluggedSection):
+    plugins = ANNOTATORS
+    chooser = "annotator"
+    key = "annotate"
+
     annotator: Annotated[str, BeforeValidator(_annotator), Field(json_schema_extra=_listed)] = "embedding"
     """Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this process),
     scripted (a simulated teacher), ensemble (several vote), or one of another package; its section has its name."""
@@ -204,39 +197,10 @@ class AnnotateParams(Section):
     """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
     gates: GateParams = GateParams()
 
-    _sections: dict[str, Section] = PrivateAttr(default_factory=dict)
-    """Of annotators that have no field here: kind -> section."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _with_sections(cls, values: Any, handler: ModelWrapValidatorHandler[AnnotateParams]) -> AnnotateParams:
-        """Take the sections of annotators that have no field here, checked by the class that the annotator names."""
-        unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else set()
-        chosen = values.get("annotator") if isinstance(values, dict) else None
-        if not unknown and (not isinstance(chosen, str) or chosen in cls.model_fields):
-            return handler(values)
-        sections = {}
-        for kind in ANNOTATORS.kinds():
-            if kind not in cls.model_fields and (kind in unknown or kind == chosen):
-                model = ANNOTATORS.load(kind, "annotate.annotator").Params
-                try:
-                    sections[kind] = model.model_validate(values.get(kind) or {})
-                except ValidationError as error:
-                    why = " ".join(sentences("annotate", model, error, prefix=(kind,)).splitlines())
-                    raise ValueError(f"has a section that is not allowed: {why}") from None
-        made = handler({key: value for key, value in values.items() if key not in sections})
-        made._sections.update(sections)
-        return made
-
-    @model_serializer(mode="wrap")
-    def _and_sections(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        sections = {kind: section.model_dump(mode=info.mode) for kind, section in self._sections.items()}
-        return {**handler(self), **sections}
-
     @property
     def section(self) -> Any:
         """The section of the annotator in use."""
-        return self._sections.get(self.annotator) or getattr(self, self.annotator)
+        return self.section_of(self.annotator)
 
     @property
     def voters(self) -> tuple[AnnotateParams, ...]:

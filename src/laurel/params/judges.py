@@ -130,6 +130,11 @@ class ChatSection(Section):
         return ()
 
     @property
+    def keys_needed(self) -> tuple[tuple[str, str], ...]:
+        """Environment variables without which a server refuses, each with the address that its value is sent to."""
+        return ()
+
+    @property
     def writes(self) -> bool:
         """Whether it writes its answers, so that a temperature makes a difference."""
         return True
@@ -182,10 +187,18 @@ class OpenAIParams(ChatSection):
         """Its address, unless that is OpenAI's own."""
         return (self.base_url,) if self.base_url else ()
 
+    @property
+    def keys_needed(self) -> tuple[tuple[str, str], ...]:
+        """All variables; without TLS the key itself is not needed, as servers there have none."""
+        plain = (self.base_url or "").startswith("http://")
+        names = (name for name in self.variables if name != self.api_key_env or not plain)
+        return tuple((name, self.base_url or OPENAI) for name in names)
+
 
 class HuggingFaceParams(ChatSection):
     model: str = "Qwen/Qwen2.5-0.5B-Instruct"
-    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template."""
+    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template; or smollm2,
+    which `make language-model` puts on this machine."""
     revision: str | None = None
     """Branch, tag or commit on the hub; null takes its main branch."""
     device: Device = "auto"
@@ -195,7 +208,7 @@ class HuggingFaceParams(ChatSection):
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
     adapter: str | None = None
-    """LoRA weights on top, by peft: a directory, or a name on the hub."""
+    """LoRA weights on top, by peft: a directory, as of `laurel annotate tune`, or a name on the hub."""
     mode: Literal["score", "generate"] = "score"
     """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""
     batch_tokens: Count = 8192

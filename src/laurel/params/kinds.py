@@ -7,6 +7,7 @@ from typing import Any
 from laurel.plugins import Plugins
 
 ANNOTATORS = Plugins[Any]("annotator", group="laurel.annotators", package="laurel.feedback.annotators")
+ALGORITHMS = Plugins[Any]("algorithm", group="laurel.algorithms", package="laurel.agents.algorithms")
 ACTORS = Plugins[Any]("actor", group="laurel.actors", package="laurel.agents.actors")
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from laurel.errors import ParamsError, closest
 from laurel.params import Params
-from laurel.params.kinds import ANNOTATORS
+from laurel.params.annotation import AnnotateParams
 from laurel.params.rewards import METHODS
+from laurel.params.training import AgentParams
 
 WIDTH = 100
 MEANING: Mapping[str, str] = {
@@ -65,9 +66,11 @@ def listed(section: str = "") -> list[Parameter]:
     for kind in METHODS.kinds():  # each has settings of its own, under the names of its rewards
         own = METHODS.load(kind, "rewards").Settings.model_json_schema()
         found += _below(own, own.get("$defs", {}), f"rewards.{kind}.")
-    for kind in ANNOTATORS.external():
-        own = ANNOTATORS.load(kind, "annotate.annotator").Params.model_json_schema()
-        found += _below(own, own.get("$defs", {}), f"annotate.{kind}.")
+    for place in (AnnotateParams, AgentParams):
+        for kind in place.plugins.kinds():
+            if kind not in place.model_fields:
+                own = place.plugins.load(kind, f"{place.key}.{place.chooser}").Params.model_json_schema()
+                found += _below(own, own.get("$defs", {}), f"{place.key}.{kind}.")
     if not section:
         return found
     chosen = [one for one in found if one.name == section or one.name.startswith((f"{section}.", f"{section}["))]

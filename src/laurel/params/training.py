@@ -6,9 +6,19 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from laurel.params.algorithms import A2CParams, BanditParams, DQNParams, ReinforceParams, TabularParams
-from laurel.params.fields import Count, Device, NonNegative, Positive, Probability, Section, Seeds, Widths
+from laurel.params.algorithms import (
+    A2CParams,
+    AlgorithmParams,
+    BanditParams,
+    DQNParams,
+    PPOParams,
+    ReinforceParams,
+    TabularParams,
+)
+from laurel.params.fields import Count, Device, NonNegative, Probability, Section, Seeds
 from laurel.params.file import shown
+from laurel.params.kinds import ALGORITHMS
+from laurel.params.plugged import PluggedSection, one_of
 from laurel.params.sb3 import SB3Algorithm, SB3Params
 
 
@@ -22,62 +32,45 @@ class ShapingParams(Section):
     """Weight of the learned reward."""
     extrinsic: NonNegative = 1.0
     """Weight of the environment's reward."""
+    form: Annotated[Literal["bonus", "potential"], Field(exclude_if=lambda form: form == "bonus")] = "bonus"
+    """bonus: pays a caption for itself, less the more often it occurs; potential: pays the change of the captions'
+    reward, which leaves it as it is which policies are optimal (beta is of no effect)."""
+    gamma: Annotated[Probability | None, Field(exclude_if=lambda gamma: gamma is None)] = None
+    """form: potential only: discount of the next potential; null: the agent's own, as theory wants it."""
+
+    @property
+    def discount(self) -> float:
+        """Of the next potential."""
+        return 1.0 if self.gamma is None else self.gamma
 
 
-class PPOParams(Section):
-    n_envs: Count = 64
-    n_steps: Count = 32
-    """Steps of each environment between two updates."""
-    n_epochs: Count = 3
-    batch_size: Count = 512
-    learning_rate: Positive = 2e-3
-    anneal: bool = False
-    """Lower the learning rate linearly to zero over the run."""
-    gamma: Probability = 0.99
-    gae_lambda: Probability = 0.95
-    clip_range: Positive = 0.2
-    entropy_coef: NonNegative = 0.01
-    value_coef: NonNegative = 0.5
-    max_grad_norm: Positive = 0.5
-    network: Literal["auto", "mlp", "cnn"] = "auto"
-    """mlp: layers on all features; cnn: filters over images first; auto: those where an image has 16 by 16 or more."""
-    recurrent: bool = False
-    """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
-    hidden: Widths = (64, 64)
-
-    @model_validator(mode="after")
-    def _memory_has_a_width(self) -> PPOParams:
-        if self.recurrent and not self.hidden:
-            raise ValueError("is recurrent, so hidden must have at least one width, which is the memory's.")
-        return self
-
-
-AlgorithmParams = PPOParams | DQNParams | ReinforceParams | A2CParams | TabularParams | BanditParams
-"""The settings of an algorithm: all of them have n_envs and n_steps."""
-Algorithm = Literal["ppo", "dqn", "reinforce", "a2c", "tabular", "bandit"]
-ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
-"""Each has a section of its name."""
-
-
-def _of_another_engine(value: Any) -> Any:
-    """Name the engine of an algorithm that only Stable-Baselines3 has."""
-    if isinstance(value, str) and value not in ALGORITHMS:
+def _algorithm(value: object) -> object:
+    """Refuse an algorithm that is not known; name the engine of one that only Stable-Baselines3 has."""
+    if isinstance(value, str) and value not in ALGORITHMS.kinds():
         named = next((name for name in get_args(SB3Algorithm) if name.casefold() == value.casefold()), None)
         if named is not None:
             raise ValueError(
                 f"is {shown(value)}, an algorithm of Stable-Baselines3: write engine: sb3 and sb3: "
-                f"{{algorithm: {named}}} instead. Laurel's own are {', '.join(ALGORITHMS)}."
+                f"{{algorithm: {named}}} instead. Laurel's own are {', '.join(ALGORITHMS.builtin())}."
             )
-    return value
+    return one_of(value, ALGORITHMS.kinds())
 
 
-class AgentParams(Section):
+def _listed(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(ALGORITHMS.kinds())
+
+
+class AgentParams(PluggedSection):
+    plugins = ALGORITHMS
+    chooser = "algorithm"
+    key = "agent"
+
     seeds: Seeds
     """One training run of every arm for each."""
     steps: Count
     """Environment steps of a training run."""
-    algorithm: Annotated[Algorithm, BeforeValidator(_of_another_engine)] = "ppo"
-    """What all arms are trained with; the section of its name has its settings."""
+    algorithm: Annotated[str, BeforeValidator(_algorithm), Field(json_schema_extra=_listed)] = "ppo"
+    """What all arms are trained with, or one of another package; the section of its name has its settings."""
     engine: Literal["laurel", "sb3"] = "laurel"
     """Who trains: Laurel's own algorithms, or those of Stable-Baselines3 (the extra sb3), which `sb3` then names."""
     checkpoint_steps: Count = 50_000
@@ -104,6 +97,12 @@ class AgentParams(Section):
         return value
 
     @property
+    def gamma(self) -> float:
+        """The discount that agents learn with."""
+        found = self.sb3.kwargs.get("gamma", 0.99) if self.engine == "sb3" else getattr(self.settings, "gamma", 1.0)
+        return float(found)  # type: ignore[arg-type]
+
+    @property
     def section(self) -> str:
         """The name of the section with the settings that are used."""
         return "sb3" if self.engine == "sb3" else self.algorithm
@@ -120,5 +119,5 @@ class AgentParams(Section):
     @property
     def settings(self) -> AlgorithmParams:
         """The settings of the algorithm that is used; of the engine laurel alone."""
-        found: AlgorithmParams = getattr(self, self.algorithm)
+        found: AlgorithmParams = self.section_of(self.algorithm)
         return found

@@ -21,7 +21,7 @@ from laurel.envs.tensor import has_tensors, make_tensors
 from laurel.envs.tensor.vector import TensorVector
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.params import EnvParams
-from laurel.params.training import AlgorithmParams, PPOParams
+from laurel.params.algorithms import AlgorithmParams, PPOParams
 
 
 def on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmParams, device: str) -> bool:

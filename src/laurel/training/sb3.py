@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,8 @@ from laurel.agents.sb3.policy import SB3Policy
 from laurel.data.directory import RUN, read_json, replace_directory, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError, TrainingError
-from laurel.params import EnvParams
-from laurel.params.sb3 import SB3Params
-from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
-from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, is_finished, read_rows, read_run, run_of
+from laurel.training.loop import CURVE, CURVE_SCHEMA, STATE, Task, is_finished, read_rows, read_run, run_of
 from laurel.training.sb3_state import restore_state, save_state
 from laurel.training.signal import Signal
 
@@ -48,38 +44,17 @@ METRIC_OF = {
 """Column of a curve -> what Stable-Baselines3's algorithms call it."""
 
 
-@dataclass(frozen=True)
-class SB3Task:
-    """What is trained: everything but the reward function."""
-
-    arm: str
-    seed: int
-    """Of the agent; arms with the same seed share initial weights and environments."""
-    run_seed: int
-    """Of the whole run."""
-    env: EnvParams
-    settings: SB3Params
-    """Which algorithm, and its arguments."""
-    shaping: ShapingParams
-    """With the arm's own weights."""
-    steps: int
-    """At least; an algorithm that learns from whole rollouts may take a few more."""
-    checkpoint_steps: int
-    device: str = "cpu"
-    """cpu, cuda or auto."""
-
-
 def train_sb3(
-    task: SB3Task, adapter: EnvAdapter, reward: Reward | None, directory: Path, advance: Callable[[int], None]
+    task: Task, adapter: EnvAdapter, reward: Reward | None, directory: Path, advance: Callable[[int], None]
 ) -> None:
     """Train until `task.steps`, going on from the checkpoint in `directory` if there is one.
 
     Args:
-        task: what to train.
+        task: what to train; an algorithm that learns from whole rollouts may take a few more than `task.steps`.
         adapter: the environment's adapter.
         reward: the learned part of the reward; None trains on the environment's alone.
         directory: where checkpoints and, in the end, the agent are.
-        advance: told how many environment steps are done, those of the checkpoint included.
+        advance: called with how many environment steps are done, those of the checkpoint included.
 
     Raises:
         ParamsError: the algorithm is not to be had, or does not go with its arguments or the action space.
@@ -106,7 +81,7 @@ def train_sb3(
     envs.close()
 
 
-def make_model(task: SB3Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[Any, LearnedRewardEnvs]:
+def make_model(task: Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[Any, LearnedRewardEnvs]:
     """Make the algorithm with its environments, as it is before its first step.
 
     Raises:
@@ -130,7 +105,7 @@ def _finite(model: Any) -> bool:
     return all(bool(torch.isfinite(weights).all()) for weights in model.policy.parameters())
 
 
-def _diverged(task: SB3Task, model: Any) -> TrainingError:
+def _diverged(task: Task, model: Any) -> TrainingError:
     return TrainingError(
         f"{task.arm} seed {task.seed}: training diverged after {model.num_timesteps:,} steps (a weight is NaN or "
         "infinite). Lower agent.sb3.kwargs.learning_rate, or the reward's weights (shaping)."
@@ -140,7 +115,7 @@ def _diverged(task: SB3Task, model: Any) -> TrainingError:
 class _Keeper(BaseCallback):
     """Keeps the learning curve and checkpoints; looks up before each rollout, when nothing is half learned."""
 
-    def __init__(self, task: SB3Task, directory: Path, envs: LearnedRewardEnvs, advance: Callable[[int], None]) -> None:
+    def __init__(self, task: Task, directory: Path, envs: LearnedRewardEnvs, advance: Callable[[int], None]) -> None:
         super().__init__()
         self._task, self._directory, self._envs, self._advance = task, directory, envs, advance
         self._curve: list[dict[str, Any]] = []

@@ -13,7 +13,7 @@ from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Policy
+    from laurel.agents.learner import PolicyNetwork
 
 
 def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Actor:
@@ -37,7 +37,7 @@ def load_agent(adapter: EnvAdapter, path: Path, *, greedy: bool = False) -> Acto
 ACTOR = load_agent
 
 
-def check_fit(place: Path, network: Policy, adapter: EnvAdapter) -> None:
+def check_fit(place: Path, network: PolicyNetwork, adapter: EnvAdapter) -> None:
     """Refuse an agent that was trained on an environment of other observations or actions.
 
     Raises:

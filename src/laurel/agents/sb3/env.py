@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
@@ -41,7 +40,7 @@ class PackedEnvs(VecEnv):
     def __init__(self, env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> None:
         self.adapter = adapter
         self._envs = [make_vector(env, adapter, 1, derive_seed(seed, index)) for index in range(n_envs)]
-        super().__init__(n_envs, _packed_space(adapter), adapter.action_space)
+        super().__init__(n_envs, adapter.row_space, adapter.action_space)
 
     def reset(self) -> Array:
         return np.concatenate([envs.reset() for envs in self._envs])
@@ -86,14 +85,6 @@ class PackedEnvs(VecEnv):
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         return [False] * self.num_envs
-
-
-def _packed_space(adapter: EnvAdapter) -> gym.spaces.Box:
-    kind, shape = adapter.observation_dtype.kind, (adapter.observation_size,)
-    limits = np.iinfo(adapter.observation_dtype) if kind in "iu" else None
-    low, high = (limits.min, limits.max) if limits else (0, 1) if kind == "b" else (-np.inf, np.inf)
-    dtype: Any = adapter.observation_dtype.type
-    return gym.spaces.Box(np.full(shape, low, dtype), np.full(shape, high, dtype), dtype=dtype)
 
 
 class LearnedRewardEnvs(VecEnvWrapper):

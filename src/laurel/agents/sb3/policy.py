@@ -40,6 +40,8 @@ class SB3Policy(PolicyNetwork):
         KeyError: there is no such algorithm or policy.
     """
 
+    kind = "sb3"
+
     def __init__(
         self,
         algorithm: str,
@@ -84,84 +86,30 @@ class SB3Policy(PolicyNetwork):
         return copy
 
     def config(self) -> dict[str, Any]:
-        """What `SB3Policy(**config)` needs to be made again."""
-        return {
-            "algorithm": self.algorithm,
-            "policy": self.alias,
-            "n_features": self.n_features,
-            "n_actions": self.n_actions,
-            "continuous": self.continuous,
-            "low": list(self.low),
-            "high": list(self.high),
-            "epsilon": self.epsilon,
-            "options": self.options,
-        }
+        return {**super().config(), "policy": self.alias}
 
     @torch.no_grad()
     def act(
         self, features: FloatArray, rng: np.random.Generator, *, greedy: bool = False
     ) -> tuple[Array, FloatArray, FloatArray]:
-        """Draw actions for features (N, F): actions (N,) or (N, A), their log-probabilities and values (N,).
-
-        A log-probability is NaN where actions are not drawn but computed; a value is NaN where a policy has none.
-        """
+        """Draw actions for features (N, F): actions (N,) or (N, A); log-probabilities and values (N,) are NaN."""
         n = len(features)
-        if self._values_actions:
-            values = self._action_values(features)
-            action = values.argmax(axis=1)
-            if not greedy and self.epsilon > 0:
-                explores = rng.random(n) < self.epsilon
-                action = np.where(explores, rng.integers(self.n_actions, size=n), action)
-            return action, self._epsilon_log_prob(values, action, greedy), values.max(axis=1)
+        by_value = hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net")
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**63)))
-            return self._drawn(features, greedy)
+            if not by_value:
+                torch.manual_seed(int(rng.integers(2**63)))
+            if getattr(self.policy, "use_sde", False) and not greedy:
+                self.policy.reset_noise(n)
+            action, _ = self.policy.predict(features, deterministic=greedy or by_value)
+        if by_value and not greedy and self.epsilon > 0:
+            explores = rng.random(n) < self.epsilon
+            action = np.where(explores, rng.integers(self.n_actions, size=n), action)
+        unknown = np.full(n, np.nan, dtype=np.float32)
+        return action.astype(self.action_dtype), unknown, unknown
 
-    def _drawn(self, features: FloatArray, greedy: bool) -> tuple[Array, FloatArray, FloatArray]:
-        x = torch.from_numpy(features)
-        nothing = np.full(len(features), np.nan, dtype=np.float32)
-        if getattr(self.policy, "use_sde", False) and not greedy:
-            self.policy.reset_noise(len(features))
-        if hasattr(self.policy, "evaluate_actions"):  # an actor and a critic
-            action, value, log_prob = self.policy(x, deterministic=greedy)
-            action = action.numpy()
-            if self.continuous and self.policy.squash_output:
-                action = self.policy.unscale_action(action)
-            return action.astype(self.action_dtype), log_prob.numpy(), value[:, 0].numpy()
-        if greedy or not hasattr(self.policy.actor, "action_log_prob"):
-            action, _ = self.policy.predict(features, deterministic=greedy)
-            return action.astype(np.float32), nothing, nothing
-        scaled, log_prob = self.policy.actor.action_log_prob(x)
-        width = (np.array(self.high) - np.array(self.low)) / 2  # of the bounds, against the policy's own of [-1, 1]
-        action = self.policy.unscale_action(scaled.numpy()).astype(np.float32)
-        return action, (log_prob.numpy() - np.log(width).sum()).astype(np.float32), nothing
-
-    @torch.no_grad()
     def log_prob(self, features: FloatArray, action: Array) -> FloatArray:
-        """Return the log-probabilities (N,) of actions that something else drew; NaN where there is no density."""
-        if self._values_actions:
-            return self._epsilon_log_prob(self._action_values(features), action, False)
-        if hasattr(self.policy, "evaluate_actions"):
-            found = self.policy.evaluate_actions(torch.from_numpy(features), torch.from_numpy(action))[1]
-            return found.numpy()
+        """Return NaN (N,): not every algorithm's policy has a density."""
         return np.full(len(features), np.nan, dtype=np.float32)
-
-    @property
-    def _values_actions(self) -> bool:
-        return hasattr(self.policy, "q_net") or hasattr(self.policy, "quantile_net")
-
-    def _action_values(self, features: FloatArray) -> FloatArray:
-        """Return the values (N, K) of discrete actions."""
-        x = torch.from_numpy(features)
-        if hasattr(self.policy, "q_net"):
-            return self.policy.q_net(x).numpy()
-        return self.policy.quantile_net(x).mean(dim=1).numpy()
-
-    def _epsilon_log_prob(self, values: FloatArray, action: Array, greedy: bool) -> FloatArray:
-        epsilon = 0.0 if greedy else self.epsilon
-        best = values.argmax(axis=1) == action
-        with np.errstate(divide="ignore"):
-            return np.log(epsilon / self.n_actions + (1 - epsilon) * best).astype(np.float32)
 
 
 def feature_space(n_features: int) -> gym.spaces.Box:

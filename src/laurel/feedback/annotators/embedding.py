@@ -1,9 +1,9 @@
-"""A sentence encoder as annotator: the text nearer to the goal's words than to the anti-goal's is preferred.
+"""A sentence encoder as annotator: prefers the text nearer to the goal's words than to the anti-goal's.
 
     utility(text) = cos(text, goal) - cos(text, anti-goal)
     p(first) = sigmoid((utility(first) - utility(second)) / temperature)
 
-It answers alike in either order, so there is no position bias to remove. Labels are the same on every CPU: the
+The order of the texts does not matter, so there is no position bias to remove. Labels are the same on every CPU: the
 encoder's vectors are rounded such that the utility is exact, and p is rounded to DECIMALS.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.feedback.annotator import Judgement, Pair
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, is_directory
 from laurel.feedback.goals import embedding_goals, goal_in_words
 from laurel.llm.encoder import SentenceEncoder, check_directory, load_encoder
 from laurel.params.judges import EmbeddingParams
@@ -66,7 +66,6 @@ class EmbeddingAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return nothing: no call is made."""
         return {}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
@@ -110,13 +109,17 @@ class EmbeddingKind(AnnotatorKind):
         """Refuse a directory that does not hold an encoder."""
         check_directory(self.section.model)
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The encoder's folder."""
+        return {"embedding.model": self.section.model} if is_directory(self.section.model) else {}
+
     def goal(self, adapter: EnvAdapter) -> str:
         """Return the goal that captions are compared with."""
         return self.section.goal or goal_in_words(adapter, None)
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         goals = "a goal and an anti-goal in the captions' words (annotate.embedding.goal and anti_goal)"
         encoder = "another encoder (annotate.embedding.model)"
         return Advice(

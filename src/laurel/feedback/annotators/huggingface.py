@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from laurel.errors import AnnotationError
+from laurel.feedback.annotator_kind import is_directory
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt
 from laurel.llm.budget import Budget
@@ -19,6 +20,24 @@ class HuggingFaceKind(ChatAnnotator):
     Params = HuggingFaceParams
     local = True
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Packages for weights in few bits, and for adapters."""
+        quantized = ("bitsandbytes", "accelerate") if self.section.quantization != "none" else ()
+        return (*quantized, *(("peft",) if self.section.adapter else ()))
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The folders of the model and its adapter, and what every chat model may name."""
+        from laurel.llm.local_model import adapter_place
+        from laurel.llm.smollm2 import NAME
+
+        model, adapter = self.section.model, self.section.adapter
+        found = {"huggingface.model": model} if model == NAME or is_directory(model) else {}
+        if adapter and adapter_place(adapter) == adapter and is_directory(adapter):
+            found["huggingface.adapter"] = adapter
+        return {**found, **super().files}
+
     def identity(self) -> tuple[Identity, bool]:
         """Return the model with the digest of its weights, where they are on this machine."""
         from laurel.llm.local_model import identity_here
@@ -27,7 +46,6 @@ class HuggingFaceKind(ChatAnnotator):
         return here or Identity(self.section.model), here is not None
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Load the model."""
         from laurel.llm.local_chat import load_local
 
         return load_local(self.section)
@@ -59,11 +77,17 @@ class HuggingFaceKind(ChatAnnotator):
         """Count tokens as the model does, if its tokenizer is on this machine and has a chat template."""
         from transformers import AutoTokenizer
 
+        from laurel.llm.chat import RefusedError
+        from laurel.llm.smollm2 import path_of
+
         try:
             tokenizer = AutoTokenizer.from_pretrained(
-                self.section.model, revision=self.section.revision, local_files_only=True, trust_remote_code=False
+                path_of(self.section.model),
+                revision=self.section.revision,
+                local_files_only=True,
+                trust_remote_code=False,
             )
-        except (OSError, ValueError):
+        except (OSError, ValueError, RefusedError):
             return super().count_tokens(requests)
         if tokenizer.chat_template is None:
             return super().count_tokens(requests)

@@ -1,0 +1,46 @@
+"""An annotator: prefers the longer text. `annotate: {annotator: length, length: {longest: 80}}`."""
+
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Judgement
+from laurel.feedback.annotator_kind import AnnotatorKind
+from laurel.params.fields import Count, Section
+
+
+class LengthParams(Section):
+    """The section `annotate.length`."""
+
+    longest: Count = 100
+    """Characters beyond which no text is longer."""
+
+
+class LengthAnnotator:
+    """Judges pairs of texts, in a stream and in order."""
+
+    name, simulated, usage = "length", True, {}
+
+    def __init__(self, longest):
+        self.longest = longest
+
+    def prepare(self, pairs):
+        """Get ready for pairs that will be asked about."""
+
+    def annotate(self, pairs):
+        """Yield a judgement of each pair: the probability that the first text is better."""
+        for first, second in pairs:
+            yield Judgement("ok", float(min(len(first), self.longest) > min(len(second), self.longest)))
+
+
+class LengthKind(AnnotatorKind):
+    """Makes the annotator from its section."""
+
+    Params = LengthParams
+
+    def make(self, adapter, seed, captions=(), *, budget=None):
+        return LengthAnnotator(self.section.longest)
+
+    def check(self, adapter):
+        if self.section.longest < 2:
+            raise AnnotationError("annotate.length.longest: all texts are alike.")
+
+
+ANNOTATOR = LengthKind

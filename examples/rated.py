@@ -1,0 +1,50 @@
+"""A reward method that asks something other than pairs: a rating of each caption, by the chat model of `annotate`.
+
+It asks the question of `rating.py`. Answers are kept with all others, so that none is paid for twice.
+
+    annotate: {annotator: openai, openai: {model: gpt-5-mini}}
+    arms: {rated: {reward: rated}}
+"""
+
+from laurel.rewards.method import Method
+
+
+class Rated(Method):
+    """Pays each caption its mean rating."""
+
+    kind = "rated"
+    summary = "a chat model's rating of the caption"
+    reads = ("captions",)
+
+    def check(self, settings, params, adapter):
+        from laurel.feedback.annotator_kind import kind_of
+        from laurel.feedback.chat_annotator import ChatAnnotator
+
+        asked = isinstance(kind_of(params.annotate), ChatAnnotator)
+        return None if asked else "it needs a chat model as annotate.annotator."
+
+    def fit(self, settings, params, inputs, adapter, seed, place):
+        import numpy as np
+
+        from laurel.data.captions import read_vocabulary
+        from laurel.feedback.annotator_kind import kind_of
+        from laurel.feedback.question import QUESTIONS
+        from laurel.rewards.functions import ScoredCaptions
+
+        kind = QUESTIONS.load("rating", "rewards.rated")
+        asker = kind_of(params.annotate).asker(kind(kind.load_prompt("zero_to_ten"), adapter))
+        texts = list(read_vocabulary(inputs.captions).texts)
+        scores = [np.mean([one.value or 0.0 for one in answers]) for answers in asker.ask(texts)]
+        ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
+
+    def load(self, settings, place, adapter, quantile):
+        import numpy as np
+
+        from laurel.rewards.functions import ScoredCaptions
+
+        # A caption that collection never met is paid as the mean one: nobody was asked about it.
+        scored, _ = ScoredCaptions.load(place)
+        return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
+
+
+METHOD = Rated

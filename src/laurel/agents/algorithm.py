@@ -1,0 +1,57 @@
+"""What an algorithm that trains arms is: its settings, the policy that it begins with, and its learner.
+
+One module an algorithm, with a class below `Algorithm` bound to ALGORITHM: a file of `laurel.agents.algorithms`, or an
+entry point of the group "laurel.algorithms" in another package. Params and environment are checked against the class
+before anything is collected, so ours import torch within their functions alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from laurel.agents.actions import action_form
+from laurel.envs.base import EnvAdapter
+from laurel.params.algorithms import AlgorithmParams
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import Learner, PolicyNetwork
+
+Settings = TypeVar("Settings", bound=AlgorithmParams)
+
+
+class Algorithm(ABC, Generic[Settings]):
+    """How an agent is trained."""
+
+    Params: ClassVar[type[AlgorithmParams]]
+    """Its section, `agent.NAME`; has a default for every setting."""
+    Network: ClassVar[type[PolicyNetwork] | None] = None
+    """The class of its policies where that is its own, and so unknown to `laurel.agents.checkpoint`; the `kind` of that
+    class is the algorithm's name. Agents on disk are loaded by it."""
+
+    def check(self, settings: Settings, adapter: EnvAdapter) -> None:
+        """Refuse an environment that it cannot learn in; actions may be Discrete or a flat Box.
+
+        Raises:
+            EnvError: it does not fit the environment's observations or actions.
+        """
+        action_form(adapter.action_space)
+
+    @abstractmethod
+    def policy(self, settings: Settings, adapter: EnvAdapter) -> PolicyNetwork:
+        """Return the policy that training begins with; its weights are drawn by torch's own generator.
+
+        Raises:
+            EnvError: it does not fit the environment's observations or actions.
+        """
+
+    @abstractmethod
+    def learner(self, settings: Settings, policy: Any, rng: np.random.Generator) -> Learner:
+        """Return what improves a `policy` of the same settings; `rng` draws actions."""
+
+
+def width_of(adapter: EnvAdapter) -> int:
+    """Return how many features a policy sees."""
+    return adapter.features(np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)).shape[1]

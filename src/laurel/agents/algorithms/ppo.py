@@ -1,0 +1,62 @@
+"""Proximal policy optimisation: plain layers, filters over images, or a memory (`laurel.agents.ppo`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.agents.algorithm import Algorithm, width_of
+from laurel.envs.base import EnvAdapter
+from laurel.errors import EnvError
+from laurel.params.algorithms import PPOParams
+
+if TYPE_CHECKING:
+    from laurel.agents.images import Image
+    from laurel.agents.learner import Learner, PolicyNetwork
+
+
+class PPOAlgorithm(Algorithm[PPOParams]):
+    """Which of the networks and learners of PPO the settings and the observations ask for."""
+
+    Params = PPOParams
+
+    def check(self, settings: PPOParams, adapter: EnvAdapter) -> None:
+        super().check(settings, adapter)
+        if settings.network == "cnn":
+            self.policy(settings, adapter)  # only that tells whether there are images; imports torch
+
+    def policy(self, settings: PPOParams, adapter: EnvAdapter) -> PolicyNetwork:
+        from laurel.agents.images import SMALLEST, ImageActorCritic, images_in
+        from laurel.agents.policy import make_network
+        from laurel.agents.recurrent import RecurrentActorCritic
+
+        n_features = width_of(adapter)
+        plain = make_network(n_features, adapter.action_space, settings.hidden)
+        images: tuple[Image, ...] = ()
+        if settings.network != "mlp":
+            images = images_in(adapter, smallest=SMALLEST if settings.network == "auto" else 1)
+        if settings.network == "cnn" and not images:
+            raise EnvError(
+                f"agent.ppo.network is cnn, but the features of {adapter.env_id} hold no image: bytes (uint8) in two "
+                "dimensions or three. Set it to auto or mlp."
+            )
+        shape: dict[str, Any] = {"continuous": plain.continuous, "hidden": settings.hidden}
+        places = tuple(image.config() for image in images)
+        if settings.recurrent:
+            return RecurrentActorCritic(n_features, plain.n_actions, images=places, **shape)
+        return ImageActorCritic(n_features, plain.n_actions, images=places, **shape) if images else plain
+
+    def learner(self, settings: PPOParams, policy: Any, rng: np.random.Generator) -> Learner:
+        from laurel.agents.images import ImageActorCritic
+        from laurel.agents.ppo import PPO
+        from laurel.agents.recurrent import RecurrentActorCritic
+        from laurel.agents.recurrent_ppo import RecurrentPPO
+        from laurel.agents.stacked_ppo import StackedPPO
+
+        if isinstance(policy, RecurrentActorCritic):
+            return RecurrentPPO(policy, settings, rng)
+        return (PPO if isinstance(policy, ImageActorCritic) else StackedPPO)(policy, settings, rng)
+
+
+ALGORITHM = PPOAlgorithm

@@ -1,0 +1,37 @@
+"""Six methods with a table of action values, for small state spaces (`laurel.agents.table`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from laurel.agents.algorithm import Algorithm
+from laurel.agents.tabular.states import table_form
+from laurel.envs.base import EnvAdapter
+from laurel.params.algorithms import TabularParams
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import Learner, PolicyNetwork
+
+
+class TabularAlgorithm(Algorithm[TabularParams]):
+    """A row of action values for each state."""
+
+    Params = TabularParams
+
+    def check(self, settings: TabularParams, adapter: EnvAdapter) -> None:
+        table_form(adapter)
+
+    def policy(self, settings: TabularParams, adapter: EnvAdapter) -> PolicyNetwork:
+        from laurel.agents.table import make_table
+
+        return make_table(adapter, settings)
+
+    def learner(self, settings: TabularParams, policy: Any, rng: np.random.Generator) -> Learner:
+        from laurel.agents.table import Tabular
+
+        return Tabular(policy, settings, rng)
+
+
+ALGORITHM = TabularAlgorithm

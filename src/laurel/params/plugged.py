@@ -1,0 +1,75 @@
+"""A section that chooses a plug-in by name, and holds that plug-in's own section under the same name.
+
+Plug-ins that every run knows have a field of the section. The section of another one is checked by the class `Params`
+that the plug-in names, and kept beside the fields.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+
+from laurel.errors import closest
+from laurel.params.fields import Section
+from laurel.params.file import sentences, shown
+from laurel.plugins import Plugins
+
+
+class PluggedSection(Section):
+    """A section with a field that names a plug-in."""
+
+    plugins: ClassVar[Plugins[Any]]
+    chooser: ClassVar[str]
+    """The field that names the plug-in."""
+    key: ClassVar[str]
+    """Of this section, for messages."""
+
+    _sections: dict[str, Section] = PrivateAttr(default_factory=dict)
+    """Of plug-ins that have no field here: kind -> section."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_sections(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take the sections of plug-ins that have no field here, checked by the class that the plug-in names."""
+        unknown = set(values) - set(cls.model_fields) if isinstance(values, dict) else set()
+        chosen = values.get(cls.chooser) if isinstance(values, dict) else None
+        if not unknown and (not isinstance(chosen, str) or chosen in cls.model_fields):
+            return handler(values)
+        sections = {}
+        for kind in cls.plugins.kinds():
+            if kind not in cls.model_fields and (kind in unknown or kind == chosen):
+                model = cls.plugins.load(kind, f"{cls.key}.{cls.chooser}").Params
+                try:
+                    sections[kind] = model.model_validate(values.get(kind) or {})
+                except ValidationError as error:
+                    why = " ".join(sentences(cls.key, model, error, prefix=(kind,)).splitlines())
+                    raise ValueError(f"has a section that is not allowed: {why}") from None
+        made = handler({key: value for key, value in values.items() if key not in sections})
+        made._sections.update(sections)
+        return made
+
+    @model_serializer(mode="wrap")
+    def _and_sections(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        sections = {kind: section.model_dump(mode=info.mode) for kind, section in self._sections.items()}
+        return {**handler(self), **sections}
+
+    def section_of(self, kind: str) -> Any:
+        """Return the section of a plug-in."""
+        return self._sections.get(kind) or getattr(self, kind)
+
+
+def one_of(value: object, kinds: tuple[str, ...]) -> object:
+    """Refuse a name that no plug-in has."""
+    if value not in kinds:
+        hint = closest(value, kinds) if isinstance(value, str) else ""
+        raise ValueError(f"is {shown(value)}, but must be one of {', '.join(kinds)}.{hint}")
+    return value
