@@ -162,7 +162,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     learned = [by_progress(adapter_of(env), labels.pairs, params.seed) for env in labels.environments]
     own = adapter_for(params.env, with_action=params.caption.with_action)
     if labels.gold is not None:
-        gold = GoldFile(labels.gold, task_of(params, own))
+        gold = GoldFile(labels.gold, task_of(params.annotate, own))
         learned.append(by_gold(own, gold, labels.pairs, params.seed))
     if labels.preferences is not None:
         texts = read_segments(labels.captions or Path("data/captions")).texts
