@@ -1,7 +1,4 @@
-"""The commands that send the pipeline away and watch it: submit, status, cancel. Arguments in, a run out.
-
-Imports nothing heavy before there is something to check.
-"""
+"""`laurel pipeline submit`, `status` and `cancel`. Heavy imports wait until there is something to check."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which unasked pairs are worth a label, given the labels so far: a strategy chooses a round of them.
+"""Active learning: strategies that choose the next round of unasked pairs from the labels so far.
 
-A strategy learns utilities from the labels and ranks candidates by them; it may choose too few, never a pair that was
-asked about.
+A strategy fits a posterior over utilities to the labels and scores candidate pairs. It may return fewer pairs than were
+wanted, and never one that was asked about.
 """
 
 from __future__ import annotations

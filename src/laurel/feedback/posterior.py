@@ -1,8 +1,8 @@
-"""What labelled pairs tell about utilities: a normal prior, a Bradley-Terry likelihood, Laplace's approximation.
+"""Posteriors over captions' utilities: a normal prior, a Bradley-Terry likelihood, Laplace's approximation.
 
-Two models. `EmbeddingPosterior`: utility is linear in a caption's embedding, so that a label tells about captions that
-were never shown. `CaptionPosterior`: every caption has a utility of its own. Both choose the prior's scale and the rate
-of lapses by the evidence.
+`EmbeddingPosterior`: utility is linear in a caption's embedding, so that labels also inform captions that were never
+shown. `CaptionPosterior`: an independent utility for each caption. Both choose the prior's scale and the lapse rate by
+the evidence.
 """
 
 from __future__ import annotations
@@ -192,11 +192,7 @@ class EmbeddingPosterior:
 
 
 class CaptionPosterior:
-    """A utility of its own for each of N captions; their errors count as independent, which makes it scale.
-
-    Args:
-        size: N.
-    """
+    """A utility of its own for each of N captions; their errors count as independent, which makes it scale."""
 
     def __init__(self, size: int) -> None:
         self._choice = 2, 1

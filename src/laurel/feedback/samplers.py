@@ -1,6 +1,6 @@
-"""Which pairs are asked about next: samplers propose pairs and, where they learn, observe the labels.
+"""Samplers propose the pairs to ask about next and, where they are adaptive, observe the labels.
 
-`uniform` and `frequency` draw all pairs beforehand; the others go by the labels so far, in rounds.
+`uniform` and `frequency` draw all pairs in advance; the others choose by the labels so far, in rounds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ class DrawnSampler:
 
     Args:
         counts: (N,) how often each caption occurred.
-        n_pairs: pairs to draw.
         name: "uniform" or "frequency".
         unasked: pairs that it may propose; those proposed are taken from it.
         rng: the only source of randomness.
@@ -54,7 +53,6 @@ class AdaptiveSampler:
     """Asks a strategy which pairs are worth a label by what was said so far.
 
     Args:
-        strategy: chooses a round's pairs.
         unasked: pairs that it may propose; those proposed are taken from it.
         rng: the only source of randomness.
     """

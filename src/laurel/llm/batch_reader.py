@@ -22,8 +22,6 @@ def read_batch(
     """Yield what a batch says about each request, a RefusedError where every request would fail alike.
 
     Args:
-        server: has the batch's files.
-        batch: has ended.
         requests: by key; others that the batch holds are left out.
         written_in: the dialect in which these requests were written.
         dialect: learns which fields the server does not take.
@@ -49,8 +47,8 @@ def _judged(server: BatchServer, refusal: retries.Refusal, body: Mapping[str, ob
     if refusal.status == 0:
         return Again(refusal.message)
     says = f"status {refusal.status}: {refusal.message}"
-    if (hopeless := server.hopeless(refusal)) is not None:
-        return hopeless
+    if (fatal := server.fatal(refusal)) is not None:
+        return fatal
     if refusal.status in retries.AGAIN or refusal.status >= 500:
         return Again(says)
     if refusal.status in (400, 422) and dialect.adapt(body, refusal.error, refusal.message):

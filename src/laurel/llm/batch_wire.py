@@ -1,4 +1,4 @@
-"""The files of OpenAI's Batch API: requests as lines of JSON, and answers read from such lines."""
+"""The JSONL files of OpenAI's Batch API: requests written, answers parsed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ def read_line(
     """Read a line of a file of answers or of errors.
 
     Args:
-        line: JSON.
         requests: by key; lines about others are not read.
         secrets: are left out of what is returned.
 

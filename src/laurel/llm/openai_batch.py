@@ -1,7 +1,7 @@
-"""A chat model asked through OpenAI's Batch API: many requests in a file, answered within a day, for less.
+"""A chat model asked through OpenAI's Batch API: many requests in a file, answered within a day at half price.
 
-Batches outlive the process: which questions they hold is kept in the file of the answers before anything is sent, so
-that a run that was stopped waits for its batches the next time instead of sending others.
+Batches outlive the process: the questions in a batch are recorded beside the answers before anything is sent, so that
+the next run waits for a stopped run's batches instead of sending new ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from laurel.params.judges import OPENAI, OpenAIParams
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2
 """Batches that a request fails in before it is given up."""
-UNHEARD = 10
+MOST_FAILED_POLLS = 10
 """Looks in a row that find no server, before the run stops; its batches go on."""
 KEPT_DAYS = 30.0
 """A server may have forgotten a batch that is older."""
@@ -42,7 +42,6 @@ class OpenAIBatch:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        params: server and model.
         store: its file also holds what is in which batch.
         seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
         first_wait: seconds between two looks at a batch at first.
@@ -139,7 +138,7 @@ class _Run:
         self._sent: dict[str, _Sent] = {}
         self._failed: Counter[str] = Counter()
         self._most_lines = MOST_LINES
-        self._unheard = 0
+        self._failed_polls = 0
 
     def close(self) -> None:
         self._server.close()
@@ -220,10 +219,10 @@ class _Run:
         sent = self._sent[token]
         try:
             batch = self._server.look(sent.batch)
-            self._unheard = 0
+            self._failed_polls = 0
         except UnreachableError:
-            self._unheard += 1
-            if self._unheard >= UNHEARD:
+            self._failed_polls += 1
+            if self._failed_polls >= MOST_FAILED_POLLS:
                 raise
             return
         if batch is None:
