@@ -27,7 +27,7 @@ from laurel.seeding import generator
 
 if TYPE_CHECKING:
     from laurel.params import Params
-    from laurel.rewards.methods.outcome import OutcomeParams
+    from laurel.params.rewards import OutcomeParams
 
 TABLE = "outcomes.parquet"
 

@@ -8,50 +8,15 @@ examples if there are any; the answers are a table, by which agents are paid.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, cast
 
-from pydantic import Field
-
-from laurel.params.fields import Count, Section
-from laurel.params.rewards import RewardParams
+from laurel.params.rewards import OutcomeParams, RewardParams
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.params import Params
     from laurel.rewards.base import Reward
-
-Judge = Literal["annotator", "supervised", "truth"]
-
-
-class ExampleParams(Section):
-    """An outcome whose answer is known."""
-
-    episode: str
-    """What happened, in the words of the captions."""
-    reached: bool
-    """Whether that is the goal."""
-    why: str = ""
-    """In a sentence, for the language model."""
-
-
-class OutcomeParams(RewardParams):
-    """Settings of outcome."""
-
-    judge: Judge = "annotator"
-    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned from `labels` alone;
-    truth: the environment's own success, as an upper bound."""
-    captions: Count = 1
-    """The last ones of an episode, which are its outcome."""
-    prompt: str = "yes_no"
-    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
-    goal: str | None = None
-    """What a chat model is asked about; null: the environment's own goal."""
-    examples: Annotated[tuple[ExampleParams, ...], Field(strict=False)] = ()
-    """Shown to a chat model before the outcome, in this order."""
-    labels: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Outcomes whose true answer is given, drawn at random: further examples for a chat model, all that supervised
-    knows. They are left out of the accuracy."""
 
 
 class Outcome(Method):
