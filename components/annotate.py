@@ -40,7 +40,7 @@ def annotate(
     import os
     from pathlib import Path
 
-    from laurel.components.step import RESPONSES, step, whole, written
+    from laurel.components.step import RESPONSES, step, written
     from laurel.rewards.arms import may_need_preferences
     from laurel.stages import annotate as stage
 
@@ -49,5 +49,6 @@ def annotate(
     sections["tracking"] = tracking
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        place, asked = Path(kept) if kept else None, may_need_preferences(given["arms"])
-        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=place, asked=asked)
+        given["asks"] = may_need_preferences(given.pop("arms"))
+        place = Path(kept) if kept else None
+        stage.run(**given, captions=Path(captions.path), output=output, shard=share, responses=place)

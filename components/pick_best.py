@@ -66,7 +66,11 @@ def pick_best(
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
     sections |= {"collect": collect, "shaping": shaping, "agent": agent, "tracking": tracking}
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     with step("pick-best", **sections) as given:
         with written(study) as output:
             stage.run(

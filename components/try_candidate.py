@@ -60,7 +60,11 @@ def try_candidate(
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
     sections |= {"collect": collect, "shaping": shaping, "agent": agent, "tracking": tracking}
     mine = json.loads(candidate)
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     name = f"try-candidate {mine['number']}"
     with (
         step(name, **sections) as given,
