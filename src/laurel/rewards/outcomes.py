@@ -26,8 +26,8 @@ from laurel.rewards.base import UNPAID, Steps
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
-    from laurel.params import Params
     from laurel.params.rewards import OutcomeParams
+    from laurel.rewards.method import RewardContext
 
 TABLE = "outcomes.parquet"
 
@@ -198,7 +198,7 @@ class ChatJudge(OutcomeJudge):
 class EmbeddingJudge(OutcomeJudge):
     """A sentence encoder: yes where an outcome is nearer to the goal than to the anti-goal."""
 
-    def __init__(self, params: Params, adapter: EnvAdapter) -> None:
+    def __init__(self, params: RewardContext, adapter: EnvAdapter) -> None:
         self._params, self._adapter = params.annotate.embedding, adapter
         self.name = f"embedding ({self._params.model})"
 
@@ -211,7 +211,7 @@ class EmbeddingJudge(OutcomeJudge):
 class SupervisedJudge(OutcomeJudge):
     """Logistic regression on embeddings of the outcomes that are labelled."""
 
-    def __init__(self, settings: OutcomeParams, params: Params) -> None:
+    def __init__(self, settings: OutcomeParams, params: RewardContext) -> None:
         self._settings, self._model = settings, params.annotate.embedding.model
         self.name = f"supervised ({settings.labels} labels)"
 
@@ -235,8 +235,8 @@ class TrueJudge(OutcomeJudge):
 
     simulated = True
 
-    def __init__(self, params: Params, adapter: EnvAdapter, error_rate: float, name: str) -> None:
-        self._adapter, self._error_rate, self._seed, self.name = adapter, error_rate, params.seed, name
+    def __init__(self, adapter: EnvAdapter, error_rate: float, seed: int, name: str) -> None:
+        self._adapter, self._error_rate, self._seed, self.name = adapter, error_rate, seed, name
 
     def check(self) -> str | None:
         if self._adapter.success_words or self._adapter.success_captions():
@@ -250,7 +250,7 @@ class TrueJudge(OutcomeJudge):
         return [float(self._adapter.says_success(text) != wrong(text)) for text in texts]
 
 
-def judge_of(settings: OutcomeParams, params: Params, adapter: EnvAdapter) -> OutcomeJudge:
+def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int = 0) -> OutcomeJudge:
     """Return who answers.
 
     Raises:
@@ -259,7 +259,7 @@ def judge_of(settings: OutcomeParams, params: Params, adapter: EnvAdapter) -> Ou
     if settings.judge == "supervised":
         return SupervisedJudge(settings, params)
     if settings.judge == "truth":
-        return TrueJudge(params, adapter, 0.0, "truth")
+        return TrueJudge(adapter, 0.0, seed, "truth")
     kind = kind_of(params.annotate)
     if isinstance(kind, ChatAnnotator):
         return ChatJudge(kind, settings, adapter)
@@ -268,7 +268,7 @@ def judge_of(settings: OutcomeParams, params: Params, adapter: EnvAdapter) -> Ou
             return EmbeddingJudge(params, adapter)
         case "scripted":
             errors = Faults.of(params.annotate.scripted).error_rate
-            return TrueJudge(params, adapter, errors, f"scripted (simulated, errors {errors:g})")
+            return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
         case other:
             raise AnnotationError(
                 f"rewards.{settings.kind}: the annotator {other} judges pairs, and cannot say whether an outcome is "
@@ -277,14 +277,14 @@ def judge_of(settings: OutcomeParams, params: Params, adapter: EnvAdapter) -> Ou
 
 
 def answered(
-    outcomes: Outcomes, settings: OutcomeParams, params: Params, adapter: EnvAdapter
+    outcomes: Outcomes, settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter, seed: int
 ) -> tuple[OutcomeTable, dict[str, Any]]:
     """Have all outcomes judged; return the answers, and how often they are those of the environment."""
-    judge = judge_of(settings, params, adapter)
+    judge = judge_of(settings, params, adapter, seed)
     truth = {text: known for text, known in zip(outcomes.texts, outcomes.truth, strict=True) if known is not None}
     if adapter.success_captions():  # where they can be listed, outcomes that were never met are known, too
         truth = {text: adapter.says_success(text) for text in outcomes.texts}
-    drawn = generator(params.seed, "outcome labels").permutation(len(truth))[: settings.labels]
+    drawn = generator(seed, "outcome labels").permutation(len(truth))[: settings.labels]
     labelled = {text: truth[text] for text in (list(truth)[i] for i in drawn)}
     asked = [text for text in outcomes.texts if text not in labelled]
     found = dict(zip(asked, judge.answers(asked, labelled), strict=True))

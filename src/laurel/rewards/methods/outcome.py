@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from laurel.params.rewards import OutcomeParams, RewardParams
-from laurel.rewards.method import QUALITY, Inputs, Method, PayTable
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -27,14 +26,14 @@ class Outcome(Method):
     Settings = OutcomeParams
     reads = ("trajectories", "captions")
 
-    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.rewards.outcomes import judge_of
 
         own = cast(OutcomeParams, settings)
         return judge_of(own, params, adapter).check()
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         from laurel.data.directory import write_json
         from laurel.rewards.outcomes import answered, collected_outcomes
@@ -42,7 +41,7 @@ class Outcome(Method):
         assert inputs.trajectories is not None
         own = cast(OutcomeParams, settings)
         outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions)
-        table, quality = answered(outcomes, own, params, adapter)
+        table, quality = answered(outcomes, own, params, adapter, seed)
         table.save(place)
         write_json(place / QUALITY, quality)
 
