@@ -40,7 +40,7 @@ def annotate(
     import os
     from pathlib import Path
 
-    from laurel.components.step import RESPONSES, sections_of, step, whole, written
+    from laurel.components.step import RESPONSES, sections_of, step, written
     from laurel.rewards.arms import may_need_preferences
     from laurel.stages import annotate as stage
 
@@ -48,5 +48,6 @@ def annotate(
     sections = sections_of(locals())
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        place, asked = Path(kept) if kept else None, may_need_preferences(given["arms"])
-        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=place, asked=asked)
+        given["asks"] = may_need_preferences(given.pop("arms"))
+        place = Path(kept) if kept else None
+        stage.run(**given, captions=Path(captions.path), output=output, shard=share, responses=place)

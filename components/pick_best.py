@@ -65,7 +65,11 @@ def pick_best(
     from laurel.tuning import results, trials
 
     sections = sections_of(locals())
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     with step("pick-best", **sections) as given:
         with written(study) as output:
             stage.run(

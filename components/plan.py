@@ -57,6 +57,6 @@ def plan(
         params = whole(given)
         check_parts(params, collect_parts)
         check_run(params)
-        planned = branches(params, seeds_per_step or None)
+        planned = branches(params.arms, params.agent.seeds, seeds_per_step or None)
         open_pipeline_run(params.env, params.tracking, run, code_version)
         return [branch.write() for branch in planned]

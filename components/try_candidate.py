@@ -59,7 +59,11 @@ def try_candidate(
 
     sections = sections_of(locals())
     mine = json.loads(candidate)
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     name = f"try-candidate {mine['number']}"
     with (
         step(name, **sections) as given,

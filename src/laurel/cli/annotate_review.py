@@ -75,7 +75,7 @@ def _review(options: argparse.Namespace) -> str:
     if path is None:
         raise AnnotationError("Say where to keep your labels: annotate.gold in the params file, or --gold FILE.")
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    gold = GoldFile(path, task_of(params, adapter))
+    gold = GoldFile(path, task_of(params.annotate, adapter))
     inputs = {"captions": options.captions}
     if options.preferences.exists():
         inputs["preferences"] = options.preferences

@@ -92,7 +92,8 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         (out.path / CARD).write_text(card, encoding="utf-8")
         out.counts = {"pairs": sum(quality["learned"].values())}
         sections = {"env": params.env, "tracking": params.tracking, "annotate": params.annotate}
-        with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
+        stages = {name: path for name, path in inputs.items() if name != "gold"}
+        with Tracker(sections, STAGE, stages, out).stage_run() as tracked:
             if tracked:
                 from laurel.tracking.runs import flatten
 
@@ -156,7 +157,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     learned = [by_progress(adapter_of(env), labels.pairs, params.seed) for env in labels.environments]
     own = adapter_for(params.env, with_action=params.caption.with_action)
     if labels.gold is not None:
-        gold = GoldFile(labels.gold, task_of(params, own))
+        gold = GoldFile(labels.gold, task_of(params.annotate, own))
         learned.append(by_gold(own, gold, labels.pairs, params.seed))
     if labels.preferences is not None:
         texts = read_segments(labels.captions or Path("data/captions")).texts
@@ -170,7 +171,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
 
 
 def _source(labels: Labels) -> str:
-    sources = [f"hand-written progress of {len(labels.environments)} environments"] if labels.environments else []
+    sources = ["environments' hand-written progress"] if labels.environments else []
     sources += ["a person's labels"] if labels.gold is not None else []
     sources += ["another judge's labels"] if labels.preferences is not None else []
     return " and ".join(sources)
