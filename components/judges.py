@@ -27,8 +27,8 @@ def judges(
     Returns:
         Names of judges: main, or of annotate.judges; none where no annotator is to be asked.
     """
-    from laurel.components.step import step
+    from laurel.components.step import sections_of, step
     from laurel.params.arms import judges_of
 
-    with step("judges", env=env, arms=arms, rewards=rewards, tracking=tracking) as given:
+    with step("judges", **sections_of(locals())) as given:
         return list(judges_of(given["arms"], given["rewards"]))

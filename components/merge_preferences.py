@@ -37,11 +37,10 @@ def merge_preferences(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import sections_of, step, written
     from laurel.stages import merge_preferences as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
-    sections["tracking"] = tracking
+    sections = sections_of(locals())
     with step("merge-preferences", **sections) as given, written(preferences) as output:
         places = [Path(shard.path) for shard in shards]
         stage.run(**given, judges=judges, captions=Path(captions.path), shards=places, output=output)
