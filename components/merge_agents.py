@@ -47,11 +47,10 @@ def merge_agents(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, unpacked, written
+    from laurel.components.step import sections_of, step, unpacked, written
     from laurel.stages import merge_agents as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    sections = sections_of(locals())
     inputs: dict[str, Any] = {
         "captions": Path(captions.path),
         "preferences": Path(preferences.path),

@@ -48,12 +48,11 @@ def train_agents(
     from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import step, written
+    from laurel.components.step import sections_of, step, written
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    sections = sections_of(locals())
     mine = Branch.read(branch)
     inputs: dict[str, Any] = {
         "captions": Path(captions.path),

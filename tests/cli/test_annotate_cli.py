@@ -418,7 +418,7 @@ def test_compare_can_be_tried_without_asking(
     assert re.fullmatch(r"\$\d+\.\d+ at most", found[names[0]]["money"])
     assert (found[names[2]]["money"], total["money"]) == ("unknown", "unknown")
     assert total["minutes"] == "unknown"
-    assert "\nmax_calls 100: suffices\n$999.00 cannot be kept: the price is unknown (annotate.budget.prices)\n" in told
+    assert "\nmax_calls 100: suffices\n$999.00 cannot be enforced: the price is unknown " in told
     assert "\nPrices of dear are of 2026-01-31: https://x\n" in told
 
     project.change({"annotate.budget": {"prices": "prices.yaml"}})
@@ -432,7 +432,7 @@ def test_compare_can_be_tried_without_asking(
     project.change({"annotate.budget": {"max_calls": 71, "max_minutes": 5.0}})
     told = tried(asked, capsys)
     assert "max_calls 71: may be reached, and then judges that are not through fail" in told
-    assert "max_minutes 5.0: it is unknown whether that suffices" in told
+    assert "max_minutes 5.0: whether that suffices is unknown" in told
 
 
 def number(text: str) -> float:

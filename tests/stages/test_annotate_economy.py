@@ -372,7 +372,7 @@ def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest
     assert said["money"] == "unknown"
     assert said["in batches"].startswith("unknown; ")
     assert said["minutes"] == "unknown (no limit is given, and no answer is kept to judge the pace by)"
-    assert said["budget"] == "$1.00 cannot be kept: the price is unknown (annotate.budget.prices)"
+    assert said["budget"] == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices)"
 
 
 def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ REASONS = {
     ("unread", "it was cut off after as many tokens as it may have (max_tokens)"),
     ("unread", "it is empty"),
     ("unread", "the server's filter held it back (content_filter)"),
-    ("unread", "it says nothing of which is better"),
+    ("unread", "it does not say which is better"),
 }
 
 
