@@ -19,7 +19,7 @@ from laurel.stages import evaluate
 from minimal_params import MINIMAL
 from tiny_project import TINY, UNTRACKED, Project, changed, lasting_content, read_json
 
-FIGURES = {"arms", "calibration", "captions", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
+FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
 
 
 @pytest.fixture

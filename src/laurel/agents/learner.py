@@ -1,4 +1,4 @@
-"""What training knows of an algorithm: it fills a rollout, learns from its rewards, and can be saved and restored."""
+"""An algorithm as training sees it: it fills a rollout, learns from its rewards, and can be saved and restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 
 METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
-"""What algorithms may say of an update; a learning curve has a column for each."""
+"""What algorithms may report of an update; a learning curve has a column for each."""
 
 
 class PolicyNetwork(nn.Module, ABC):
@@ -137,7 +137,7 @@ class Rollout:
 
 
 class Learner(ABC):
-    """An algorithm at work: a policy, its random generator and all else that a checkpoint must hold.
+    """A policy that is being trained, with its random generator and all else that a checkpoint must hold.
 
     The caller fills rollouts with `collect`, mixes `rollout.reward`, and has them learned from, in turns:
 
@@ -151,7 +151,7 @@ class Learner(ABC):
     """The metric that is NaN or infinite once training has diverged."""
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator) -> None:
-        """Args: policy, a PolicyNetwork; params, the algorithm's section; rng, which draws all that is drawn."""
+        """Take a PolicyNetwork, the algorithm's section of params, and the generator of all random numbers."""
         self.policy = policy
         self.params = params
         self.rng = rng

@@ -26,7 +26,7 @@ MEMORY, BEGINS = "memory", "begins"
 
 @dataclass
 class RememberedRollout(Rollout):
-    """A rollout with what the policy that made it saw, remembered and thought."""
+    """A rollout with the features, memories, log-probabilities and values of the policy that acted."""
 
     features: FloatArray
     """(T + 1, N, F) what the network saw."""

@@ -1,7 +1,4 @@
-"""The deep agents on show: each learns a task that tells what it is for, is drawn, and is put into a table.
-
-Puts learners and figures together; no algorithm lives here.
-"""
+"""`laurel classics deep`: deep agents learn tasks that show what each is for; a figure and tables."""
 
 from __future__ import annotations
 

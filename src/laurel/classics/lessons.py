@@ -1,7 +1,4 @@
-"""The classics on show: every bandit and tabular agent learns, is drawn, and is put into a table.
-
-Puts agents, worlds and figures together; no algorithm lives here.
-"""
+"""`laurel classics bandits` and `tabular`: every agent learns known tasks; figures and tables of the results."""
 
 from __future__ import annotations
 

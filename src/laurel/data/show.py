@@ -1,7 +1,7 @@
 """What a stage's output holds, as text for a terminal: its manifest, files, schemas and sample rows.
 
-Knows the kinds of file (Parquet, safetensors, JSON), not the stages; only captions with rewards, the quality of
-labels and agents with curves get a table of their own.
+Goes by the kind of file (Parquet, safetensors, JSON); captions with rewards, the quality of labels and agents with
+curves have tables of their own.
 """
 
 from __future__ import annotations

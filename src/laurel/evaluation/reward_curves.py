@@ -1,7 +1,4 @@
-"""Curves of what agents were paid, run by run: means over the runs with 95% intervals.
-
-Works on arrays (agents, runs, steps or episodes); the pipeline's arms are drawn by `plots`.
-"""
+"""Reward curves of the classics: means over runs with 95% intervals, from arrays (agents, runs, steps or episodes)."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ def plot_rewards(
     title: str = "Reward",
     xlabel: str = "step",
 ) -> Figure:
-    """Draw what agents were paid, a line each; the legend begins with the highest at the end.
+    """Draw the rewards of agents, a line each; the legend begins with the highest at the end.
 
     Args:
         rewards: (agents, runs, steps); truth values are drawn as shares.

@@ -369,9 +369,7 @@ def _write_report(
         results,
         curves,
         metrics,
-        vocabulary=vocabulary,
         calibration=metrics["reward"].get("calibration", ()),
-        threshold=table.threshold if table else None,
         draws=params.evaluate.bootstrap,
         seed=params.seed,
     )
@@ -388,6 +386,7 @@ def _write_report(
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
+        threshold=table.threshold if table else None,
         rank=rank,
         annotation={"annotator": params.annotate.annotator, **metrics["annotation"]} if params.asks else None,
         sample=sample,

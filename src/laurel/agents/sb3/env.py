@@ -1,8 +1,8 @@
 """Laurel's environments as Stable-Baselines3 wants them, and the learned reward as a wrapper around them.
 
 Stable-Baselines3 resets an environment in the very step that ends an episode and finds the last observation in
-`info`; Laurel's reset in the step after. Here each environment stands for itself, so that one can take its reset step
-while the others wait. Imports Stable-Baselines3, and so is imported where that is to be used.
+`info`; Laurel's reset in the step after. Here each environment is a vector of one, so that one can take its reset step
+while the others wait. Imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PackedEnvs(VecEnv):
 class LearnedRewardEnvs(VecEnvWrapper):
     """Pays what an arm learns from, as Laurel's own training does: the environment's reward and the shaped learned one.
 
-    Wraps `PackedEnvs`. Keeps what the learning curve says of the steps since it was last asked, and the actions.
+    Wraps `PackedEnvs`. Keeps the actions, and the figures of the learning curve since its last row.
     """
 
     def __init__(self, venv: VecEnv, adapter: EnvAdapter, signal: Signal) -> None:
@@ -132,7 +132,7 @@ class LearnedRewardEnvs(VecEnvWrapper):
         return observation, rollout.reward[0].copy(), done, infos  # a copy: on-policy algorithms add to it
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
-        """Return what a learning curve says: the last episodes, and the rewards since this was last asked."""
+        """Return a row of the learning curve: the last episodes, and the rewards since the last call."""
         found: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
         scored, steps = self._sums.get("scored", 0), self._steps
         found["raw_reward"] = self._sums["raw_reward"] / scored if scored else None

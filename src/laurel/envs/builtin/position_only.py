@@ -1,4 +1,4 @@
-"""CartPole without its velocities: where cart and pole are is seen, how they move must be remembered.
+"""CartPole without its velocities: they must be inferred from earlier observations.
 
 A task with hidden state that is well known (`PositionOnlyCartPole` of POPGym, Morad et al. 2023, arXiv 2303.01859):
 what is seen is half of CartPole's observation, all else is Gymnasium's.
