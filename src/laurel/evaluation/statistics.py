@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import scipy.stats
 from rliable import metrics
@@ -20,10 +19,8 @@ from laurel.agents.episodes import WINDOW
 from laurel.errors import DataError
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
-from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
+from laurel.evaluation.intervals import Floats, mean_intervals, median_interval, wilson
 from laurel.params.arms import ArmInfo
-
-Floats = npt.NDArray[np.float64]
 
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""

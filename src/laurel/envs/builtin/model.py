@@ -16,6 +16,7 @@ import numpy.typing as npt
 from laurel.errors import EnvError
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.vector.utils import batch_space
 
-Array = npt.NDArray[Any]
-
+from laurel.envs.base import Array
 
 POSITIONS = [0, 2]
 """Of the cart and of the pole; 1 and 3 are their velocities."""
