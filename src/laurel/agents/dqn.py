@@ -69,7 +69,7 @@ class DQN(AdamLearner, Collecting):
         p = self.params
         if self.replay.size < p.learning_starts:
             return {"epsilon": self.epsilon}
-        sums = torch.zeros(2, device=self.policy.device)
+        sums = torch.zeros(2, device=self.device)
         for _ in range(p.gradient_steps):
             batch = self.replay.sample(p.batch_size, self.rng, steps=p.multi_step, gamma=p.gamma, beta=self.beta)
             sums += self._step(batch)

@@ -6,6 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,7 +52,7 @@ class PolicyNetwork(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Where the weights are; arrays are NumPy's, whichever it is."""
-        return next(iter((*self.parameters(), *self.buffers()))).device
+        return next(chain(self.parameters(), self.buffers())).device
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -238,6 +239,7 @@ class AdamLearner(Learner):
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator, *, eps: float = 1e-5) -> None:
         super().__init__(policy, params, rng)
+        self.device: torch.device = policy.device
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=eps, fused=True)
 
     def descend(self, loss: Tensor) -> None:
@@ -249,7 +251,7 @@ class AdamLearner(Learner):
 
     def tensor(self, array: Array) -> Tensor:
         """Bring an array to where the weights are."""
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def schedule(self, done: float) -> None:
         """Lower the learning rate where it is to be annealed."""

@@ -81,7 +81,7 @@ class PPO(AdamLearner):
         arrays = (rollout.features[:-1], rollout.action, rollout.log_prob, advantage, rollout.value[:-1])
         features, action, old_log_prob, advantages, value_then = (self.tensor(rollout.rows(array)) for array in arrays)
         returns = advantages + value_then
-        sums = torch.zeros(5, device=self.policy.device)
+        sums = torch.zeros(5, device=self.device)
         n_batches = min(minibatches(p, rollout.valid.size), n_rows)
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(n_rows), n_batches):
