@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name clean
+.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name language-model clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ $(READY): requirements.lock torch.lock pyproject.toml
 	@touch $(READY)
 
 # DVC refuses a dvc.lock that git ignores, so the empty one of this repository is tracked and what a run writes into it
-# is not looked at. Whoever commits a run's own has it looked at as usual (README, "Data elsewhere").
+# is not looked at. Whoever commits a run's own has it looked at as usual (docs/tracking.md, "Data elsewhere").
 run: $(READY)  ## run the pipeline and print the table of results
 	@git show HEAD:dvc.lock 2>/dev/null | grep -q '^stages: {}' && git update-index --skip-worktree dvc.lock || true
 	@laurel check
@@ -46,7 +46,7 @@ test-slow: $(READY)  ## run the tests that train until something is learned
 	@$(BIN)/python -m pytest -n 2 -m slow
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption device_ppo doorkey_ppo kfp_overhead \
-	labels_needed reward_training score_vs_generate seed_batch
+	labels_needed local_judge reward_training score_vs_generate seed_batch
 bench: $(READY)  ## measure speed against peers and limits (half an hour), write benchmarks/README.md
 	@for name in $(BENCHMARKS); do python benchmarks/$$name.py || exit; done
 	@python benchmarks/table.py
@@ -68,6 +68,9 @@ docs: $(READY)  ## write the results of the last run into README.md and docs/
 
 docs-all: run  ## the same with the other environments, which it runs (some minutes each)
 	@python docs/remake.py --all
+
+language-model: $(READY)  ## put a small chat model on this machine, which annotate.huggingface.model: smollm2 asks
+	@laurel language-model
 
 classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
 	@laurel classics bandits --output docs

@@ -1,7 +1,7 @@
-"""Checkpoints of a step that outlive its machine: the next attempt at the step goes on from them.
+"""Checkpoints of a step that outlive its machine, so that the next attempt at the step resumes from them.
 
-A stage keeps what it has done so far in a hidden folder beside its output, on a disk that goes with the container. That
-folder is packed into one file now and then, where the next attempt finds it.
+A stage keeps its checkpoints in a hidden folder beside its output, on a disk that is discarded with the container. That
+folder is packed into one file at intervals, where the next attempt finds it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _restore(file: Path, folder: Path, name: str) -> None:
     except FileNotFoundError:
         return
     except (OSError, zipfile.BadZipFile) as error:
-        _say(name, f"begins anew, for the checkpoint of an earlier attempt cannot be read: {error}")
+        _say(name, f"starts over, because the checkpoint of an earlier attempt cannot be read: {error}")
     else:
         _say(name, "goes on from the checkpoint of an earlier attempt")
 

@@ -1,4 +1,4 @@
-"""What every component does around its stage: check params, mark begin and end, say a failure in one line.
+"""What every component does around its stage: check params, log begin and end, report a failure in one line.
 
 Runs inside the step's own process.
 """

@@ -1,10 +1,10 @@
-"""Make README's results anew: tables and verdict of each environment, from runs of the code that stands here.
+"""Make the results in README and docs/results.md anew: tables and verdict of each environment, from runs of this code.
 
     python docs/remake.py            # of the last `make run` alone
     python docs/remake.py --all      # of the other environments, too, each in a project of its own below data/docs
 
-Each environment's part of the README stands between `<!-- results: FILE -->` and `<!-- end of results -->`, and is
-written from docs/FILE. Prose around it is not touched: read it again.
+Each environment's part of a page stands between `<!-- results: FILE -->` and `<!-- end of results -->`, and is written
+from docs/FILE. Prose around it is not touched: read it again.
 """
 
 from __future__ import annotations
@@ -36,20 +36,25 @@ OTHERS: dict[str, dict[str, Any]] = {"Blackjack-v1": {**SIX_SEEDS, "agent.steps"
 
 
 def block(metrics: Mapping[str, Any]) -> str:
-    """Return what README says of a run: its tables, what their numbers are, and the verdict."""
+    """Return what a page says of a run: its tables, what their numbers are, and the verdict."""
     return f"{markdown_table(metrics)}\n\n{legend(metrics)}\n\n> {' '.join(metrics['headline']['sentences'])}"
 
 
-def replaced(readme: str, name: str, text: str) -> str:
-    """Return the README with another text in the part of a metrics file.
+def page_of(name: str) -> Path:
+    """Return the page that has the part of a metrics file: README for the default environment."""
+    return ROOT / ("README.md" if name == "metrics.json" else "docs/results.md")
+
+
+def replaced(page: str, name: str, text: str) -> str:
+    """Return a page with another text in the part of a metrics file.
 
     Raises:
         SystemExit: there is no such part.
     """
     pattern = rf"(<!-- results: {re.escape(name)} -->\n).*?(\n<!-- end of results -->)"
-    changed, found = re.subn(pattern, lambda match: f"{match[1]}{text}{match[2]}", readme, flags=re.DOTALL)
+    changed, found = re.subn(pattern, lambda match: f"{match[1]}{text}{match[2]}", page, flags=re.DOTALL)
     if found != 1:
-        raise SystemExit(f"README.md has {found} parts that begin with <!-- results: {name} -->, and should have one.")
+        raise SystemExit(f"The page has {found} parts that begin with <!-- results: {name} -->, and should have one.")
     return changed
 
 
@@ -73,12 +78,12 @@ def main() -> None:
     reports = {"metrics.json": ROOT / "reports"}
     if options.all:
         reports |= {f"metrics-{env_id}.json": run(env_id) for env_id in OTHERS}
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name, place in reports.items():
         shutil.copyfile(place / "metrics.json", ROOT / "docs" / name)
-        readme = replaced(readme, name, block(checked(read_json(ROOT / "docs" / name), name)))
+        page = page_of(name)
+        text = block(checked(read_json(ROOT / "docs" / name), name))
+        page.write_text(replaced(page.read_text(encoding="utf-8"), name, text), encoding="utf-8")
     shutil.copyfile(ROOT / "reports" / "figures" / FIGURE, ROOT / "docs" / FIGURE)
-    (ROOT / "README.md").write_text(readme, encoding="utf-8")
     known = read_json(FINGERPRINTS) if FINGERPRINTS.exists() else {}
     made = {env_id: fingerprint(env_id) for env_id in (read_json(ROOT / "docs" / name)["env"] for name in reports)}
     FINGERPRINTS.write_text(json.dumps({**known, **made}, indent=2) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The accelerators that a step can have: their names on Vertex AI, and what a machine there has at most.
+"""The accelerators that a step can have: their names on Vertex AI, and the largest machines that have them.
 
-Sources: Google Cloud's lists of GPU machine types (cloud.google.com/compute/docs/gpus), and of what a pipeline's step
-can ask for (cloud.google.com/vertex-ai/docs/pipelines/machine-types).
+Sources: Google Cloud's list of GPU machine types (cloud.google.com/compute/docs/gpus) and of what a pipeline step can
+ask for (cloud.google.com/vertex-ai/docs/pipelines/machine-types).
 """
 
 from collections.abc import Mapping

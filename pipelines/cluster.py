@@ -1,6 +1,6 @@
-"""A cluster with Kubeflow Pipelines: a run or recurring run through KFP's client, watched by it.
+"""Kubeflow Pipelines on a cluster through KFP's client: submit, schedule, watch and cancel runs.
 
-Every failure of the client becomes a sentence.
+Every failure of the client becomes one sentence.
 """
 
 from __future__ import annotations

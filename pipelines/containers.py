@@ -1,4 +1,4 @@
-"""KFP's Docker runner, and what it leaves open: whose files, what a step sees, what is left after Ctrl-C."""
+"""KFP's Docker runner, and what it leaves open: file ownership, mounts, and cleaning up after Ctrl-C."""
 
 from __future__ import annotations
 

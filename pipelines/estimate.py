@@ -1,7 +1,6 @@
-"""What a submitted run will do and ask for: steps, tasks, machines, work; a price only where the user dated one.
+"""What a submitted run will do: steps, tasks, machines, environment steps, and prices that the user has dated.
 
-Reads the compiled pipeline and the parameters alone. Nobody knows beforehand how long a step takes, so prices
-are by the hour.
+Reads the compiled pipeline and the parameters alone. How long a step takes is not known, so prices are by the hour.
 """
 
 from __future__ import annotations
@@ -73,8 +72,6 @@ def estimate(spec: Spec, params: Params, branches: int, *, region: str | None, s
     """Say what will run, as lines of text.
 
     Args:
-        spec: the compiled pipeline.
-        params: of the run.
         branches: of the training of agents, which the pipeline's first step lists.
         region: of Vertex AI; None for a cluster, which has no price.
         sweep: what is tried instead of training all arms.

@@ -1,4 +1,4 @@
-"""Files and folders of this machine that parameters name: the steps of a run elsewhere have what their image holds."""
+"""Files and folders of this machine that parameters name, which steps elsewhere find only in their image."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Following a run from afar: every change of a step's state, and at the end what failed.
+"""Follows a run: prints every change of a step's state, and in the end what failed.
 
-Knows neither Vertex AI nor Kubeflow: it is given a way to look.
+Works for any backend: it is given a function that looks up the state.
 """
 
 from __future__ import annotations
@@ -76,8 +76,7 @@ def follow(
     """Look until the run has ended, and say what changes; return its last state.
 
     Args:
-        look: asks how far the run is; may raise UnreachableError, which is borne for a while.
-        say: takes a line.
+        look: looks up the state; an UnreachableError is tolerated for a while.
         seconds: between two looks; more and more while there is no answer.
         patience: seconds without an answer after which to give up.
 

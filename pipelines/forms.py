@@ -1,7 +1,7 @@
-"""The forms that Google Cloud wants names in: projects, regions, buckets, images, labels, schedules.
+"""Validates the form of projects, regions, buckets, images, labels and schedules; contacts nothing.
 
-Each function returns a sentence that says what is wrong and which command mends it, or None. Knows nothing about
-whether what is named exists: nothing is contacted.
+Each function returns a sentence that says what is wrong and which command mends it, or None. Whether the thing exists
+is not checked here.
 """
 
 import re

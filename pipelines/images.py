@@ -1,4 +1,4 @@
-"""The images that steps run in: which goes with accelerators, and what the parameters need of each."""
+"""The images that steps run in: which steps need CUDA, and which packages the parameters need."""
 
 from __future__ import annotations
 

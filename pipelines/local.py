@@ -1,7 +1,6 @@
-"""The pipeline on this machine, by KFP's own runners: every step a process of this Python, or a container.
+"""Runs the pipeline on this machine with KFP's runners: every step is a process of this Python, or a container.
 
-KFP is talkative: all it says goes to a log file, and on standard error stands what the steps say of their
-progress. Knows nothing about the stages but the lines by which a step says how far it is.
+KFP's own output goes to a log file; standard error shows the steps' progress.
 """
 
 import builtins
@@ -56,7 +55,6 @@ def run_locally(
     Runs are logged to MLFLOW_TRACKING_URI; without it they are not logged, nor is a container's to a database's file.
 
     Args:
-        params: of the run.
         output: directory for reports/, or of a sweep study/ (replaced when the run has succeeded), steps/ (every
             step's artifacts, a folder for each run) and pipeline.log (what KFP and the steps said).
         runner: what a step is: a process of this Python, or a Docker container.

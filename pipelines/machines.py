@@ -1,4 +1,4 @@
-"""What the machine of each step has: cores, memory, an accelerator where the step can use one."""
+"""The machine of each step: cores, memory, and an accelerator where the step can use one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

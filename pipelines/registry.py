@@ -1,6 +1,6 @@
-"""What an image is, by its configuration in the registry: looked at before machines are paid for that cannot start it.
+"""Looks at an image's configuration in its registry, before machines are paid for that cannot run it.
 
-Speaks the pulling half of the registries' API (https://github.com/opencontainers/distribution-spec/blob/main/spec.md).
+Uses the pull API of registries (https://github.com/opencontainers/distribution-spec/blob/main/spec.md).
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ def look_into(image: str, credentials: Any, needs: Needs = NOTHING) -> Finding:
 
     Args:
         image: its reference, with host, and digest or tag.
-        credentials: of Google Cloud, whose registry it lies in.
-        needs: what it must have.
     """
     try:
         with AuthorizedSession(credentials) as session:

@@ -1,6 +1,6 @@
-"""What is sent to Vertex AI or a cluster, as the JSON values of their APIs; `--dry-run` shows these.
+"""The requests to Vertex AI and to a cluster as JSON values of their APIs; `--dry-run` prints these.
 
-Knows no client library, and contacts nothing.
+Uses no client library, and contacts nothing.
 """
 
 from __future__ import annotations
@@ -101,7 +101,6 @@ def platform_spec(spec: Spec, secrets: Mapping[str, tuple[str, str]]) -> dict[st
     """Return KFP's settings for Kubernetes: variables of every step from keys of Kubernetes secrets.
 
     Args:
-        spec: the compiled pipeline.
         secrets: variable -> name of the secret and key in it.
     """
     references = [

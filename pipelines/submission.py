@@ -1,6 +1,6 @@
-"""A submission: everything that is to be sent to Vertex AI or a cluster, made of the options and checked.
+"""A submission to Vertex AI or a cluster, built from the options and validated.
 
-All that is wrong is said at once, before anything is sent. Contacts nothing, and knows no client library.
+All problems are reported at once, before anything is sent. Uses no client library, and contacts nothing.
 """
 
 from __future__ import annotations
@@ -132,7 +132,6 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
     """Make and check what is to be sent.
 
     Args:
-        options: of the user.
         environment: the user's variables; MLFLOW_TRACKING_URI is what the steps may get of them.
 
     Raises:

@@ -1,6 +1,6 @@
-"""A sweep on KFP: candidates that are drawn when the pipeline is made, each to be a branch of its own.
+"""A sweep on KFP: candidates are drawn when the pipeline is compiled, and each is a branch of its own.
 
-A search that goes by the results of earlier trials cannot be drawn beforehand: `laurel tune` does that, on one machine.
+A search that uses the results of earlier trials cannot be drawn in advance: `laurel tune` does that, on one machine.
 """
 
 import json

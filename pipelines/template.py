@@ -1,4 +1,4 @@
-"""A compiled pipeline as data: read and checked, its tasks and machines listed, its environment and caching set."""
+"""A compiled pipeline as data: reading and checking it, listing its tasks, setting its environment and caching."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Vertex AI: the few calls that check the bucket, and send, watch and cancel a run.
+"""Vertex AI: checks the bucket; submits, schedules, watches and cancels runs.
 
-Uses the client and messages below `aiplatform.PipelineJob`, not that class: its `submit` makes a missing bucket
-unasked, asks the Resource Manager, and needs 43 seconds where there is no network. Every failure of the API becomes a
-sentence.
+Uses the API client below `aiplatform.PipelineJob`, because that class creates a missing bucket unasked, calls the
+Resource Manager, and takes 43 seconds to fail without a network. Every API error becomes one sentence.
 """
 
 from __future__ import annotations
@@ -167,8 +166,6 @@ class Vertex:
         """Put a run into an experiment of Vertex AI, which is made if there is none; its console compares runs by it.
 
         Args:
-            job: of the run.
-            experiment: its name.
             seconds: after which to give up waiting for Vertex AI to keep record of the run.
 
         Raises:

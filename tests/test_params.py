@@ -143,7 +143,11 @@ def test_the_content_is_left_alone() -> None:
         ("collect.policies", [{"path": 3}], "collect.policies[0].path is 3, but must be a path."),
         # sections that are no mappings
         ("env", "CartPole-v1", 'env is "CartPole-v1", but must be a mapping with keys id, kwargs, '),
-        ("shaping", None, "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic."),
+        (
+            "shaping",
+            None,
+            "shaping is null, but must be a mapping with keys quantile, beta, intrinsic, extrinsic, form, gamma.",
+        ),
         ("collect.policies", [3], "collect.policies[0] is 3, but must be a mapping with keys kind, share, "),
         ("collect.policies", {"kind": "random"}, "collect.policies is a mapping of 1, but must be a list."),
         # out of range

@@ -1,4 +1,4 @@
-"""The README's tables are those of the metrics in docs/, and its examples run as they are printed."""
+"""The tables of README and docs/ are those of the metrics, and their examples run as they are printed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,26 @@ from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 sys.path.insert(0, str(REPOSITORY / "docs"))
 import remake
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (REPOSITORY / "docs").glob("*.md"))]
+TEXT = "\n".join((REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES)
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 
 
 @pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
 def test_a_table_holds_the_metrics(file: Path) -> None:
     metrics = read_json(file)
-    before, found, _ = README.partition(markdown_table(metrics))
+    page = remake.page_of(file.name)
+    text = page.read_text(encoding="utf-8")
+    before, found, _ = text.partition(markdown_table(metrics))
     assert found
     assert metrics["env"] in before.rpartition("| arm |")[2], "the environment is named after the table before it"
-    assert f"docs/{file.name}" in README
+    assert f"]({file.relative_to(page.parent)})" in text
 
 
 @pytest.mark.parametrize("file", METRICS, ids=lambda file: file.stem)
-def test_the_readme_says_what_the_metrics_do(file: Path) -> None:
-    assert remake.replaced(README, file.name, remake.block(read_json(file))) == README
+def test_a_page_says_what_the_metrics_do(file: Path) -> None:
+    text = remake.page_of(file.name).read_text(encoding="utf-8")
+    assert remake.replaced(text, file.name, remake.block(read_json(file))) == text
 
 
 def test_results_replace_those_of_before() -> None:
@@ -48,7 +52,7 @@ def test_results_replace_those_of_before() -> None:
 
 
 def test_every_table_of_arms_has_its_metrics() -> None:
-    assert len(re.findall(r"^\| arm \| return ", README, re.MULTILINE)) == len(METRICS) > 2
+    assert len(re.findall(r"^\| arm \| return ", TEXT, re.MULTILINE)) == len(METRICS) > 2
 
 
 def test_the_table_of_agents_holds_what_they_learned() -> None:
@@ -59,13 +63,13 @@ def test_the_table_of_agents_holds_what_they_learned() -> None:
             returned, steps = in_words(record)
             if name not in ("plain PPO", "PPO without"):  # they are there to compare with
                 expected.add(f"{title} | {returned} | {task['goal']:g}: {steps} |")
-    table = README.partition("| `agent.algorithm` | for what |")[2].partition("\n\n")[0]
+    table = TEXT.partition("| `agent.algorithm` | for what |")[2].partition("\n\n")[0]
     rows = [row for row in table.splitlines()[2:] if not row.startswith(("| `tabular`", "| `bandit`"))]
     assert {" | ".join(row.split(" | ")[3:]) for row in rows} == expected
     assert len(rows) == len(expected)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"])
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md", "benchmarks/README.md"])
 def test_links_lead_somewhere(page: str) -> None:
     file = REPOSITORY / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", file.read_text(encoding="utf-8"))
@@ -73,9 +77,9 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def shown(program: str) -> list[str]:
-    """Return what the README gives a program to do, between backticks or on a line of its own."""
-    inline = re.findall(rf"`{program} ([^`]+)`", README)
-    return inline + re.findall(rf"^    (?:.* && )?{program} (.+)$", README, re.MULTILINE)
+    """Return what README and docs/ give a program to do, between backticks or on a line of its own."""
+    inline = re.findall(rf"`{program} ([^`]+)`", TEXT)
+    return inline + re.findall(rf"^    (?:.* && )?{program} (.+)$", TEXT, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", dict.fromkeys(shown("laurel")))
@@ -96,7 +100,7 @@ def test_make_has_the_targets() -> None:
 
 def example(word: str) -> str:
     """Return the Python of the one example that has a word."""
-    (code,) = (code for code in re.findall(r"```python\n(.+?)```", README, re.DOTALL) if word in code)
+    (code,) = (code for code in re.findall(r"```python\n(.+?)```", TEXT, re.DOTALL) if word in code)
     return code
 
 
@@ -107,7 +111,7 @@ def test_bandits_are_drawn_as_printed(tmp_path: Path) -> None:
 
 
 def test_an_environment_of_ones_own_runs(tmp_path: Path) -> None:
-    file, env_id = re.findall(r"One file beside `params.yaml`, such as \[(.+)\]\(.+\), and `env.id: (.+)`", README)[0]
+    file, env_id = re.findall(r"One file beside `params.yaml`, such as \[(.+)\]\(.+\), and `env.id: (.+)`", TEXT)[0]
     small = {
         "collect.steps": 300,
         "rewards.preference.max_epochs": 3,

@@ -122,7 +122,9 @@ def test_a_reward_is_paid_by_info_in_training_and_evaluation() -> None:
     assert (rewards[:, 1] == 0).all()
 
     always = learner.policy.as_actor(greedy=True)
-    rows = roll_out(ENV, adapter, always, n_envs=2, episodes=2, seed=0, learned=LearnedReward(HeatReward(), 0.0))
+    rows = roll_out(
+        ENV, adapter, always, n_envs=2, episodes=2, seed=0, learned=LearnedReward(HeatReward(), ShapingParams(beta=0.0))
+    )
     assert all(row["shaped_reward"] is not None for row in rows)
 
 

@@ -16,6 +16,7 @@ from laurel.evaluation.episode import Moment
 from laurel.evaluation.rendering import NotRenderedError
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import EnvParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 
 
@@ -79,7 +80,7 @@ def play(monkeypatch):
             assert features.shape == (1, 4)
             return np.array([next(queue)])
 
-        learned = None if reward is None else LearnedReward(reward, beta=0.0)
+        learned = None if reward is None else LearnedReward(reward, ShapingParams(beta=0.0))
         return record(EnvParams(id=env_id), adapter, Acting(act), Captioner(adapter), max_steps, 0, learned)
 
     yield run

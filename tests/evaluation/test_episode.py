@@ -15,6 +15,7 @@ from laurel.evaluation.episode import Moment, moments
 from laurel.evaluation.rendering import NotRenderedError, rendering
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EnvParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 
 LAKE = EnvParams(id="FrozenLake-v1", kwargs={"is_slippery": False})
@@ -32,7 +33,7 @@ def learned() -> LearnedReward:
     def score(texts: list[str]) -> FloatArray:
         return np.array([len(text) % 7 - 2 for text in texts], dtype=np.float32)
 
-    return LearnedReward(CaptionReward({}, 0.0, score), beta=1.0)
+    return LearnedReward(CaptionReward({}, 0.0, score), ShapingParams(beta=1.0))
 
 
 def episode(

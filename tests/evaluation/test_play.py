@@ -185,7 +185,7 @@ def test_what_is_played_is_what_the_parameters_say(
     (call,) = calls
     assert (call["episodes"], call["n_envs"], call["adapter"].with_action) == (3, 2, True)
     learned: LearnedReward = call["learned"]
-    assert learned.beta == 0.5
+    assert learned.shaping.beta == 0.5
     assert learned.reward.threshold == pytest.approx(model.normalizer.threshold(0.9))
     rng = np.random.default_rng(0)
     twice = [call["act"].act(everywhere(call["adapter"]), rng).action for _ in range(2)]

@@ -17,6 +17,7 @@ from laurel.envs.captioner import Captioner
 from laurel.evaluation import rollout
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EnvParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
 
 Row = dict[str, Any]
@@ -43,7 +44,7 @@ def score(texts: list[str]) -> FloatArray:
 
 
 def learned(beta: float = 1.0) -> LearnedReward:
-    return LearnedReward(CaptionReward({}, THRESHOLD, score), beta)
+    return LearnedReward(CaptionReward({}, THRESHOLD, score), ShapingParams(beta=beta))
 
 
 def plain_loop(env: EnvParams, adapter: EnvAdapter, shares: list[int], seed: int, beta: float) -> list[Row]:
@@ -162,7 +163,7 @@ def test_resets_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout._Meter, "update", noted)
     params = EnvParams(id="CartPole-v1")
     adapter = adapter_for(params)
-    ones = LearnedReward(CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), np.float32)), 0.0)
+    ones = LearnedReward(CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), np.float32)), ShapingParams(beta=0.0))
     found = roll_out(params, adapter, Policy(adapter), n_envs=1, episodes=12, seed=0, learned=ones)
     assert [row["return"] for row in found] == [row["length"] for row in found]
     assert [row["shaped_reward"] for row in found] == [row["length"] for row in found]

@@ -442,3 +442,14 @@ class LateModel(PlayedModel):
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
         yield from (self._reply(number, request) for number, request in reversed(list(enumerate(requests))))
+
+
+def test_a_failure_is_reported_when_it_first_happens(
+    adapter: EnvAdapter, store: ResponseStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reasons = [*(f"the prompt has {number} tokens" for number in range(5)), "no", *("x" * n for n in range(1, 10))]
+    answers = [Failure(reasons[0]), Withheld("no budget"), *map(Failure, reasons[1:])]
+    model = PlayedModel(lambda *_: answers.pop(0), in_flight=1, name="m")
+    list(annotator(model, adapter, store, both_orders=False).annotate(questions(len(answers))))
+    said = [line.partition("same reason: ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["the prompt has 0 tokens", "no", "x", "xx", "xxx"], "once each, and not all of them"

@@ -279,9 +279,9 @@ def test_a_server_that_is_not_there(api: BatchAPI, store: ResponseStore) -> None
 
 
 def test_looks_that_fail_are_tried_again(api: BatchAPI, store: ResponseStore) -> None:
-    api.unwell["look"] = openai_batch.UNHEARD - 1
+    api.unwell["look"] = openai_batch.MOST_FAILED_POLLS - 1
     assert len(dict(model(api, store).ask(hundred()))) == 100
-    api.unwell["look"] = openai_batch.UNHEARD
+    api.unwell["look"] = openai_batch.MOST_FAILED_POLLS
     with pytest.raises(RefusedError, match="run the same command again to fetch it"):
         list(model(api, store).ask(questions("x")))
     assert len(dict(model(api, store).ask(questions("x")))) == 1

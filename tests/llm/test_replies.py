@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from laurel.feedback.unreadable import why_unreadable
 from laurel.llm import replies
-from laurel.llm.batch_wire import Refused, Unread, read_line
+from laurel.llm.batch_wire import Again, read_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, Message, Reply
 from laurel.llm.chat_wire import read_completion, read_reply
 from laurel.llm.responses import Exchange, ResponseStore
@@ -87,10 +87,10 @@ def test_any_json_is_a_sound_reply_or_a_failure(other: Any, changes: list[tuple[
         line = json.dumps({"custom_id": "k", "response": {"status_code": 200, "body": answer}})
         read = read_line(line, {"k": CHOOSE}, ())
         assert read is not None
-        assert isinstance(read[1], Reply | Unread)
+        assert isinstance(read[1], Reply | Again)
         odd = read_line(json.dumps({"custom_id": "k", "response": answer, "error": answer}), {"k": CHOOSE}, ())
         assert odd is not None
-        assert isinstance(odd[1], Reply | Unread | Refused)
+        assert isinstance(odd[1], Reply | Again | Refusal)
 
 
 @given(st.binary(max_size=60))

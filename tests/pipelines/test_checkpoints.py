@@ -88,7 +88,7 @@ def test_a_damaged_checkpoint_costs_a_line(tmp_path: Path, capfd: pytest.Capture
     (file,) = (tmp_path / "job").glob("*.zip")
     file.write_bytes(file.read_bytes()[:-20])
     assert not attempt(tmp_path, "train-agents oracle 0", WORK)
-    assert "laurel step train-agents oracle 0: checkpoint (begins anew, for" in capfd.readouterr().err
+    assert "laurel step train-agents oracle 0: checkpoint (starts over, because" in capfd.readouterr().err
 
 
 def test_a_step_of_training_keeps_its_checkpoints_in_the_bucket(

@@ -164,12 +164,12 @@ def test_what_is_right_passes(project: Project, right: dict[str, str], capsys: p
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0, capsys.readouterr().err
 
 
-def test_the_readme_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_vertex_ai_shows_what_will_run(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     given = [part for pair in {**RIGHT, "--params": str(REPOSITORY / "params.yaml")}.items() for part in pair]
     assert main(["pipeline", "submit", *given, "--dry-run"]) == 0
     shown = capsys.readouterr().err.partition("step ")
     table = "".join(f"    {line}\n" if line else "\n" for line in f"step {shown[2]}".partition("price")[0].splitlines())
-    assert table in (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert table in (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
 
 
 def test_a_gpu_goes_to_the_steps_that_can_use_one(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

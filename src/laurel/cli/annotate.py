@@ -1,10 +1,10 @@
-"""What `laurel annotate` can do besides running the stage. Imports nothing heavy before an action is to run."""
+"""The actions of `laurel annotate` besides the stage itself. Heavy imports wait until an action runs."""
 
 from __future__ import annotations
 
 import argparse
 
-from laurel.cli import annotate_compare, annotate_forget, annotate_probe, annotate_review
+from laurel.cli import annotate_compare, annotate_forget, annotate_probe, annotate_review, annotate_tune
 from laurel.console import say
 from laurel.permissions import add_permissions
 
@@ -18,7 +18,7 @@ def add_actions(annotate: argparse.ArgumentParser) -> None:
     stage = annotate.get_default("run")
     annotate.set_defaults(run=lambda options: say(_estimate(options)) if options.dry_run else stage(options))
     actions = annotate.add_subparsers(dest="action", metavar="[ACTION]", required=False)
-    for action in (annotate_review, annotate_forget, annotate_probe, annotate_compare):
+    for action in (annotate_review, annotate_forget, annotate_probe, annotate_compare, annotate_tune):
         action.add(actions)
 
 

@@ -1,4 +1,4 @@
-"""`laurel annotate forget`: stored answers are dropped, so that the next run asks for them anew."""
+"""`laurel annotate forget`: drops stored answers, so that the next run asks for them again."""
 
 from __future__ import annotations
 

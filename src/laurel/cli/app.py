@@ -7,13 +7,27 @@ import sys
 from collections.abc import Sequence
 
 from laurel import __version__
-from laurel.cli import check, classics, export, params, pipeline, play, prompt, show, stages, table, tune, ui
+from laurel.cli import (
+    check,
+    classics,
+    export,
+    language_model,
+    params,
+    pipeline,
+    play,
+    prompt,
+    show,
+    stages,
+    table,
+    tune,
+    ui,
+)
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
 
-COMMANDS = (stages, check, params, show, table, pipeline, prompt, classics, play, tune, ui, export)
+COMMANDS = (stages, check, params, show, table, pipeline, prompt, classics, play, tune, ui, export, language_model)
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."

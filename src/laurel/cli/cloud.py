@@ -1,4 +1,4 @@
-"""The pipeline's modules, which need the extra `cloud`: imported where they are used."""
+"""Imports the pipeline's modules where they are used, since they need the extra `cloud`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`laurel pipeline`: compile the pipeline, or run it here. Imports nothing heavy before it is to run.
-
-The commands that submit it are `laurel.cli.pipeline_runs`'s.
-"""
+"""`laurel pipeline compile` and `run`; `laurel.cli.pipeline_runs` submits. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 

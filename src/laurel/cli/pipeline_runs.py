@@ -1,17 +1,15 @@
-"""The commands that send the pipeline away and watch it: submit, status, cancel. Arguments in, a run out.
-
-Imports nothing heavy before there is something to check.
-"""
+"""`laurel pipeline submit`, `status` and `cancel`. Heavy imports wait until there is something to check."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from laurel.cli.arguments import number
 from laurel.cli.cloud import pipelines_module
@@ -22,9 +20,13 @@ from laurel.errors import LaurelError
 from laurel.permissions import add_permissions
 
 if TYPE_CHECKING:
+    from laurel.pipelines.cluster import Cluster
     from laurel.pipelines.follow import Progress
     from laurel.pipelines.request import Place
     from laurel.pipelines.submission import Options, Submission
+    from laurel.pipelines.vertex import Vertex
+
+    Backend = Vertex | Cluster
 
 RUN_FAILED = 1
 INTERRUPTED = 130
@@ -113,14 +115,6 @@ def add(actions: Commands) -> None:
         )
 
 
-class _Backend(Protocol):
-    """What Vertex AI and a cluster have in common once they are connected."""
-
-    def look(self, job: str) -> Progress: ...
-
-    def cancel(self, job: str) -> None: ...
-
-
 def _submit(options: argparse.Namespace) -> int:
     _check_exclusive(options)
     submission = pipelines_module("submission").make_submission(_options(options), os.environ)
@@ -129,29 +123,12 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _options(options: argparse.Namespace) -> Options:
-    made: Options = pipelines_module("submission").Options(
-        params=options.params,
-        template=options.template,
-        image=options.image,
-        gpu_image=options.gpu_image,
-        gpu=options.gpu,
-        in_image=options.in_image,
-        code_version=options.code_version,
-        cache=not options.no_cache,
-        secrets=options.secret,
-        schedule=options.schedule,
-        service_account=options.service_account,
-        labels=options.label,
-        project=_project(options),
-        region=_region(options),
-        bucket=options.bucket,
-        network=options.network,
-        api_endpoint=options.api_endpoint,
-        api_transport=options.api_transport,
-        experiment=options.experiment,
-        host=options.host,
-        search=sweep_search(options),
-    )
+    """Return the options of a submission, most of which have the names that they have on the command line."""
+    given = {**vars(options), "project": _project(options), "region": _region(options)}
+    given |= {"cache": not options.no_cache, "secrets": options.secret, "labels": options.label}
+    given["search"] = sweep_search(options)
+    kind = pipelines_module("submission").Options
+    made: Options = kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
     return made
 
 
@@ -263,7 +240,7 @@ def _shortened(body: Any, spec: Any, summary: Any) -> Any:
 
 def _submitted(
     options: argparse.Namespace,
-    backend: _Backend,
+    backend: Backend,
     job: str,
     where: str,
     page: str,
@@ -299,7 +276,7 @@ def _leaving_the_run_alone(where: str) -> Iterator[None]:
         raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
 
 
-def _follow(options: argparse.Namespace, backend: _Backend, job: str) -> int:
+def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
     """Say every change until the run has ended; return the exit code."""
     progress: Progress = pipelines_module("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
     for line in progress.failures():
@@ -323,12 +300,12 @@ def _cancel(options: argparse.Namespace) -> int:
     return 0
 
 
-def _connect(options: argparse.Namespace) -> tuple[_Backend, str]:
+def _connect(options: argparse.Namespace) -> tuple[Backend, str]:
     """Connect to where a run is; return that, and the options that name the run."""
     _check_exclusive(options)
     if options.host:
         namespace = f" --namespace {options.namespace}" if options.namespace else ""
-        backend: _Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
+        backend: Backend = pipelines_module("cluster").Cluster(options.host, options.namespace)
         return backend, f"{options.job} --host {options.host}{namespace}"
     forms = pipelines_module("forms")
     project, region = _project(options), _region(options)

@@ -1,4 +1,4 @@
-"""What is searched, as options: of `laurel tune`, and of a pipeline that is a sweep. Imports nothing heavy."""
+"""The options that define a search, of `laurel tune` and of a sweep. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def moments(
     observation, _ = reference.reset(seed=seed)
     before = adapter.pack_one(observation)[None]
     actor.begin(np.array([True]))
-    paymaster = Paymaster(adapter, learned.reward, learned.beta, 1, captioner) if learned else None
+    paymaster = Paymaster(adapter, learned.reward, learned.shaping, 1, captioner) if learned else None
     total, step, over = 0.0, 0, False
     yield Moment(0, view(reference))
     while step < max_steps and not over:

@@ -49,7 +49,7 @@ def watching(params: Params, adapter: EnvAdapter, inputs: Inputs) -> LearnedRewa
     if info is None:
         return None
     reward = reward_of(params, info.name, params.agent.seeds[0], adapter, inputs)
-    return LearnedReward(reward, params.for_arm(info.name).shaping.beta) if reward else None
+    return LearnedReward(reward, params.for_arm(info.name).shaping) if reward else None
 
 
 def play_agent(

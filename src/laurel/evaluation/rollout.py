@@ -15,6 +15,7 @@ from laurel.agents.actor import Actor, View
 from laurel.envs.base import Array, EnvAdapter, Transitions
 from laurel.envs.vector import make_vector
 from laurel.params import EnvParams
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.paying import Paymaster
 from laurel.seeding import generator
@@ -22,10 +23,10 @@ from laurel.seeding import generator
 
 @dataclass(frozen=True)
 class LearnedReward:
-    """A reward with the exponent of its counts, by which evaluation episodes are scored."""
+    """A reward and how it is shaped, by which evaluation episodes are scored."""
 
     reward: Reward
-    beta: float
+    shaping: ShapingParams
 
 
 def roll_out(
@@ -90,7 +91,7 @@ class _Meter:
     """Adds up what a learned reward would pay each environment's running episode."""
 
     def __init__(self, adapter: EnvAdapter, learned: LearnedReward | None, n_envs: int) -> None:
-        self._paymaster = Paymaster(adapter, learned.reward, learned.beta, n_envs) if learned else None
+        self._paymaster = Paymaster(adapter, learned.reward, learned.shaping, n_envs) if learned else None
         self._raw, self._shaped = np.zeros(n_envs), np.zeros(n_envs)
         self._scored = np.zeros(n_envs, dtype=np.int64)
 

@@ -1,12 +1,10 @@
-"""Which unasked pairs are worth a label, given the labels so far: a strategy chooses a round of them.
+"""Active learning: strategies that choose the next round of unasked pairs from the labels so far.
 
-A strategy learns utilities from the labels and ranks candidates by them; it may choose too few, never a pair that was
-asked about.
+A strategy fits a posterior over utilities to the labels and scores candidate pairs. It may return fewer pairs than were
+wanted, and never one that was asked about.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +21,6 @@ MEMBERS = 5
 """Of the ensemble whose spread is disagreement."""
 
 Chosen = tuple[IntArray, IntArray]
-
-
-class Strategy(Protocol):
-    """Chooses pairs by what the labels say."""
-
-    def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
-        """Return up to n unasked pairs, none twice."""
-        ...
 
 
 class Information:
@@ -85,8 +75,7 @@ class Disagreement:
         self._posterior = EmbeddingPosterior(embeddings)
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
-        """Return up to n unasked pairs, none twice; without labels the members have nothing to differ on."""
-        if not len(labels):
+        if not len(labels):  # the members have nothing to differ on
             return unasked.draw(n, rng)
         self._posterior.fit(labels)
         first, second = unasked.draw(max(CANDIDATES, 5 * n), rng)
@@ -107,7 +96,6 @@ class Ranking:
         self._posterior = CaptionPosterior(size)
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
-        """Return up to n unasked pairs, none twice."""
         posterior = self._posterior
         posterior.fit(labels)
         likelihood = posterior.likelihood
@@ -136,7 +124,6 @@ class Nearby:
         self._posterior = EmbeddingPosterior(embeddings)
 
     def choose(self, n: int, labels: Labels, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:
-        """Return up to n unasked pairs, none twice."""
         posterior = self._posterior
         posterior.fit(labels)
         if not len(labels):
@@ -153,6 +140,10 @@ class Nearby:
             if len(firsts) == n:
                 break
         return firsts, seconds
+
+
+Strategy = Information | Disagreement | Ranking | Nearby
+"""Each chooses a round as `Information` does."""
 
 
 def _candidates(n: int, posterior: Posterior, unasked: UnaskedPairs, rng: np.random.Generator) -> Chosen:

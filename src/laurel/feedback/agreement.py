@@ -1,7 +1,7 @@
-"""How far several judges agree beyond chance: Cohen's kappa for two, Fleiss' for more, with intervals.
+"""Inter-annotator agreement beyond chance: Cohen's kappa for two annotators, Fleiss' for more, with intervals.
 
-Judges may have missed some pairs. What they said is known by its pattern alone (who said what, and how often that
-occurred), so that memory does not grow with the number of pairs.
+Annotators may lack labels for some pairs. Only the counts of label patterns are kept (who gave which label, how often),
+so memory does not grow with the number of pairs.
 """
 
 from __future__ import annotations
@@ -62,8 +62,6 @@ def agreement(patterns: Mapping[Pattern, int], seed: int, resamples: int = 2000)
 
     Args:
         patterns: what the judges said -> in how many pairs; at least one, all of M judges.
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
 
     Returns:
         kind ("cohen" or "fleiss"), kappa, and pairwise: for each two judges their numbers, kappa and the share of

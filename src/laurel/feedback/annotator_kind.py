@@ -1,7 +1,7 @@
-"""A kind of annotator: how one is made from the params, what must fit before, what asking it will cost.
+"""An annotator plug-in: how it is made from params, what it checks first, and what it will cost.
 
 A kind is a module in `laurel.feedback.annotators`, or an entry point of the group `laurel.annotators`, with a subclass
-of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, of the class that it names.
+of `AnnotatorKind` bound to ANNOTATOR. Its params are the section `annotate.KIND`, validated by its class `Params`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,6 @@ class AnnotatorKind(ABC):
         """Make the annotator.
 
         Args:
-            adapter: the environment's.
-            seed: of what it draws.
             captions: of single steps, for those who look into segments; the ones that the adapter lists are known.
             budget: what asking may cost; None: as the params say.
 
@@ -91,7 +89,6 @@ class AnnotatorKind(ABC):
         """Estimate what asking about pairs takes, opening no connection; None where that is no call and no cost.
 
         Args:
-            adapter: the environment's.
             pairs: all of a run.
             asked: keys of questions that will have been answered by then.
 

@@ -1,10 +1,10 @@
-"""Asks a chat model questions of any kind: each at most once, in all variants, several times where votes are wanted.
+"""Asks a chat model questions of any kind: each question once per variant and vote.
 
 Answers are looked up in a store and kept there. Several processes may ask at once: a question is claimed before it is
-sent, and an answer that another process waits for is taken from the store. An answer that cannot be read is followed up
-once. Asking ends early where nothing that the model answers can be read.
+sent, and an answer that another process waits for is taken from the store. An unreadable answer gets one follow-up.
+Asking ends early where the model gives no readable answer at all.
 
-Knows nothing about what is asked: a `Question` puts an item in words and reads the answers.
+What is asked is the `Question`'s part: it renders the prompt and parses the answers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from itertools import count, islice
 from time import sleep
 from typing import Any, Generic, TypeVar
 
-from laurel.data.missing import Reasons
-from laurel.feedback.annotator import Answer, OnSettled, ignore
+from laurel.console import tell
+from laurel.data.missing import Reasons, kind_of
+from laurel.feedback.annotator import Answer, OnJudged, ignore
 from laurel.feedback.keys import QuestionKeys
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.unreadable import Readable
@@ -36,6 +37,8 @@ FIRST_LOOK_AHEAD = 16
 """The same until an answer could be read: follow-ups come soon, so that a run that goes nowhere ends soon."""
 POLL_SECONDS = 0.5
 """How often to look whether another process has got its answer."""
+REPORTED = 5
+"""Reasons for failures that are reported as they happen."""
 CUT = "length"
 """Finish reason of an answer that came to its limit of tokens."""
 UNREAD, FAILED, UNASKED = "unread", "failed", "unasked"
@@ -45,7 +48,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(slots=True)
 class _Ask(Generic[Item]):
-    """A request that the store has no answer to, and which item it belongs to."""
+    """A request that the store has no answer to, and the item that it is about."""
 
     number: int
     """Of the item in its block."""
@@ -57,30 +60,30 @@ class _Ask(Generic[Item]):
     """Of a follow-up: the answer that could not be read."""
 
     def after(self, unread: str) -> _Ask[Item]:
-        """Return the follow-up: asking once more, in the same conversation."""
+        """Return the follow-up question, in the same conversation."""
         return replace(self, key=QuestionKeys.follow_up(self.key, unread), unread=unread)
 
 
 @dataclass
 class Usage:
-    """What a run has cost so far."""
+    """Usage of a run so far."""
 
     calls: int = 0
-    """Answers and failures that the model was asked for."""
+    """Calls to the model, failed ones included."""
     cached: int = 0
     """Answers that the store had."""
     failures: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
-    """That answers took, added up; many are on their way at once."""
+    """Latency of all answers, summed; many are in flight at once."""
     cost_usd: float | None = 0.0
     """US dollars; None where a price or a number of tokens is unknown."""
 
 
 @dataclass(slots=True)
 class _Pending(Generic[Value]):
-    """An item whose answers come in."""
+    """An item that waits for answers."""
 
     missing: int
     answers: list[Answer[Value]]
@@ -94,10 +97,8 @@ class Asker(Generic[Item, Value]):
     """Asks a chat model a question about each of many items.
 
     Args:
-        model: who is asked.
         sampling: how it draws its answers; the seed is set by vote.
         question: what is asked, and how answers are read.
-        store: keeps every answer.
         votes: answers to each variant of a question.
         price: of the model's tokens; None where it is unknown.
         gives_up: whether asking ends where none of the first answers can be read.
@@ -119,12 +120,13 @@ class Asker(Generic[Item, Value]):
         """Who is asked in which words: provenance of every answer."""
         self.votes = votes
         self.question = question
-        self.on_settled: OnSettled = ignore
+        self.on_judged: OnJudged = ignore
         """Called with the number of items whose answers are all known."""
         self.at_once: int = getattr(model, "at_once", 0)
         self._readable = Readable(self.name, sampling.max_tokens, gives_up=gives_up)
         self._usage = Usage()
         self._failures = Reasons()
+        self._reported: set[str] = set()
         self._model = model
         self._sampling = sampling
         self._store = store
@@ -156,10 +158,10 @@ class Asker(Generic[Item, Value]):
             asks = self._recall(some, pending)
             while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
                 asks += self._recall(some, pending)
-            yield from self._settle(pending, asks)
+            yield from self._answer_all(pending, asks)
 
     def _recall(self, items: Sequence[Item], pending: list[_Pending[Value]]) -> list[_Ask[Item]]:
-        """Add items to those that are pending, with the answers that the store has; return what is to be asked."""
+        """Add items with their stored answers to the pending ones; return the requests without a stored answer."""
         key_of = self._keys.of
         keys = [key_of(item, variant, vote) for item in items for variant, vote in self._ways]
         stored = {row[0]: row for row in self._store.contents(keys)}
@@ -183,10 +185,10 @@ class Asker(Generic[Item, Value]):
             pending.append(_Pending(n_ways - len(answers), answers))
         return asks
 
-    def _settle(self, pending: Sequence[_Pending[Value]], asks: list[_Ask[Item]]) -> Iterator[list[Answer[Value]]]:
-        """Ask what is to be asked, and yield the answers about all that is pending, in order.
+    def _answer_all(self, pending: Sequence[_Pending[Value]], asks: list[_Ask[Item]]) -> Iterator[list[Answer[Value]]]:
+        """Send the requests, and yield the answers about each pending item, in order.
 
-        A follow-up goes before what was not asked yet.
+        A follow-up goes before requests that were not sent yet.
 
         Raises:
             UnreadableError: nothing that the model answers can be read.
@@ -200,7 +202,7 @@ class Asker(Generic[Item, Value]):
                 pending[done - 1].answers.sort(key=_place)
                 yield pending[done - 1].answers
 
-        self.on_settled(sum(not one.missing for one in pending), stored=True)
+        self.on_judged(sum(not one.missing for one in pending), stored=True)
         yield from complete()
         queue = deque(asks)
         for ask, reply, fresh in self._replies(queue):
@@ -216,12 +218,11 @@ class Asker(Generic[Item, Value]):
             one = pending[ask.number]
             one.add(answer)
             if not one.missing and all(each.verdict != UNASKED for each in one.answers):
-                self.on_settled(1, stored=False)
+                self.on_judged(1, stored=False)
             yield from complete()
         self._readable.check()
 
     def _request(self, ask: _Ask[Item]) -> ChatRequest:
-        """Put a question in words."""
         question = self.question
         messages = question.messages(ask.item, ask.variant)
         if ask.unread is not None:
@@ -245,7 +246,7 @@ class Asker(Generic[Item, Value]):
 
         def to_send() -> Iterator[ChatRequest]:
             """Yield the requests that only the model can answer, each question once."""
-            while asks and len(ready) < self._block and not self._readable.hopeless():
+            while asks and len(ready) < self._block and not self._readable.should_stop():
                 look_ahead = LOOK_AHEAD if self._readable.known else FIRST_LOOK_AHEAD
                 some = [asks.popleft() for _ in range(min(len(asks), look_ahead))]
                 new = [key for key in dict.fromkeys(ask.key for ask in some) if key not in waiting]
@@ -264,14 +265,14 @@ class Asker(Generic[Item, Value]):
                     else:
                         elsewhere.append(ask)
                 for ask in to_ask:
-                    if self._readable.hopeless():
+                    if self._readable.should_stop():
                         return
                     request = self._request(ask)
                     sent[next(numbers)] = ask, request
                     yield request
 
         try:
-            while (asks or elsewhere) and not self._readable.hopeless():
+            while (asks or elsewhere) and not self._readable.should_stop():
                 numbers = count()
                 for number, reply in self._model.ask(to_send()):
                     ask, request = sent.pop(number)
@@ -293,6 +294,7 @@ class Asker(Generic[Item, Value]):
         self._usage.calls += 1
         if isinstance(reply, Failure):
             self._usage.failures += 1
+            self._report(reply.reason)
             self._failures.add(reply.reason)
             self._store.release([request.key])
             return
@@ -303,6 +305,13 @@ class Asker(Generic[Item, Value]):
         self._usage.output_tokens += reply.output_tokens or 0
         prompt = self.question.prompt
         self._store.put(Exchange(request.key, self._model.identity, request, reply, prompt.label, prompt.digest, cost))
+
+    def _report(self, reason: str) -> None:
+        """Report a failure when it first happens, since a run may take hours; those that differ in numbers are one."""
+        kind = kind_of(reason)
+        if kind not in self._reported and len(self._reported) < REPORTED:
+            self._reported.add(kind)
+            tell(f"{self._model.identity.model} gave no answer, and may again for the same reason: {reason}")
 
     def _answer(self, ask: _Ask[Item], reply: Reply | Failure) -> Answer[Value]:
         if isinstance(reply, Failure):

@@ -1,6 +1,6 @@
 """What all annotators that ask a chat model share: making the asker, checking the prompt, estimating the cost.
 
-`ChatAnnotator.asker` asks any kind of question in the way that the params say, not only about pairs.
+`ChatAnnotator.asker` asks any kind of question with the model that the params name, not only about pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from laurel.llm.budget import Budget, BudgetedChat
 from laurel.llm.chat import ChatModel, ChatRequest, Identity, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
-from laurel.llm.reported_failures import ReportingChat
 from laurel.llm.responses import ResponseStore, Usual
 
 if TYPE_CHECKING:
@@ -56,7 +55,6 @@ class ChatAnnotator(AnnotatorKind):
 
     @property
     def title(self) -> str:
-        """Its name with its model's."""
         return f"{self.params.annotator} {getattr(self.section, 'model', '')}".strip()
 
     @property
@@ -114,7 +112,7 @@ class ChatAnnotator(AnnotatorKind):
         question.messages(question.sample)  # refuses now what does not go together
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
-        model: ChatModel = ReportingChat(self.model(store, budget, question.prompt))
+        model = self.model(store, budget, question.prompt)
         price = self.price(model.identity)
         if budget.params.limited:
             model = BudgetedChat(model, budget, price)
@@ -135,7 +133,6 @@ class ChatAnnotator(AnnotatorKind):
     def make(
         self, adapter: EnvAdapter, seed: int, captions: Collection[str] = (), *, budget: Budget | None = None
     ) -> LanguageModelAnnotator:
-        """Make what asks the model about pairs."""
         asker = self.asker(self.pair_question(adapter), budget)
         return LanguageModelAnnotator(asker, self.params.language_model.tie_band)
 
@@ -150,16 +147,13 @@ class ChatAnnotator(AnnotatorKind):
             read_prices(self.params.budget.prices)
 
     def goal(self, adapter: EnvAdapter) -> str:
-        """Return the goal that it is told to aim at."""
         return goal_in_words(adapter, self.params.language_model.goal)
 
     def aims_elsewhere(self, adapter: EnvAdapter) -> bool:
-        """Say whether it is told to aim at another of the environment's goals than success at its task."""
         return self.params.language_model.goal in adapter.goals
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         asking = f"another prompt (annotate.language_model.prompt) or model (annotate.{self.params.annotator}.model)"
         aim = f"another goal (annotate.language_model.goal), {asking}"
         return Advice(asking=asking, aim=aim, ties=f"a smaller tie band (annotate.language_model.tie_band), or {aim}")

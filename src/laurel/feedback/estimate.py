@@ -1,6 +1,6 @@
-"""What a run would ask and what that would take, before anything is asked, in lines of text.
+"""Cost estimates: calls, tokens, money and minutes of a run, before anything is asked, as lines of text.
 
-`AnnotatorKind.estimate` makes the figures.
+`AnnotatorKind.estimate` computes the figures.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ BATCH_MINUTES = 24 * 60
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would take."""
+    """The estimated cost of a run."""
 
     annotator: str
     model: str
     pairs: int
     identical: int
-    """Pairs of the same text, which are ties without a question."""
+    """Pairs of identical texts, which are ties without a question."""
     distinct: int
-    """Questions, each order and each vote counted, each once."""
+    """Distinct questions, with each order and vote counted."""
     orders: int
-    """In which each pair is asked about."""
+    """Orders in which each pair is asked about."""
     votes: int
-    """In each order."""
+    """Votes in each order."""
     responses: Path
     """The store of answers, as the params name it."""
     answered: int
-    """Of the distinct questions: answers are kept."""
+    """Distinct questions with a stored answer."""
     sent: int
-    """Of the others: in batches that were sent before."""
+    """Other questions that are in batches sent before."""
     input_tokens: float
-    """Of the questions that are to be asked."""
+    """Input tokens of the questions that are still to be asked."""
     counted_by: str
     """How tokens were counted, in words."""
     most_output: int
     """Tokens that the answers may have."""
     usual_output: float | None
-    """Tokens that they have if they are like the answers that are kept; None where there are none to go by."""
+    """Tokens if answers are like the stored ones; None without stored answers."""
     single_price: Price | None
-    """Of asking one by one; None where it is unknown."""
+    """Price of live calls; None where it is unknown."""
     minutes: float | None
-    """Of asking one by one; None where there is nothing to go by."""
+    """Minutes of live calls; None where they cannot be estimated."""
     minutes_by: str
-    """What sets the pace, in words."""
+    """What limits the speed, in words."""
     can_batch: bool
-    """Whether there may be batches, too."""
+    """Whether the Batch API could be used."""
     in_batches: bool
-    """Whether there are."""
+    """Whether it is used."""
     to_ask: frozenset[str]
-    """Keys of the questions that are to be asked."""
+    """Keys of the questions that are still to be asked."""
 
     @property
     def batch_price(self) -> Price | None:

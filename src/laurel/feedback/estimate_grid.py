@@ -1,4 +1,4 @@
-"""What it would take to have several judges asked one after the other: a row for each, and one for all.
+"""Cost estimates for several annotators that are asked one after the other: a row for each, and a total.
 
 A question that two of them share is counted with the first.
 """
@@ -25,15 +25,15 @@ IN_ALL = "in all"
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What asking takes; None is unknown."""
+    """The estimated cost of asking one annotator; None is unknown."""
 
     questions: int = 0
     stored: int = 0
-    """Of these: answered, in a batch that was sent before, or asked by a judge before."""
+    """Questions that are answered, in a batch sent before, or asked by an earlier annotator."""
     calls: int = 0
     input_tokens: float = 0.0
     usual_output: float | None = 0.0
-    """Tokens of answers that are like those that are kept."""
+    """Tokens if answers are like the stored ones."""
     most_output: int = 0
     usual_cost: float | None = 0.0
     most_cost: float | None = 0.0
@@ -46,26 +46,20 @@ class Needs:
 
 @dataclass(slots=True)
 class Forecast:
-    """What all judges take."""
+    """The estimates of all annotators."""
 
     rows: list[tuple[str, Needs | None]] = field(default_factory=list)
-    """Judge, and what it takes; None where it cannot be asked."""
+    """Annotator and estimate; None where it cannot be asked."""
     notes: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> Needs:
-        """Return what all of them take that can be asked."""
+        """Return the sum over those that can be asked."""
         return sum((needs for _, needs in self.rows if needs is not None), Needs())
 
 
 def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pair], budget: BudgetParams) -> Forecast:
     """Estimate what a grid takes.
-
-    Args:
-        cells: its judges, in the order in which they are asked.
-        adapter: the environment's.
-        questions: that each is asked.
-        budget: that they share.
 
     Raises:
         DataError: a store of answers cannot be read.

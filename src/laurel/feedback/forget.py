@@ -1,6 +1,6 @@
-"""Stored answers that are to be asked anew: which there are, by status, model and prompt, and what they cost.
+"""Dropping stored answers so that they are asked again: selected by status, model and prompt, with what they cost.
 
-An answer whose follow-up could be read is as good as one that could be read itself.
+An answer counts as readable where its follow-up was.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ def forget(path: Path, wanted: Wanted, *, really: bool) -> Iterator[tuple[Path, 
 
     Args:
         path: the store, or the folder; no run may be leaving answers in the folder meanwhile.
-        wanted: which.
         really: without it, nothing is dropped.
 
     Yields:

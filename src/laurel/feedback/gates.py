@@ -1,7 +1,7 @@
-"""Gates: what labels must hold before anything is trained on them, and what is warned of where no gate is set.
+"""Quality gates: what labels must satisfy before anything is trained on them, and what is warned of without a gate.
 
-A gate stops a run where the whole 95% interval of its figure lies outside of what is allowed, so that a few pairs do
-not stop it by chance; how few are too few to tell is a gate of its own.
+A gate stops a run where the whole 95% interval of its figure is outside the allowed range, so that a few pairs cannot
+stop it by chance; `min_gold_pairs` says how many pairs are too few.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
     Args:
         gates: the limits; null sets no limit.
         quality: as `laurel.feedback.quality.measure` says.
-        advice: what to try with the annotator in use.
     """
     limits = list(_limits(gates, quality, advice))
     failed = [limit for limit in limits if not limit.passed]
@@ -130,7 +129,6 @@ def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -
     Args:
         gates: min_success_preferred is used.
         found: as `laurel.feedback.success.ask_success` says.
-        advice: what to try with the annotator in use.
     """
     if "ci95" not in found:
         return Checked(warnings=[_undecided(found, advice)])

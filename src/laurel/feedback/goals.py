@@ -1,4 +1,4 @@
-"""What annotators judge by: the goal of the params or of the environment, or a sentence where none is known."""
+"""What annotators judge by: the goal in params or the environment's own, or a fixed sentence where neither is known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Under which key an answer is kept: a digest of all that it depends on, made without putting the question in words.
+"""The key of an answer in the store: a digest of all that the answer depends on, made without rendering the prompt.
 
-What all questions of a run share is digested once: who is asked, the prompt with the words of the environment, the
-sampling, the form of the answer. A question adds its item and the number of the vote.
+What all questions of a run share is digested once: model, prompt with the environment's words, sampling, answer format.
+A question adds its item and the number of the vote.
 """
 
 from __future__ import annotations

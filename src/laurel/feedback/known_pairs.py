@@ -1,6 +1,6 @@
-"""Pairs of texts of which it is known which is the better: what judges are compared on.
+"""Pairs whose better text is known, to compare annotators on.
 
-A person's gold labels say so, or the environment's hand-written progress.
+The truth is a person's gold labels or the environment's hand-written progress.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""A chat model as annotator: asked about each pair in both orders, several times if wished.
+"""A chat model as annotator: asked about each pair in both orders, with several votes if wanted.
 
-    p(first) = mean over the orders of the mean over their answers that could be read; an answer in words
-               counts 1, 0 or 1/2 (a tie), one in log-probabilities what they say
+    p(first) = mean over the orders of the mean over their readable answers; an answer in words counts 1, 0 or
+               1/2 (a tie), one in log-probabilities its probability
 
-There is a label only where most votes in each order could be read: with one order alone, a model that names whatever
-is shown first would give certain labels.
+A pair has a label only where most votes in each order are readable: with one order alone, a model that always names the
+text shown first would give confident labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from laurel.feedback.annotator import Answer, Judgement, OnSettled, Pair, ignore
+from laurel.feedback.annotator import Answer, Judgement, OnJudged, Pair, ignore
 from laurel.feedback.asker import UNASKED, UNREAD, Asker
 
 
@@ -19,7 +19,6 @@ class LanguageModelAnnotator:
     """Asks a chat model which of two texts is better.
 
     Args:
-        asker: asks the question `pair`.
         tie_band: probabilities within this of 1/2 are ties.
     """
 
@@ -27,7 +26,7 @@ class LanguageModelAnnotator:
 
     def __init__(self, asker: Asker[Pair, float], tie_band: float = 0.0) -> None:
         self.name = asker.name
-        self.on_settled: OnSettled = ignore
+        self.on_judged: OnJudged = ignore
         self.at_once = asker.at_once
         self._asker = asker
         self._orders = asker.question.variants
@@ -35,12 +34,10 @@ class LanguageModelAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return calls, answers taken from the store, failures, tokens, seconds and dollars so far."""
         return self._asker.usage
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
-        """Return why there was no answer -> how often, under this annotator's name."""
         return self._asker.failures
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
@@ -48,7 +45,7 @@ class LanguageModelAnnotator:
 
     def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
         """Yield a judgement for each pair, in order; errors as of `Asker.ask`."""
-        self._asker.on_settled = self.on_settled
+        self._asker.on_judged = self.on_judged
         for answers in self._asker.ask(pairs):
             yield self._judgement(answers)
 

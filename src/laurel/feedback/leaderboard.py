@@ -1,7 +1,7 @@
-"""Judges side by side on the same pairs: who is right how often, and what that cost.
+"""Annotators compared on the same pairs: accuracy with intervals, and cost.
 
-Accuracy is over all pairs: a tie and a missing answer are not right. Differences are taken pair by pair, so that easy
-and hard pairs count for all alike; they are not corrected for how many judges are compared.
+Accuracy is over all pairs: a tie or a missing answer is wrong. Differences are paired, so that easy and hard pairs
+count alike for all; they are not corrected for the number of annotators.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Entry:
-    """What a judge said about all pairs."""
+    """An annotator's judgements of all pairs."""
 
     model: str
     prompt: str | None
@@ -50,7 +50,7 @@ class Entry:
     usage: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     failure: str | None = None
-    """Why it said nothing, where it could not be asked."""
+    """Why it has no judgements, where it could not be asked."""
 
 
 def leaderboard(
@@ -61,7 +61,6 @@ def leaderboard(
     Args:
         entries: the judges; each that did not fail judged all P pairs.
         first_is_better: (P,) the right answers.
-        seed: of the bootstrap.
         resamples: of the bootstrap over pairs, which gives the intervals of differences.
     """
     rows = [_row(entry, first_is_better) for entry in entries if entry.failure is None]
@@ -140,12 +139,12 @@ def _share(part: int, of: int) -> float | None:
 
 
 def title(row: Row) -> str:
-    """Return what a judge is called: model, prompt, temperature."""
+    """Return the title of an annotator: model, prompt, temperature."""
     return called(row["model"], row["prompt"], row["temperature"])
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return the leaderboard as a table; columns that say nothing of anybody are left out."""
+    """Return the leaderboard as a Markdown table without its empty columns."""
     cells = [[_cell(row, key) for key, _ in COLUMNS] for row in rows]
     kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells) or i == 0]
     table = [[COLUMNS[i][1] for i in kept], *([row[i] for i in kept] for row in cells)]

@@ -1,9 +1,9 @@
-"""How a difference of utilities becomes an answer, and how much an answer would tell.
+"""The observation model of labels: from a difference of utilities to an answer, and an answer's information.
 
     p(first) = lapse + (1 - 2 lapse) sigmoid(d),  d = utility(first) - utility(second)
 
-(Bradley and Terry 1952, with lapses: some answers are a coin's, however far the two are apart. Without them a teacher
-who errs at random looks like one who finds everything alike.)
+(Bradley and Terry 1952, with a lapse rate: some answers are random however large the difference is. Without lapses an
+annotator that errs at random looks like one that finds all captions alike.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which pairs of segments are judged: seeded, without repetition in either order."""
+"""Samples pairs of segments to judge: seeded, no pair twice in either order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _choose(weights: np.ndarray[tuple[int], np.dtype[np.float64]], n: int, rng: 
 def _draw_sparse(counts: IntArray, n_pairs: int, sampler: str, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
     """Draw pairs by rejection where they are too many to list; in order of appearance.
 
-    Once the likely pairs are used up, the rest is drawn with flatter chances, lest it take for ever.
+    Once the likely pairs are used up, the rest is drawn with flatter chances, so that rejection ends.
     """
     size = len(counts)
     weights = np.ones(size) if sampler == "uniform" else counts.astype(np.float64) + 1

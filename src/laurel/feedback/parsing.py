@@ -94,7 +94,6 @@ class VerdictReader:
         """Return the verdict of an answer; None where it cannot be read.
 
         Args:
-            text: the whole answer.
             cut: whether it ended because it had become too long.
         """
         text = text.strip()

@@ -1,15 +1,14 @@
-"""What labelled pairs tell about utilities: a normal prior, a Bradley-Terry likelihood, Laplace's approximation.
+"""Posteriors over captions' utilities: a normal prior, a Bradley-Terry likelihood, Laplace's approximation.
 
-Two models. `EmbeddingPosterior`: utility is linear in a caption's embedding, so that a label tells about captions that
-were never shown. `CaptionPosterior`: every caption has a utility of its own. Both choose the prior's scale and the rate
-of lapses by the evidence.
+`EmbeddingPosterior`: utility is linear in a caption's embedding, so that labels also inform captions that were never
+shown. `CaptionPosterior`: an independent utility for each caption. Both choose the prior's scale and the lapse rate by
+the evidence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -62,29 +61,6 @@ class Labels:
 
     def __getitem__(self, rows: IntArray) -> Labels:
         return Labels(self.first[rows], self.second[rows], self.p_first[rows])
-
-
-class Posterior(Protocol):
-    """What is known about the utilities of N captions."""
-
-    likelihood: Likelihood
-
-    def fit(self, labels: Labels) -> None:
-        """Take these labels, and no others, into account."""
-        ...
-
-    @property
-    def utilities(self) -> Real:
-        """The mean (N,)."""
-        ...
-
-    def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
-        """Return mean and variance (C,) of differences of utilities."""
-        ...
-
-    def draw(self, rng: np.random.Generator) -> Real:
-        """Return utilities (N,) as they might be."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +185,14 @@ class EmbeddingPosterior:
         return between @ self._weights, variance.clip(1e-12)
 
     def draw(self, rng: np.random.Generator) -> Real:
-        """Return utilities (N,) as they might be."""
+        """Return utilities (N,) drawn from the posterior."""
         values, vectors = np.linalg.eigh(self.covariance)
         noise = np.sqrt(values.clip(0)) * rng.normal(size=len(values))
         return self.features @ (self._weights + vectors @ noise)
 
 
 class CaptionPosterior:
-    """A utility of its own for each of N captions; their errors count as independent, which makes it scale.
-
-    Args:
-        size: N.
-    """
+    """A utility of its own for each of N captions; their errors count as independent, which makes it scale."""
 
     def __init__(self, size: int) -> None:
         self._choice = 2, 1
@@ -231,11 +203,9 @@ class CaptionPosterior:
 
     @property
     def utilities(self) -> Real:
-        """The mean (N,)."""
         return self._mean
 
     def fit(self, labels: Labels) -> None:
-        """Take these labels, and no others, into account."""
         if not len(labels):
             return
         mode, self._choice = _climb(lambda scale, lapse: self._at(labels, scale, lapse), self._choice)
@@ -265,13 +235,14 @@ class CaptionPosterior:
         return _Mode(utilities, curvature, value - (log_determinant - size * np.log(prior)) / 2)
 
     def differences(self, first: IntArray, second: IntArray) -> tuple[Real, Real]:
-        """Return mean and variance (C,) of differences of utilities."""
         return self._mean[first] - self._mean[second], self.variance[first] + self.variance[second]
 
     def draw(self, rng: np.random.Generator) -> Real:
-        """Return utilities (N,) as they might be."""
         drawn: Real = self._mean + np.sqrt(self.variance) * rng.normal(size=len(self._mean))
         return drawn
+
+
+Posterior = EmbeddingPosterior | CaptionPosterior
 
 
 def _solve(first: IntArray, second: IntArray, precision: Real, diagonal: Real, right: Real) -> Real:

@@ -1,7 +1,7 @@
-"""Knowledge probes: questions to a judge whose answer is beyond dispute, a file of them for an environment.
+"""Knowledge probes: questions whose answers are beyond dispute, a file of them for each environment.
 
-A judge that gets these wrong knows too little of the environment, or cannot follow the prompt. Each is asked in both
-orders, since a judge that always names the same side knows nothing.
+An annotator that gets these wrong lacks knowledge of the environment or cannot follow the prompt. Each is asked in both
+orders: always naming the same side must not score.
 """
 
 from __future__ import annotations

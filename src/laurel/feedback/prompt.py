@@ -1,9 +1,9 @@
-"""Prompts: the words in which a chat model is asked a question, a file each.
+"""Prompts for chat models, a template file each.
 
 A prompt file holds a front matter in YAML (`description`, `answer`) and Jinja blocks: `system` if any, `user`, and
-`follow_up`, the one question asked when an answer could not be read. What is asked about stands in slots that the kind
-of question names (`Form`); the words of the environment stand in slots that all prompts share. Texts are put in as
-JSON strings: whatever a caption says, it cannot end its quotes.
+`follow_up`, the one question asked after an unreadable answer. What is asked about fills the slots that the kind of
+question names (`Form`); the environment's words fill slots that all prompts share. Texts are inserted as JSON strings,
+so no caption can end its quotes.
 """
 
 from __future__ import annotations
@@ -128,7 +128,6 @@ class Prompt:
 
         Args:
             texts: slot of the form -> what stands there, quoted (`quote`).
-            adapter: has the words of the task.
             goal: one of the adapter's `goals` by name, or a goal in words; None: the adapter's own.
 
         Raises:

@@ -1,7 +1,7 @@
-"""How far labels can be trusted: what their annotator did, whether it contradicts itself, and whether it is right.
+"""Label quality: what the annotator did, whether it contradicts itself, and whether it is right.
 
-Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked once has no
-swap consistency, one without a reference has no agreement.
+Every share comes with a 95% interval. What does not apply is left out, never 0: an annotator that is asked in one order
+has no swap consistency, one without a reference has no agreement.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ def measure(
     """Measure the labels of all pairs.
 
     Args:
-        pairs: P pairs.
-        preferences: what was said about them.
         verdicts: the single answers behind that, for annotators that keep them.
-        references: what labels are compared with.
         seed: of what is sampled where there is too much.
         members: the annotators that voted for each label, where several did -> what each said about all pairs.
 

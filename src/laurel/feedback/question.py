@@ -1,8 +1,8 @@
-"""A question as a kind: what is asked about, in which words, and how an answer is read.
+"""A question plug-in: what is asked about, how the prompt is rendered, and how an answer is read.
 
 A kind is a module in `laurel.feedback.questions`, or an entry point of the group `laurel.questions`, with a subclass of
-`Question` bound to QUESTION. It says which slots its prompts have, how an item fills them, and what an answer means.
-Storing, paying, retrying and voting is the work of `laurel.feedback.asker.Asker`, which asks any kind.
+`Question` bound to QUESTION. It names the slots of its prompts, fills them for an item, and parses the answers.
+`laurel.feedback.asker.Asker` asks any kind: store, budget, retries, votes.
 """
 
 from __future__ import annotations
@@ -69,12 +69,7 @@ class Question(ABC, Generic[Item, Value]):
     @classmethod
     @abstractmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Value] | None:
-        """Say what an answer in words means; None where it cannot be read, which is never guessed.
-
-        Args:
-            text: of the answer.
-            cut: whether it was cut off.
-        """
+        """Say what an answer in words means; None where it cannot be read, which is never guessed."""
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
@@ -82,10 +77,7 @@ class Question(ABC, Generic[Item, Value]):
         """Say what an answer means for the item; a kind with variants or scored choices overrides it.
 
         Args:
-            text: of the answer.
             logprobs: choice -> log-probability, where choices were scored.
-            variant: that was asked.
-            cut: whether the answer was cut off.
         """
         return self.parse(text, cut=cut)
 

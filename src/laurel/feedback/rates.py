@@ -1,5 +1,6 @@
-"""Shares of yes and no with their 95% intervals, also where answers come in groups that belong together. A rate is a
-plain dictionary, ready for JSON: `value`, `ci95` and `of`, how many there are.
+"""Proportions with 95% intervals, also for answers in dependent groups.
+
+A rate is a plain dictionary, ready for JSON: `value`, `ci95`, and `of`, the number of cases.
 """
 
 from __future__ import annotations

@@ -28,8 +28,6 @@ def references(
     Args:
         pairs: P pairs of segments.
         texts: (S,) what segments say.
-        adapter: the environment's.
-        gold: a person's labels, if there are any.
         captions: of single steps, which segments consist of, besides those that the adapter lists.
 
     Returns:

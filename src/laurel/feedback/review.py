@@ -1,6 +1,6 @@
-"""A person labels pairs: which ones are asked about, and what a session of answers does to the gold file.
+"""Labelling by a person: the order of the pairs, and the session that writes gold labels.
 
-Knows neither keyboard nor screen: keys come in, lines go out. Every answer is on disk before the next question.
+Input and output are functions: keys in, lines out. Every answer is on disk before the next question.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np
     """Return the numbers of all pairs in the order to ask about them.
 
     Args:
-        pairs: P pairs.
         preferences: what was said about them; needed for `uncertain`.
         chosen: uniform: any order; uncertain: first those whose label depends on the order of the texts, then the
             less sure a label is the earlier, those without a label last.
@@ -67,10 +66,7 @@ def review(
         offers: the pairs, in order; those that have a gold label are passed over.
         gold: where answers go, each before the next question.
         chosen: how the pairs were chosen, which goes into the gold file.
-        labels: when to show what the annotator said.
         keys: waits for a key; empty where no more will come.
-        write: shows some lines.
-        limit: pairs to ask about at most.
 
     Returns:
         How many labels the session has added.

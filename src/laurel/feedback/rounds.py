@@ -1,4 +1,4 @@
-"""Pairs in rounds: the labels of one round decide the next, until no pairs are left or more would change nothing.
+"""Rounds of pairs: the labels of one round decide the next, until the pairs run out or a stopping rule applies.
 
 `uniform` and `frequency` without a stopping rule are one round of all pairs.
 """
@@ -53,11 +53,9 @@ class Rounds:
     """Rounds of a sampler; each must be observed before the next is asked for.
 
     Args:
-        sampler: proposes pairs.
         unasked: what the sampler has not proposed; held-out pairs are drawn from it.
         stopping: looks at the labels after each round; None asks about all pairs.
         params: n_pairs, round_pairs, sampler and stop are used.
-        rng: draws the held-out pairs.
     """
 
     def __init__(
@@ -78,14 +76,14 @@ class Rounds:
         self._params = params
         self._rng = rng
         self._asked = self._judged = 0
-        self._settled = False
+        self._converged = False
         self._proposed = 0
         """Pairs of the round that are the sampler's; those after them are held out."""
         self._labels, self._held_out = Labels.none(), Labels.none()
 
     def __iter__(self) -> Iterator[Round]:
         share = self._params.stop.held_out if self._stopping and self._params.stop.rule == "accuracy" else 0.0
-        while self._asked < self.at_most and not self._settled:
+        while self._asked < self.at_most and not self._converged:
             n = min(self._params.round_pairs, self.at_most - self._asked)
             held_out = self._unasked.draw(round(n * share), self._rng)
             self._unasked.ask(*held_out)
@@ -111,17 +109,17 @@ class Rounds:
             return
         self._labels = self._labels.with_more(first[own], second[own], p[own])
         self._held_out = self._held_out.with_more(first[rest], second[rest], p[rest])
-        self._settled = self._stopping.after_round(self._labels, self._held_out)
+        self._converged = self._stopping.after_round(self._labels, self._held_out)
 
     @property
     def notes(self) -> Sequence[str]:
         """What to know about the pairs: how they were chosen, and after how many asking ended and why."""
         notes = [_HARDER.format(self._params.sampler)] if self._params.adaptive else []
-        if self._stopping is None or (self._judged < self.at_most and not self._settled):  # cut short from outside
+        if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
             return notes
         why = (
             f"more would buy nothing by annotate.stop.rule: {self._params.stop.rule}"
-            if self._settled
+            if self._converged
             else "no more were allowed (annotate.n_pairs)"
             if self._judged >= self._params.n_pairs
             else "there are no more"

@@ -1,12 +1,11 @@
-"""Which pairs are asked about next: samplers propose pairs and, where they learn, observe the labels.
+"""Samplers propose the pairs to ask about next and, where they are adaptive, observe the labels.
 
-`uniform` and `frequency` draw all pairs beforehand; the others go by the labels so far, in rounds.
+`uniform` and `frequency` draw all pairs in advance; the others choose by the labels so far, in rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -18,24 +17,11 @@ from laurel.feedback.posterior import Labels
 from laurel.feedback.unasked import UnaskedPairs
 
 
-class Sampler(Protocol):
-    """Proposes pairs of captions, no pair twice in either order."""
-
-    def propose(self, n: int) -> tuple[IntArray, IntArray]:
-        """Return up to n pairs (P,), (P,) that were not asked about; fewer only where no more are left."""
-        ...
-
-    def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Take note of what was said; None and NaN stand for no label."""
-        ...
-
-
 class DrawnSampler:
     """Draws all pairs beforehand, by chance alone; what is said about them changes nothing.
 
     Args:
         counts: (N,) how often each caption occurred.
-        n_pairs: pairs to draw.
         name: "uniform" or "frequency".
         unasked: pairs that it may propose; those proposed are taken from it.
         rng: the only source of randomness.
@@ -60,14 +46,13 @@ class DrawnSampler:
         return first, second
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Do nothing."""
+        """Do nothing: no pair depends on a label."""
 
 
 class AdaptiveSampler:
     """Asks a strategy which pairs are worth a label by what was said so far.
 
     Args:
-        strategy: chooses a round's pairs.
         unasked: pairs that it may propose; those proposed are taken from it.
         rng: the only source of randomness.
     """
@@ -95,4 +80,5 @@ class AdaptiveSampler:
         self._labels = self._labels.with_more(first, second, p_first)
 
 
+Sampler = DrawnSampler | AdaptiveSampler
 _NONE = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A segment's text read back as the captions of its steps: `A (x2) B` is A, A, B."""
+"""Parses a segment's text back into the captions of its steps: `A (x2) B` is A, A, B."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""When to stop asking: further labels no longer change what a reward model that reads captions would learn.
+"""Stopping rules: asking ends once more labels no longer change what a reward model on captions would learn.
 
-Utilities are estimated from the embeddings, whichever sampler is at work, for it is captions' embeddings that the
-reward is learned from.
+Utilities are estimated from caption embeddings whatever the sampler, because the reward is learned from those.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ class StoppingRule:
         """
         self._posterior.fit(labels)
         self._utilities = [*self._utilities, self._posterior.utilities][-self.params.patience - 1 :]
-        return self._accuracy_settled(held_out) if self.params.rule == "accuracy" else self._rank_settled()
+        return self._accuracy_converged(held_out) if self.params.rule == "accuracy" else self._rank_converged()
 
-    def _accuracy_settled(self, held_out: Labels) -> bool:
+    def _accuracy_converged(self, held_out: Labels) -> bool:
         """Compare estimates on the same pairs: two that were measured on different ones would differ by chance."""
         accuracies = [_accuracy(utilities, held_out) for utilities in self._utilities]
         decided = int((held_out.p_first != 0.5).sum())
@@ -62,7 +61,7 @@ class StoppingRule:
         self.state += f", {gain:+.3f} at best in {self.params.patience} rounds"
         return gain <= self.params.tolerance
 
-    def _rank_settled(self) -> bool:
+    def _rank_converged(self) -> bool:
         if len(self._utilities) < 2:
             return False
         tau = float(kendalltau(self._utilities[-2], self._utilities[-1]).statistic)

@@ -1,8 +1,8 @@
-"""Questions with a known answer that every environment with a success caption has: success against anything else.
+"""Questions with a known answer: a caption of success against any other caption, where an environment has both.
 
-How well a reward model copies its judge cannot tell that the judge ranks success at the task below ordinary steps;
-these questions can. Half of them are against captions of progress and half against the rest, by the environment's
-hand-written progress where it has one.
+How well a reward model copies its annotator does not show that the annotator ranks success below ordinary steps; these
+questions do. Half are against captions of progress and half against the rest, by the environment's hand-written
+progress where it has one.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ def success_questions(captions: Iterable[str], adapter: EnvAdapter, n: int, seed
     Args:
         captions: of single steps.
         adapter: the environment's; says which captions are success, and lists those that were never met.
-        n: at most.
-        seed: of the draw.
     """
     texts = list(dict.fromkeys(captions))
     successes = list(dict.fromkeys([*adapter.success_captions(), *filter(adapter.says_success, texts)]))

@@ -1,6 +1,6 @@
-"""Templates of prompts: Jinja in a sandbox, made of blocks, slots, conditions and a few filters.
+"""Prompt templates: sandboxed Jinja of blocks, slots, conditions and a few filters.
 
-Loops, calls and variables are refused, so that rendering takes time and memory in proportion to the texts put in.
+Loops, calls and variables are refused, so that rendering takes time and memory in proportion to the texts.
 """
 
 from __future__ import annotations
@@ -42,11 +42,6 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | r
 
 def read_template(source: str, text: str, slots: Iterable[str]) -> tuple[dict[str, Any], Template, frozenset[str]]:
     """Read a prompt's text: front matter, template, and which slots it uses.
-
-    Args:
-        source: the file, for errors.
-        text: its content.
-        slots: that it may use.
 
     Raises:
         PromptError: it is not a prompt.

@@ -1,4 +1,4 @@
-"""Which pairs have not been asked about: no pair twice, in either order."""
+"""The pairs that have not been asked about, in either order."""
 
 from __future__ import annotations
 

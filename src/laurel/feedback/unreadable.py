@@ -1,4 +1,4 @@
-"""Why answers could not be read, judged by how they ended, and when to stop asking for more."""
+"""Why answers are unreadable, by how they ended, and when to stop asking a model that gives no readable ones."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ class UnreadableError(AnnotationError):
 
 
 class Readable:
-    """Tracks whether any answer of a model can be read: asking on where every answer is cut off wastes money.
+    """Tracks whether any answer of a model can be read: more calls where every answer is cut off waste money.
 
     Args:
-        who: the annotator's name.
         max_tokens: that an answer may have.
         gives_up: whether to raise at all.
     """
@@ -59,38 +58,38 @@ class Readable:
         self._read = {True: False, False: False}
         self._unread: dict[bool, dict[str, str]] = {True: {}, False: {}}
         self._example = ""
-        self._hopeless = False
+        self._stop = False
 
     @property
     def known(self) -> bool:
         """Whether an answer could be read, now or before."""
         return any(self._read.values())
 
-    def hopeless(self) -> bool:
-        """Say whether asking makes no sense: none of many questions, or of as many in this run, was answered."""
-        return self._hopeless
+    def should_stop(self) -> bool:
+        """Say whether to stop asking: none of the first questions, or of as many in this run, got a readable answer."""
+        return self._stop
 
     def succeeded(self, *, fresh: bool) -> None:
         """Note a readable answer; `fresh`: the model gave it in this run."""
         self._read[fresh] = True
-        self._hopeless = self._hopeless and not fresh
+        self._stop = self._stop and not fresh
 
     def failed(self, key: str, answer: Reply, *, fresh: bool) -> None:
         """Note an unreadable answer to a follow-up."""
-        if self._read[True] or not self._gives_up or self._hopeless:
+        if self._read[True] or not self._gives_up or self._stop:
             return
         self._unread[fresh][key] = why_unreadable(answer.text, answer.finish_reason)
         self._example = self._example or " ".join(answer.text.split())[:200]
         of_all = {} if self._read[False] else self._unread[False]
-        self._hopeless = len({**of_all, **self._unread[True]}) >= self.FIRST
+        self._stop = len({**of_all, **self._unread[True]}) >= self.FIRST
 
     def check(self) -> None:
-        """Raise what is to be known once all is there that was on its way.
+        """Raise the reason for stopping; called once all answers in flight are there.
 
         Raises:
-            UnreadableError: asking makes no sense.
+            UnreadableError: no answer can be read.
         """
-        if self._hopeless:
+        if self._stop:
             of_all = {} if self._read[False] else self._unread[False]
             raise UnreadableError(self._sentence([*of_all.values(), *self._unread[True].values()]))
 
@@ -115,7 +114,6 @@ def unreadable(keys: Iterable[tuple[str, str]], store: ResponseStore) -> list[Mi
 
     Args:
         keys: annotator and key of each.
-        store: has the answers.
     """
     return gather(_reasons(keys, store))
 

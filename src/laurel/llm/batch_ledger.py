@@ -1,7 +1,7 @@
-"""Which questions were sent off in which batch, kept in the file of the answers: a stopped run finds them again.
+"""The ledger of sent batches, in the file of the answers: which questions are in which batch.
 
-A batch is entered before anything is uploaded, with its questions; the server's ids are added as they are known. Knows
-nothing about servers or answers.
+A batch is recorded with its questions before anything is uploaded, and the server's ids as they become known, so that a
+stopped run finds its batches again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class BatchLedger:
     """The batches of one file of answers, whose tables are made if need be.
 
     Args:
-        path: the file.
         read_only: open a file that must be there, and write nothing, neither into it nor beside it.
 
     Raises:
@@ -73,7 +72,7 @@ class BatchLedger:
                 self._connection.execute(statement)
 
     def sending(self) -> FileLock:
-        """Return the lock that a process holds while it sends batches off, lest two send the same."""
+        """Return the lock that a process holds while it sends batches, so that no two send the same question."""
         return FileLock(self.path.with_name(f".{self.path.name}.batches.lock"))
 
     def find(self, keys: Sequence[str]) -> dict[str, str]:
@@ -90,7 +89,6 @@ class BatchLedger:
         return found
 
     def entry(self, token: str) -> Entry:
-        """Return a batch that was entered."""
         with self._explained():
             query = "SELECT token, made_at, file, batch FROM batches WHERE token = ?"
             return Entry(*self._connection.execute(query, (token,)).fetchone())
@@ -108,24 +106,22 @@ class BatchLedger:
             return int(self._connection.execute(query, (endpoint, model)).fetchone()[0])
 
     def enter(self, token: str, endpoint: str, model: str, keys: Iterable[str]) -> None:
-        """Enter a batch that is to be sent; on disk when this returns."""
+        """Record a batch before it is sent; on disk when this returns."""
         with self._explained(), transaction(self._connection):
             row = (token, endpoint, model, time.time(), None, None)
             self._connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?)", row)
             self._connection.executemany("INSERT INTO batch_lines VALUES (?, ?)", [(key, token) for key in keys])
 
     def uploaded(self, token: str, file: str) -> None:
-        """Note the server's id of a batch's requests."""
         with self._explained():
             self._connection.execute("UPDATE batches SET file = ? WHERE token = ?", (file, token))
 
     def created(self, token: str, batch: str) -> None:
-        """Note the server's id of a batch."""
         with self._explained():
             self._connection.execute("UPDATE batches SET batch = ? WHERE token = ?", (batch, token))
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Strike out questions that are answered, or that are to be asked anew, and batches without any left."""
+        """Delete questions that are answered or to be asked again, and batches without any left."""
         with self._explained(), transaction(self._connection):
             self._connection.executemany("DELETE FROM batch_lines WHERE key = ?", [(key,) for key in keys])
             self._connection.execute("DELETE FROM batches WHERE token NOT IN (SELECT token FROM batch_lines)")

@@ -1,4 +1,4 @@
-"""A server's Batch API by the `openai` package: files, batches, and a sentence for what goes wrong with them."""
+"""A server's Batch API through the `openai` package: files and batches, with errors as one sentence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ class BatchServer:
     """A server that takes batches.
 
     Args:
-        params: server, key, retries.
         backoff: seconds before a further attempt to create a batch.
 
     Raises:
@@ -141,6 +140,10 @@ class BatchServer:
         place.seek(0)
         return _lines(place)
 
+    def fatal(self, refusal: retries.Refusal) -> RefusedError | None:
+        """Return the error of a refusal after which no request can succeed; None for any other."""
+        return retries.fatal(refusal, model=self._params.model, endpoint=self.endpoint, key=self._params.api_key_env)
+
     def refused(self, batch: Batch) -> RefusedError:
         """Return the error of a batch that the server did not begin."""
         problems = (batch.errors.data if batch.errors else None) or []
@@ -165,7 +168,6 @@ class BatchServer:
         """Turn the package's errors into a sentence.
 
         Args:
-            what: was asked for.
             first: whether an unknown path means that there is no Batch API at all.
         """
         try:
@@ -177,11 +179,8 @@ class BatchServer:
                 raise RefusedError(
                     f"{self.endpoint} has no Batch API ({says}): set annotate.openai.mode to live."
                 ) from None
-            hopeless = retries.hopeless(
-                refusal, model=self._params.model, endpoint=self.endpoint, key=self._params.api_key_env
-            )
-            if hopeless is not None:
-                raise hopeless from None
+            if (fatal := self.fatal(refusal)) is not None:
+                raise fatal from None
             kind = UnreachableError if refusal.status in retries.AGAIN or refusal.status >= 500 else RefusedError
             raise kind(f"{self.endpoint} refuses {what} ({says}). {KEPT}") from None
         except (openai.APIConnectionError, *retries.NETWORK_ERRORS) as error:

@@ -1,4 +1,4 @@
-"""The files of OpenAI's Batch API: requests as lines of JSON, and answers read from such lines."""
+"""The JSONL files of OpenAI's Batch API: requests written, answers parsed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,12 @@ MOST_BYTES = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A line that says why there is no answer."""
-
-    refusal: Refusal
-    """Status 0: the request was never sent, as when the batch ran out of time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A line whose answer is none."""
+class Again:
+    """No answer, but there may be one in another batch."""
 
     reason: str
+    reworded: bool = False
+    """Whether the request will be written another way, for the server did not take a field."""
 
 
 def request_line(key: str, body: Mapping[str, Any]) -> bytes:
@@ -54,16 +48,18 @@ def in_files(
         yield file
 
 
-def read_line(line: str, requests: Mapping[str, ChatRequest], secrets: Iterable[str]) -> tuple[str, Any] | None:
+def read_line(
+    line: str, requests: Mapping[str, ChatRequest], secrets: Iterable[str]
+) -> tuple[str, Reply | Refusal | Again] | None:
     """Read a line of a file of answers or of errors.
 
     Args:
-        line: JSON.
         requests: by key; lines about others are not read.
         secrets: are left out of what is returned.
 
     Returns:
-        Key, and a Reply, Refused or Unread; None where the line is about another request, or cannot be read.
+        Key and outcome; None where the line is about another request, or cannot be read. A refusal of status 0: the
+        request was never sent, as when the batch ran out of time. Again: the answer is no chat completion.
     """
     try:
         said = json.loads(line)
@@ -75,14 +71,14 @@ def read_line(line: str, requests: Mapping[str, ChatRequest], secrets: Iterable[
     return key, _outcome(said, requests[key], secrets)
 
 
-def _outcome(said: Mapping[str, Any], request: ChatRequest, secrets: Iterable[str]) -> Reply | Refused | Unread:
+def _outcome(said: Mapping[str, Any], request: ChatRequest, secrets: Iterable[str]) -> Reply | Refusal | Again:
     response, error = said.get("response"), said.get("error")
     body = response.get("body") if isinstance(response, Mapping) else None
     status = response.get("status_code") if isinstance(response, Mapping) else None
     if status == 200:
         reply = read_completion(body, request, 0.0)
-        return reply if isinstance(reply, Reply) else Unread(one_line(reply.reason, secrets))
+        return reply if isinstance(reply, Reply) else Again(one_line(reply.reason, secrets))
     if isinstance(status, int) and isinstance(body, Mapping):
         error = body.get("error", body)
     message = error.get("message") or error.get("code") if isinstance(error, Mapping) else error
-    return Refused(Refusal(status if isinstance(status, int) else 0, error, one_line(message or "no reason", secrets)))
+    return Refusal(status if isinstance(status, int) else 0, error, one_line(message or "no reason", secrets))

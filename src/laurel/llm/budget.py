@@ -1,8 +1,8 @@
-"""What a run may spend on asking, and a chat model that stays within it.
+"""Budgets of calls, tokens, money and minutes, and a chat model that stays within one.
 
-A request counts from the moment it is drawn: one call, its input as estimated, its answer with all the tokens that it
-may have. When the answer is there, what it really took counts instead, so a limit is overshot by no more than input was
-underestimated for what is on its way.
+A request is reserved when it is drawn: one call, its estimated input, and the most tokens its answer may have. Its real
+usage replaces that once the answer is there, so a limit is exceeded at most by how far the input of requests in flight
+was underestimated.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ KEY = "annotate.budget"
 
 
 class BudgetError(AnnotationError):
-    """A budget is spent, or cannot be kept."""
+    """A budget is spent, or cannot be enforced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent, or may be."""
+    """An amount spent or reserved."""
 
     calls: float = 0
     tokens: float = 0.0
@@ -42,19 +42,14 @@ class Spending:
 
 
 class Budget:
-    """The limits of a run, and what of them is used up; models that ask for one run share it.
-
-    Args:
-        params: the limits.
-        clock: says the time in seconds.
-    """
+    """The limits of a run and its spending; all models of a run share it."""
 
     def __init__(self, params: BudgetParams, clock: Callable[[], float] = time.monotonic) -> None:
         self.params = params
         self.spent = Spending()
         self.on_its_way = Spending()
         self.reached: str | None = None
-        """Which limit, in words; None while there is room."""
+        """The limit that was reached, in words; None while there is room."""
         self._limits = Spending(
             *(
                 float("inf") if limit is None else limit
@@ -98,8 +93,6 @@ class BudgetedChat:
     """Implements `laurel.llm.chat.ChatModel` on top of another one; what there is no budget for is withheld.
 
     Args:
-        model: who is asked.
-        budget: what it may cost.
         price: of its tokens; None where that is unknown.
 
     Raises:
@@ -118,7 +111,7 @@ class BudgetedChat:
         self._model = model
         self._budget = budget
         self._price = price
-        self._estimated = self._told = 0.0
+        self._estimated = self._reported = 0.0
         self._longest = 0
 
     def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
@@ -154,7 +147,6 @@ class BudgetedChat:
         """Ask while there is room, and wait for all that was asked: then it is known how much room there really is.
 
         Args:
-            drawn: what is to be asked.
             again: whether there was a round before, so that the length of answers is known.
         """
         budget = self._budget
@@ -183,7 +175,7 @@ class BudgetedChat:
 
     def _most(self, request: ChatRequest, again: bool) -> Spending:
         """Return what a request may take; what answers told so far corrects the estimate."""
-        question = input_tokens_of(request) * (max(1.0, self._told / self._estimated) if self._estimated else 1.0)
+        question = input_tokens_of(request) * (max(1.0, self._reported / self._estimated) if self._estimated else 1.0)
         answer = longest_answer(request)
         if again and self._longest:
             answer = min(answer, self._longest)
@@ -198,7 +190,7 @@ class BudgetedChat:
         if answer.input_tokens is None or answer.output_tokens is None:
             return most
         self._estimated += input_tokens_of(request)
-        self._told += answer.input_tokens
+        self._reported += answer.input_tokens
         self._longest = max(self._longest, answer.output_tokens)
         cost = self._price.of_reply(answer) if self._price else None
         return Spending(1, answer.input_tokens + answer.output_tokens, cost or 0.0)

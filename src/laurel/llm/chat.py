@@ -1,6 +1,6 @@
-"""What is asked of a chat model, and what comes back: the interface of every language model that writes or scores.
+"""The interface of chat models: requests, replies, failures.
 
-A request says all that its answer depends on, and nothing of how it travels.
+A request holds all that its answer depends on, and nothing about transport.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Reply(NamedTuple):
     text: str
     """Raw, as the model gave it; empty where choices were scored instead of text written."""
     logprobs: dict[str, float] | None = None
-    """Choice -> log-probability, normalised over the choices; None where the model does not tell."""
+    """Choice -> log-probability, normalised over the choices; None where the model gives none."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     finish_reason: str = "stop"
@@ -96,7 +96,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No answer, after all attempts that make sense."""
+    """No answer, after all retries."""
 
     reason: str
     """One line, without secrets."""
@@ -104,7 +104,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Withheld(Failure):
-    """No answer, for it was not asked or not waited for: a budget was spent."""
+    """No answer because a budget was spent: it was not asked, or not waited for."""
 
 
 class RefusedError(AnnotationError):
@@ -114,7 +114,7 @@ class RefusedError(AnnotationError):
 class ChatModel(Protocol):
     """A language model that holds conversations.
 
-    One that had rather be offered many requests in one `ask`, say because it takes hours for any number of them, says
+    A model that works best with many requests in one `ask`, such as one that takes hours for any number of them, says
     how many in an attribute `at_once`.
     """
 

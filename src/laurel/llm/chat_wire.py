@@ -1,4 +1,4 @@
-"""Chat completions as OpenAI's protocol has them: a request's JSON, and a reply read from an answer's."""
+"""OpenAI's chat-completions protocol: the JSON of requests, and replies parsed from answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Dialect:
         self._left_out = set() if structured else {"response_format"}
 
     def body(self, request: ChatRequest) -> dict[str, Any]:
-        """Return the JSON of a request."""
         sampling = request.sampling
         body: dict[str, Any] = {
             "model": self._model,
@@ -70,7 +69,6 @@ class Dialect:
         Args:
             body: what was sent, maybe before the dialect last changed.
             error: the server's error object.
-            message: its text.
         """
         param = str(error.get("param") or "") if isinstance(error, Mapping) else ""
         named = {field for field in body if field == param or ("_" in field and field in message)}

@@ -1,7 +1,7 @@
-"""Work on many items at once behind a plain generator: a bounded number of coroutines on an event loop of its own.
+"""Runs coroutines over many items behind a plain generator, at most a window of them at a time.
 
-The loop runs in a thread, so that calls go on (and their deadlines are true) while the caller is busy with an answer.
-Items are drawn and results handed over in the caller's thread.
+The event loop runs in a thread, so that calls go on (and their timeouts hold) while the caller handles an answer. Items
+are drawn and results yielded in the caller's thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How fast and how many at once a server may be asked: its own limits, the user's, and what it bears."""
+"""Rate limits and concurrency towards a server: its limits, the user's, and its capacity."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LearnedRate:
     def __init__(self) -> None:
         self._rate: float | None = None
         self._limit = 0.0
-        self._heard = 0.0
+        self._updated = 0.0
         self._pace: float | None = None
         self._paced: tuple[float, Rate] | None = None
 
@@ -106,7 +106,7 @@ class LearnedRate:
             return
         used = limit - remaining
         seen = max(used, remaining) / reset
-        elapsed, self._heard = time.monotonic() - self._heard, time.monotonic()
+        elapsed, self._updated = time.monotonic() - self._updated, time.monotonic()
         if self._rate is None or limit != self._limit or seen < self._rate:
             self._rate = seen
         elif remaining > used:
@@ -128,8 +128,8 @@ class LearnedRate:
 
 
 class Window:
-    """How many requests may be on their way: four times as many with every round of answers at first, for a refusal
-    costs little; after the first one slowly more.
+    """A congestion window: how many requests may be in flight. At first it grows fourfold with every round of answers,
+    since a refusal costs little; after the first refusal it grows slowly.
 
     A refusal halves it the first time. Later it shrinks by half the share of late that was refused, once a round, as
     DCTCP does (Alizadeh et al. 2010): a server that refuses a few at random keeps it open, one that has too much to do
@@ -239,13 +239,13 @@ class Limits:
         self.window = Window(in_flight)
         self._requests = Rate.per_minute(requests_per_minute) if requests_per_minute else None
         self._tokens = Rate.per_minute(tokens_per_minute) if tokens_per_minute else None
-        self._told_requests, self._told_tokens = LearnedRate(), LearnedRate()
+        self._server_requests, self._server_tokens = LearnedRate(), LearnedRate()
         self._resume = 0.0
         self._queue = asyncio.Lock()
 
     def learn(self, headers: Mapping[str, str]) -> None:
         """Take what a server says of its limits."""
-        for kind, rate in (("requests", self._told_requests), ("tokens", self._told_tokens)):
+        for kind, rate in (("requests", self._server_requests), ("tokens", self._server_tokens)):
             limit = headers.get(f"x-ratelimit-limit-{kind}")
             if limit is not None:
                 rate.learn(
@@ -265,8 +265,8 @@ class Limits:
             for rate, amount in ((self._requests, 1.0), (self._tokens, tokens)):
                 if rate is not None:
                     await rate.take(amount)
-            await self._told_requests.take(1.0)
-            await self._told_tokens.take(tokens)
+            await self._server_requests.take(1.0)
+            await self._server_tokens.take(tokens)
             while (wait := self._resume - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
 

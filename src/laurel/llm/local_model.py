@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
+from collections.abc import Set
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.directory import MANIFEST, RUN
 from laurel.device import torch_device
 from laurel.errors import ParamsError
+from laurel.llm import smollm2
 from laurel.llm.chat import Identity, RefusedError
 
 if TYPE_CHECKING:
@@ -22,8 +26,12 @@ if TYPE_CHECKING:
     from laurel.params.judges import HuggingFaceParams
 
 KEY = "annotate.huggingface"
-DIGESTED = {".json", ".jinja", ".txt", ".model", ".safetensors", ".bin"}
+WEIGHTS = {".safetensors", ".bin"}
+DIGESTED = {".json", ".jinja", ".txt", ".model"} | WEIGHTS
 ADAPTER = "adapter_model.safetensors"
+ADAPTERS = Path(__file__).with_name("adapters")
+QUALITY = "quality.json"
+"""Beside an adapter that `laurel annotate tune` made: what it is for, and how good it is."""
 WHOLE = 2**20
 """Bytes up to which all of a file is digested; of a larger one, so many are, in blocks all over it."""
 BLOCK = 2**12
@@ -120,7 +128,7 @@ def check_installed(params: HuggingFaceParams) -> None:
         _need("quantization", params.quantization, "bitsandbytes", "accelerate")
     if params.adapter is not None:
         _need("adapter", params.adapter, "peft")
-    for name in (params.model, params.adapter):
+    for name in (smollm2.path_of(params.model), params.adapter):
         if name and name.startswith(("/", ".", "~")) and not Path(name).is_dir():
             raise _not_loaded(name, "there is no such directory")
 
@@ -141,6 +149,9 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.utils.hub import cached_file
 
+    if params.model == smollm2.NAME:
+        smollm2.check()
+    name = smollm2.path_of(params.model)
     source: dict[str, Any] = {"revision": params.revision, "trust_remote_code": False}
     kwargs: dict[str, Any] = {"dtype": params.dtype, "use_safetensors": True}  # other formats can run code
     if params.quantization != "none":
@@ -148,24 +159,26 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
         kwargs["quantization_config"] = BitsAndBytesConfig(**bits)  # type: ignore[no-untyped-call]
         kwargs["device_map"] = {"": device}
     try:
-        config = AutoConfig.from_pretrained(params.model, **source)
+        config = AutoConfig.from_pretrained(name, **source)
         written = set(config.architectures or ())
         if not written & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()):
             what = ", ".join(sorted(written)) or config.model_type
             raise _not_loaded(params.model, f"it is not a causal language model, but {what}")
-        tokenizer = AutoTokenizer.from_pretrained(params.model, **source)
+        tokenizer = AutoTokenizer.from_pretrained(name, **source)
         if tokenizer.chat_template is None:
             raise _not_loaded(params.model, "its tokenizer has no chat template, so it cannot hold a conversation")
-        loaded: Any = AutoModelForCausalLM.from_pretrained(params.model, output_loading_info=True, **source, **kwargs)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(name, output_loading_info=True, **source, **kwargs)
         model, report = loaded
         if "past_key_values" not in inspect.signature(model.forward).parameters:
             raise _not_loaded(params.model, f"{type(model).__name__} has no cache of keys and values")
         if report["missing_keys"]:  # transformers would fill them with random numbers
             raise _not_loaded(params.model, f"its weights lack {min(report['missing_keys'])}")
         if params.adapter is not None:
-            if cached_file(params.adapter, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
+            place = adapter_place(params.adapter)
+            if cached_file(place, ADAPTER, _raise_exceptions_for_missing_entries=False) is None:
                 raise _not_loaded(params.adapter, f"it has no {ADAPTER}, and other formats of weights can run code")
-            model.load_adapter(params.adapter)
+            _check_base(params)
+            model.load_adapter(place)
         if params.quantization == "none":
             model = model.to(device)
     except torch.OutOfMemoryError:
@@ -188,6 +201,26 @@ def _load(params: HuggingFaceParams, device: torch.device) -> tuple[Any, Any]:
     return tokenizer, model.eval()
 
 
+def adapter_place(name: str) -> str:
+    """Return where an adapter lies: in this package if it has one of that name, else as the params say."""
+    packaged = ADAPTERS / name
+    return str(packaged) if name.isidentifier() and packaged.is_dir() else name
+
+
+def _check_base(params: HuggingFaceParams) -> None:
+    """Refuse an adapter that was tuned on other weights, where it says on which."""
+    quality = Path(adapter_place(str(params.adapter)), QUALITY)
+    if not quality.is_file():
+        return
+    base = json.loads(quality.read_text(encoding="utf-8"))["base"]
+    if base["weights"] != weights_digest(params):
+        raise RefusedError(
+            f'The adapter "{params.adapter}" was tuned on {base["model"]} with weights of the digest '
+            f'{base["weights"]}, which "{params.model}" has not. Set {KEY}.model to the model that it was tuned on, or '
+            f"{KEY}.adapter to another one."
+        )
+
+
 def _not_loaded(name: str, reason: str) -> RefusedError:
     return RefusedError(
         f'Language model "{name}" cannot be loaded: {reason.rstrip(".: ")}. '
@@ -199,7 +232,7 @@ def identity_here(params: HuggingFaceParams) -> Identity | None:
     """Return who would answer, without loading or fetching anything; None where the weights are not on this machine."""
     try:
         return Identity(params.model, _revision(params, local_files_only=True))
-    except OSError:
+    except (OSError, RefusedError):
         return None
 
 
@@ -207,10 +240,10 @@ def _revision(params: HuggingFaceParams, **where: bool) -> str:
     """Say which weights these are, and what else in loading them changes answers."""
     from transformers.utils.hub import cached_file
 
-    config = cached_file(params.model, "config.json", revision=params.revision, **where)
+    config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision, **where)
     parts = [weights_revision(Path(str(config)).parent)]
     if params.adapter is not None:
-        adapter = cached_file(params.adapter, "adapter_config.json", **where)
+        adapter = cached_file(adapter_place(params.adapter), "adapter_config.json", **where)
         parts.append(f"adapter {weights_revision(Path(str(adapter)).parent)}")
     parts += [value for value in (params.quantization, params.dtype) if value not in ("none", "auto")]
     return " ".join(parts)
@@ -225,10 +258,22 @@ def weights_revision(folder: Path) -> str:
     from transformers.utils.hub import extract_commit_hash
 
     commit = extract_commit_hash(str(folder / "config.json"), None)
-    if commit is not None:
-        return commit
+    return commit or _digest(folder, DIGESTED)
+
+
+def weights_digest(params: HuggingFaceParams) -> str:
+    """Return a digest of a model's weights alone, which an adapter is for; they must be on this machine."""
+    from transformers.utils.hub import cached_file
+
+    config = cached_file(smollm2.path_of(params.model), "config.json", revision=params.revision)
+    return _digest(Path(str(config)).parent, WEIGHTS)
+
+
+def _digest(folder: Path, suffixes: Set[str]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.suffix in DIGESTED and path.is_file()):
+    # Laurel's own manifest says on which machine a model was written
+    files = (path for path in folder.iterdir() if path.suffix in suffixes and path.name not in (MANIFEST, RUN))
+    for path in sorted(path for path in files if path.is_file()):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:

@@ -53,7 +53,7 @@ class Scorer:
 
     def __init__(self, local: LocalModel, prompts: Sequence[Prompt]) -> None:
         self._local = local
-        self.shared = _common(prompts) if local.resumes else 0
+        self.shared = common_beginning(prompts) if local.resumes else 0
         self._beginning: DynamicCache | None = None
         if self.shared:
             tokens = torch.tensor([prompts[0].tokens[: self.shared]])
@@ -106,7 +106,7 @@ class Scorer:
         return of_reads[torch.arange(len(reads)), torch.tensor([read.token for _, read in reads])].tolist()
 
 
-def _common(prompts: Sequence[Prompt]) -> int:
+def common_beginning(prompts: Sequence[Prompt]) -> int:
     """Return how many tokens all prompts begin with, leaving each at least one of its own."""
     if len(prompts) == 1:
         return 0

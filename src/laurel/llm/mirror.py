@@ -1,7 +1,7 @@
-"""Answers that outlive the disk they are kept on: each run leaves its own in a folder, and begins with everybody's.
+"""Copies of the answers in a folder that outlives the machine: a run starts with all copies and leaves its own.
 
-For steps whose disk goes with them. The folder may be a bucket that is mounted without locks: a store there is never
-opened, only copied, and a file is written by one run alone.
+For pipeline steps, whose disk is discarded. The folder may be a mounted bucket without locks: a database there is only
+ever copied, never opened, and each file is written by one run alone.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def mirrored(path: Path, folder: Path | None, seconds: float = SECONDS) -> Itera
     """Add the folder's answers to a store; copy to the folder what comes to it within the block.
 
     Args:
-        path: of the store.
         folder: made if need be; None does nothing.
-        seconds: between two copies.
 
     Raises:
         DataError: the folder cannot be read, or holds a store that is damaged or of another version; what came within

@@ -1,7 +1,7 @@
-"""A chat model asked through OpenAI's Batch API: many requests in a file, answered within a day, for less.
+"""A chat model asked through OpenAI's Batch API: many requests in a file, answered within a day at half price.
 
-Batches outlive the process: which questions they hold is kept in the file of the answers before anything is sent, so
-that a run that was stopped waits for its batches the next time instead of sending others.
+Batches outlive the process: the questions in a batch are recorded beside the answers before anything is sent, so that
+the next run waits for a stopped run's batches instead of sending new ones.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from openai.types import Batch
 
 from laurel.console import tell
 from laurel.llm.batch_ledger import BatchLedger
-from laurel.llm.batch_reader import Again, BatchReader
+from laurel.llm.batch_reader import read_batch
 from laurel.llm.batch_server import KEPT, BatchServer, UnreachableError
-from laurel.llm.batch_wire import MOST_LINES, in_files, request_line
+from laurel.llm.batch_wire import MOST_LINES, Again, in_files, request_line
 from laurel.llm.chat import ChatRequest, Failure, Identity, RefusedError, Reply, Withheld
 from laurel.llm.chat_wire import Dialect
 from laurel.llm.openai_chat import read_key
@@ -30,7 +30,7 @@ from laurel.params.judges import OPENAI, OpenAIParams
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2
 """Batches that a request fails in before it is given up."""
-UNHEARD = 10
+MOST_FAILED_POLLS = 10
 """Looks in a row that find no server, before the run stops; its batches go on."""
 KEPT_DAYS = 30.0
 """A server may have forgotten a batch that is older."""
@@ -42,7 +42,6 @@ class OpenAIBatch:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        params: server and model.
         store: its file also holds what is in which batch.
         seconds_left: says how long to wait for answers; what is not there then is withheld, and fetched the next time.
         first_wait: seconds between two looks at a batch at first.
@@ -135,12 +134,11 @@ class _Run:
             params.model, "max_completion_tokens" if identity.endpoint == OPENAI else "max_tokens", params.structured
         )
         self._dialect = copy.deepcopy(self._first_dialect)
-        self._reader = BatchReader(params, self._server, self._dialect)
         self._queue = dict.fromkeys(asked)
         self._sent: dict[str, _Sent] = {}
         self._failed: Counter[str] = Counter()
         self._most_lines = MOST_LINES
-        self._unheard = 0
+        self._failed_polls = 0
 
     def close(self) -> None:
         self._server.close()
@@ -221,10 +219,10 @@ class _Run:
         sent = self._sent[token]
         try:
             batch = self._server.look(sent.batch)
-            self._unheard = 0
+            self._failed_polls = 0
         except UnreachableError:
-            self._unheard += 1
-            if self._unheard >= UNHEARD:
+            self._failed_polls += 1
+            if self._failed_polls >= MOST_FAILED_POLLS:
                 raise
             return
         if batch is None:
@@ -247,7 +245,7 @@ class _Run:
         handled: list[str] = []
         requests = {key: self._asked[key].request for key in sent.keys}
         try:
-            for key, said in self._reader.read(batch, requests, sent.dialect):
+            for key, said in read_batch(self._server, batch, requests, sent.dialect, self._dialect):
                 if isinstance(said, Again):
                     again[key] = said
                     continue

@@ -1,8 +1,7 @@
 """A chat model behind an OpenAI-compatible server: OpenAI's own, vLLM, SGLang, Ollama, llama.cpp, a gateway.
 
-Every request ends as a reply or as a failure; what passes is tried again, within the server's limits. Knows nothing
-about captions, prompts or labels. The environment gives the key alone: OPENAI_BASE_URL is not read, for where answers
-come from is a parameter.
+Every request ends as a reply or a failure; transient errors are retried within the server's limits. Only the key comes
+from the environment: OPENAI_BASE_URL is not read, because a run's params must say where its answers come from.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ class OpenAIChat:
     """Implements `laurel.llm.chat.ChatModel`.
 
     Args:
-        params: server, model, limits.
         takes_them: whether the model is known to take requests of this kind; otherwise a run ends where it refuses the
             first ones, all alike.
         backoff: seconds of the first wait before a further attempt, at most.
@@ -178,7 +176,7 @@ class _Run:
             self._breaker.exhausted(failure)
             return failure
         if isinstance(outcome, Failure):
-            self._breaker.turned_down(outcome)
+            self._breaker.refused(outcome)
         else:
             self._breaker.answered()
         return outcome
@@ -234,11 +232,11 @@ class _Run:
         """
         refusal = retries.Refusal.read(response.status_code, content, self._secrets)
         status, message = refusal.status, refusal.message
-        hopeless = retries.hopeless(
+        fatal = retries.fatal(
             refusal, model=self._params.model, endpoint=self._identity.endpoint, key=self._params.api_key_env
         )
-        if hopeless is not None:
-            raise hopeless
+        if fatal is not None:
+            raise fatal
         if status in retries.AGAIN or status >= 500:
             wait = retry_after(response.headers) or 0.0
             if wait and status in (429, 503):

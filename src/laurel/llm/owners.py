@@ -1,7 +1,7 @@
-"""Who is at work on something: a process, known to others by a text, and whether it has died.
+"""Names of processes that hold a claim, and whether such a process has died.
 
-On Linux a process is known by its machine since it started, its number, and when it began, for numbers are used again.
-Elsewhere, and on other machines, nothing is known about it: `has_died` is then False.
+On Linux a process is identified by the machine's boot id, its number and its start time, because numbers are reused.
+Elsewhere, and for other machines, nothing is known: `has_died` is False.
 """
 
 from __future__ import annotations

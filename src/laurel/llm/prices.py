@@ -1,6 +1,6 @@
-"""What asking a model costs: a table of dated prices, and the cost of an answer.
+"""What a model costs: a table of dated prices, and the cost of an answer.
 
-A model that the table does not hold costs an unknown amount, which is never taken for nothing.
+A model that is not in the table has an unknown price, which never counts as 0.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ class Price(Section):
         """Return dollars.
 
         Args:
-            input_tokens: tokens of questions.
-            output_tokens: tokens of answers.
             cached_tokens: those of the input that the server had read before.
         """
         cached = self.input if self.cached_input is None else self.cached_input

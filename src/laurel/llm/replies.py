@@ -1,7 +1,6 @@
-"""The fields of an answer, checked one by one: what a server sent and what a store holds pass the same checks.
+"""Validates the fields of an answer, whether a server sent it or a store holds it.
 
-A field that is not what it should be counts as unknown; it never reaches a label, a sum or a table. Knows nothing
-about networks, stores or what an answer means.
+An invalid field counts as unknown: it never reaches a label, a sum or a table.
 """
 
 from __future__ import annotations
@@ -109,7 +108,6 @@ def said_in(message: Mapping[str, Any], ended: str) -> tuple[str, str] | None:
 
     Args:
         message: as `choices[0].message` of a chat completion.
-        ended: its finish reason.
     """
     content = message.get("content")
     thoughts = any(message.get(field) for field in ("reasoning_content", "reasoning", "thinking"))

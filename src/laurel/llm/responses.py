@@ -1,8 +1,7 @@
-"""Every answer that a language model gave, kept so that no question is paid for twice.
+"""The store of all answers of language models, so that no question is paid for twice.
 
-A SQLite database that several processes may use at once. A question is known by its digest: who is asked, the
-messages, the sampling. Failures are not kept. Knows nothing about what an answer means, so labels can be
-derived anew without a call.
+A SQLite database that several processes may use at once. A question is identified by a digest of model, messages and
+sampling. Failures are not kept. Answers are stored as they came, so that labels can be derived again without a call.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class ResponseStore:
     """The answers of one database file, which is made if need be.
 
     Args:
-        path: the file.
         read_only: open a file that must be there, and write nothing, neither into it nor beside it.
 
     Raises:
@@ -269,7 +267,6 @@ class ResponseStore:
             )
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Drop answers."""
         with self._explained(), transaction(self._connection):
             self._connection.executemany("DELETE FROM responses WHERE key = ?", [(key,) for key in keys])
 

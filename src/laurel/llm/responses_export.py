@@ -1,5 +1,6 @@
-"""The store of answers as one Parquet file: what was asked, of whom, for what, and what was said, a row an answer. Rows
-come in the order of their keys, so that equal stores give equal bytes.
+"""Exports the store of answers to Parquet, a row for each answer: question, model, prompt, reply, cost.
+
+Rows are ordered by key, so that equal stores give equal bytes.
 """
 
 from __future__ import annotations
@@ -77,8 +78,6 @@ def export_responses(responses: Path, output: Path, prices: Path | None = None) 
     """Write all answers of a store as a Parquet file, whole or not at all; return how many.
 
     Args:
-        responses: the store.
-        output: the file.
         prices: a table of prices to look into before the packaged one, for answers that were kept without their cost.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The file of the answers: its tables, and the versions of them that can be read and brought up to date."""
+"""The SQLite file of the answers: its schema, the versions that can be read, and their migration."""
 
 from __future__ import annotations
 

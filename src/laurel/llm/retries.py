@@ -1,4 +1,4 @@
-"""What went wrong with a request, in a sentence, and whether asking again makes sense."""
+"""Errors of requests: one sentence each, and whether to retry."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ async def persistently(
         deadline: seconds of attempts and waits after which no further attempt begins; waits that the server asked for
             are not counted.
         backoff: seconds of the first wait at most.
-        sleep: waits.
 
     Raises:
         TransientError: the last attempt's, with the number of attempts in its reason.
@@ -118,7 +117,7 @@ class Refusal:
     error: Any
     """The server's error object: what stands under `error`, or all that it sent."""
     message: str
-    """What it says, or the name of the status."""
+    """Its message, or the name of the status."""
 
     @classmethod
     def read(cls, status: int, content: bytes, secrets: Iterable[str]) -> Refusal:
@@ -154,7 +153,7 @@ def of_network(error: BaseException) -> TransientError:
     return TransientError(f"the connection broke ({type(cause or error).__name__})")
 
 
-def hopeless(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedError | None:
+def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedError | None:
     """Return the error of a refusal after which no request can succeed, with how to mend it; None for any other."""
     message = refusal.message
     match refusal.status:
@@ -177,7 +176,7 @@ def hopeless(refusal: Refusal, *, model: str, endpoint: str, key: str) -> Refuse
 
 
 class Breaker:
-    """Stops a run that goes nowhere: a server that is down, or one that takes no request of this kind."""
+    """A circuit breaker: stops a run whose server is down or refuses every request of this kind."""
 
     EXHAUSTED = 5
     """Requests in a row, each given up after all its attempts."""
@@ -190,14 +189,13 @@ class Breaker:
         """`takes_them` says that the server is known to take requests of this kind: others may be all that is left."""
         self._endpoint = endpoint
         self._takes_them = takes_them
-        self._heard = False
+        self._answered = False
         self._in_a_row = 0
         self._unreached_since: float | None = None
         self._refusals: list[str] = []
 
     def answered(self) -> None:
-        """Note a usable answer."""
-        self._heard = True
+        self._answered = True
         self._in_a_row = 0
 
     def failed(self, error: TransientError) -> None:
@@ -206,7 +204,7 @@ class Breaker:
         Raises:
             RefusedError: the server was never reached.
         """
-        if error.unreachable and not self._heard:
+        if error.unreachable and not self._answered:
             now = time.monotonic()
             self._unreached_since = self._unreached_since or now
             if now - self._unreached_since >= self.UNREACHED:
@@ -228,14 +226,14 @@ class Breaker:
                 f"{failure.reason}. What is answered so far is kept; run the same command again when it is well."
             )
 
-    def turned_down(self, failure: Failure) -> None:
+    def refused(self, failure: Failure) -> None:
         """Note a request that the server will not take.
 
         Raises:
             RefusedError: it took none so far, for the same reason.
         """
         self._in_a_row = 0
-        if self._heard or self._takes_them or len(self._refusals) == self.REFUSALS:
+        if self._answered or self._takes_them or len(self._refusals) == self.REFUSALS:
             return
         self._refusals.append(re.sub(r"\d+", "0", failure.reason))
         if len(self._refusals) == self.REFUSALS and len(set(self._refusals)) == 1:

@@ -1,4 +1,4 @@
-"""A transaction of SQLite: all or nothing, one process at a time."""
+"""A SQLite transaction: all or nothing, one writer at a time."""
 
 from __future__ import annotations
 

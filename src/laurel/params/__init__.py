@@ -207,8 +207,10 @@ class Params(Section):
     def for_arm(self, name: str) -> Params:
         """Return the parameters of one arm: it alone, and `shaping` and `agent` with what it has of its own."""
         arm = next(arm for arm in self.arms if arm.name == name)
-        own = {"arms": (arm,), "shaping": arm.shaping_of(self.shaping), "agent": arm.agent_of(self.agent)}
-        return self.model_copy(update=own)
+        agent, shaping = arm.agent_of(self.agent), arm.shaping_of(self.shaping)
+        if shaping.form == "potential" and shaping.gamma is None:
+            shaping = shaping.model_copy(update={"gamma": agent.gamma})
+        return self.model_copy(update={"arms": (arm,), "shaping": shaping, "agent": agent})
 
     def actor_of(self, arm: str) -> str:
         """Return the kind of actor of an arm that is not trained."""

@@ -197,7 +197,8 @@ class OpenAIParams(ChatSection):
 
 class HuggingFaceParams(ChatSection):
     model: str = "Qwen/Qwen2.5-0.5B-Instruct"
-    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template."""
+    """A directory, or a name on the Hugging Face hub, of a causal language model with a chat template; or smollm2,
+    which `make language-model` puts on this machine."""
     revision: str | None = None
     """Branch, tag or commit on the hub; null takes its main branch."""
     device: Device = "auto"
@@ -207,7 +208,7 @@ class HuggingFaceParams(ChatSection):
     quantization: Literal["none", "4bit", "8bit"] = "none"
     """Weights in fewer bits, by bitsandbytes; on a GPU alone."""
     adapter: str | None = None
-    """LoRA weights on top, by peft: a directory, or a name on the hub."""
+    """LoRA weights on top, by peft: a directory, as of `laurel annotate tune`, or a name on the hub."""
     mode: Literal["score", "generate"] = "score"
     """score: probabilities of the possible answers, read off in one pass; generate: it reasons in words first."""
     batch_tokens: Count = 8192

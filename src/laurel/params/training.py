@@ -15,7 +15,7 @@ from laurel.params.algorithms import (
     ReinforceParams,
     TabularParams,
 )
-from laurel.params.fields import Count, Device, NonNegative, Section, Seeds
+from laurel.params.fields import Count, Device, NonNegative, Probability, Section, Seeds
 from laurel.params.file import shown
 from laurel.params.kinds import ALGORITHMS
 from laurel.params.plugged import PluggedSection, one_of
@@ -32,6 +32,16 @@ class ShapingParams(Section):
     """Weight of the learned reward."""
     extrinsic: NonNegative = 1.0
     """Weight of the environment's reward."""
+    form: Annotated[Literal["bonus", "potential"], Field(exclude_if=lambda form: form == "bonus")] = "bonus"
+    """bonus: pays a caption for itself, less the more often it occurs; potential: pays the change of the captions'
+    reward, which leaves it as it is which policies are optimal (beta is of no effect)."""
+    gamma: Annotated[Probability | None, Field(exclude_if=lambda gamma: gamma is None)] = None
+    """form: potential only: discount of the next potential; null: the agent's own, as theory wants it."""
+
+    @property
+    def discount(self) -> float:
+        """Of the next potential."""
+        return 1.0 if self.gamma is None else self.gamma
 
 
 def _algorithm(value: object) -> object:
@@ -85,6 +95,12 @@ class AgentParams(PluggedSection):
         if isinstance(value, dict) and "arms" in value:
             raise ValueError("has arms, but agent.arms is now arms, at the top level: move it there.")
         return value
+
+    @property
+    def gamma(self) -> float:
+        """The discount that agents learn with."""
+        found = self.sb3.kwargs.get("gamma", 0.99) if self.engine == "sb3" else getattr(self.settings, "gamma", 1.0)
+        return float(found)  # type: ignore[arg-type]
 
     @property
     def section(self) -> str:

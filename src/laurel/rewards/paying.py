@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
 from laurel.envs.captioner import Captioner
+from laurel.params.training import ShapingParams
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.shaping import EpisodeCounts, shape
+from laurel.rewards.shaping import Bonus, Ends, Potential
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +34,28 @@ class Paymaster:
     Args:
         adapter: of the environment.
         reward: what is paid before shaping; begins anew here.
-        beta: exponent of the count that shaping divides by.
+        shaping: how it is shaped.
         n_envs: N.
         captioner: one whose texts are read elsewhere, too; None: one of its own.
     """
 
     def __init__(
-        self, adapter: EnvAdapter, reward: Reward, beta: float, n_envs: int, captioner: Captioner | None = None
+        self,
+        adapter: EnvAdapter,
+        reward: Reward,
+        shaping: ShapingParams,
+        n_envs: int,
+        captioner: Captioner | None = None,
     ) -> None:
         self._reward = reward
-        self._beta = beta
         self._captioner = captioner or Captioner(adapter)
-        self._counts = EpisodeCounts(n_envs)
+        potential = shaping.form == "potential"
+        self._shape = Potential(shaping.discount, n_envs) if potential else Bonus(shaping.beta, n_envs)
         reward.begin(n_envs)
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
         captions = self._captioner.ids_of(transitions, valid.reshape(-1)).reshape(valid.shape)
-        counts = self._counts.update(captions, valid, terminated | truncated)
         raw = self._reward.pay(Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated))
-        shaped = shape(raw, counts, threshold=self._reward.threshold, beta=self._beta)
-        return Pay(captions, raw, shaped * valid, valid & (raw > UNPAID))
+        shaped = self._shape(raw, self._reward.threshold, captions, Ends(valid, terminated, truncated))
+        return Pay(captions, raw, shaped, valid & (raw > UNPAID))

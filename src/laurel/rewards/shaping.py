@@ -1,4 +1,6 @@
-"""Shaping: from a caption's normalised reward to what the agent is paid. Pure, and the same everywhere.
+"""Shaping: from a caption's normalised reward to what the agent is paid. The same everywhere.
+
+The form `bonus` adds to the environment's reward
 
     r = extrinsic * r_env + intrinsic * max(r_hat - eps, 0) / N(caption)^beta
 
@@ -6,13 +8,31 @@ after Motif (Klissarov et al. 2023, arXiv 2310.00166, sec. 3): eps is a quantile
 N counts the caption's occurrences in the episode so far, this one included. Motif pays r_hat itself above eps. Rewards
 are normalised to a mean of 0, so eps is often negative; captions between eps and 0 would then be paid less than worse
 ones, which get nothing. Paying what exceeds eps, a better caption is never paid less than a worse one.
+
+The form `potential` adds
+
+    F = gamma * Phi(s') - Phi(s),  Phi = max(r_hat - eps, 0) of the last caption that was said in the episode
+
+and so does not change which policies are optimal (Ng, Harada and Russell 1999; Devlin and Kudenko 2012 for a Phi that
+depends on more than the state). Phi is 0 where an episode begins and where it is terminated, not where it is truncated.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from laurel.envs.base import BoolArray, FloatArray, IntArray
+
+
+class Ends(NamedTuple):
+    """Which rows are steps, and where episodes end with them; all (T, N)."""
+
+    valid: BoolArray
+    """False where the environment was reset instead of stepped."""
+    terminated: BoolArray
+    truncated: BoolArray
 
 
 def shape(reward: FloatArray, count: IntArray, *, threshold: float, beta: float) -> FloatArray:
@@ -24,6 +44,43 @@ def shape(reward: FloatArray, count: IntArray, *, threshold: float, beta: float)
     paid = np.maximum(reward - np.float32(threshold), 0)
     with np.errstate(over="ignore"):  # a reward divided by infinity is rightly 0
         return (paid / np.power(count, beta, dtype=np.float32)).astype(np.float32)
+
+
+class Bonus:
+    """Pays captions, less for each time that the episode has met them."""
+
+    def __init__(self, beta: float, n_envs: int) -> None:
+        self._beta = beta
+        self._counts = EpisodeCounts(n_envs)
+
+    def __call__(self, raw: FloatArray, threshold: float, ids: IntArray, ends: Ends) -> FloatArray:
+        """Pay T steps of N environments, which follow those of the last call; all (T, N)."""
+        counts = self._counts.update(ids, ends.valid, ends.terminated | ends.truncated)
+        return shape(raw, counts, threshold=threshold, beta=self._beta) * ends.valid
+
+
+class Potential:
+    """Pays the change of a potential, which is the reward of the last caption above the threshold.
+
+    Args:
+        gamma: discount of the agent that learns from it.
+        n_envs: N.
+    """
+
+    def __init__(self, gamma: float, n_envs: int) -> None:
+        self._gamma = gamma
+        self._potential = np.zeros(n_envs, dtype=np.float32)
+
+    def __call__(self, raw: FloatArray, threshold: float, ids: IntArray, ends: Ends) -> FloatArray:
+        """Pay T steps of N environments, which follow those of the last call; all (T, N)."""
+        paid = np.zeros(raw.shape, dtype=np.float32)
+        for t in range(len(raw)):
+            said = ends.valid[t] & np.isfinite(raw[t])
+            after = np.where(said, np.maximum(raw[t] - np.float32(threshold), 0), self._potential)
+            change = self._gamma * np.where(ends.terminated[t], 0, after) - self._potential
+            paid[t] = np.where(ends.valid[t], change, 0)
+            self._potential = np.where(ends.terminated[t] | ends.truncated[t], 0, after).astype(np.float32)
+        return paid
 
 
 class EpisodeCounts:

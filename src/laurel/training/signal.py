@@ -15,7 +15,7 @@ class Signal:
     def __init__(self, shaping: ShapingParams, adapter: EnvAdapter, reward: Reward | None, n_envs: int) -> None:
         self._shaping = shaping
         self._reward = reward
-        self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping.beta, n_envs)
+        self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping, n_envs)
         self.scored = 0
         """Steps of the last rollout that had a raw reward."""
 

@@ -1,1 +1,1 @@
-"""Searching parameters: candidates are drawn, trained a while, and scored by what they return."""
+"""Hyperparameter search: candidates are drawn, trained briefly, and scored by their returns."""

@@ -1,6 +1,6 @@
 """Candidates that are drawn without looking at results: the same list wherever it is made.
 
-First the parameters' own values, where the space holds them: what the others are to be better than.
+The current parameters come first where the space holds them, as the baseline.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ def candidates(space: Space, params: Params, n: int, sampler: str, seed: int) ->
     """Return the first n candidates; with a larger n these stay the same.
 
     Args:
-        space: what is varied.
         params: whose own values come first.
         n: how many; a grid may have fewer.
         sampler: sobol (evenly spread), random, or grid (every combination of choices).
-        seed: of the run.
 
     Raises:
         ParamsError: a grid is asked of a range, or the sampler is none of these.

@@ -1,4 +1,4 @@
-"""The figures of a search: what mattered, the score over each parameter, and the best so far."""
+"""The figures of a search: parameter importance, score over each parameter, and the best score so far."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def draw(space: Space, trials: Sequence[Trial], importances: Mapping[str, Import
     """Draw every figure that the trials allow.
 
     Args:
-        space: what was searched.
         trials: all of them; at least one is complete.
         importances: of each parameter; none where they are not known.
         score: what the score is, for the axes.

@@ -47,7 +47,6 @@ def reports(curves: Sequence[pd.DataFrame], total_steps: int) -> list[tuple[int,
     """Return (tenths of the training, score so far) as far as all seeds are: the mean over the seeds.
 
     Args:
-        curves: of each seed.
         total_steps: environment steps of a whole run. The end is left out: it has a score, not a report.
     """
     found = []
@@ -75,8 +74,6 @@ def result_of(number: int, values: Mapping[str, JsonValue], agents: Sequence[Pat
     """Return the trial that whole training runs amount to.
 
     Args:
-        number: of the trial.
-        values: of the trial.
         agents: the directory of each seed's agent, or where it would be had its training not diverged.
         total_steps: environment steps of each run.
     """

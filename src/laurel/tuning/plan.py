@@ -1,4 +1,4 @@
-"""What a search is of: which arm, seeds, steps and parameters, checked before anything is trained."""
+"""The definition of a search: arm, seeds, steps and parameters, checked before anything is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search leaves: the best parameters as a file, the trials as tables, the figures."""
+"""The output of a search: the best parameters as a file, tables of trials, and figures."""
 
 from __future__ import annotations
 
@@ -33,11 +33,7 @@ def write_results(place: Path, sweep: Sweep, params: Params, text: str, trials: 
     """Write best.yaml, trials.csv, trials.json, space.json, importance.json and figures/; return the notes.
 
     Args:
-        place: directory.
-        sweep: what was searched.
-        params: what was varied.
         text: the params file that they are from, whose comments are kept.
-        trials: all of them.
 
     Raises:
         DataError: no trial has a score.

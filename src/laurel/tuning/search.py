@@ -1,7 +1,7 @@
-"""The search: candidates from a study, trained by several processes, pruned on the way.
+"""Runs a search: candidates from a study, trained in several processes and pruned on the way.
 
-A process trains a candidate, with all of its seeds; they share a folder, which is gone when the trial has ended. A
-search that was stopped finds the folder again by the candidate, and goes on from its checkpoints.
+A process trains a candidate with all its seeds in one folder, which is deleted when the trial ends. A resumed search
+finds the folder of a candidate again and continues from its checkpoints.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ def search(
         study: gives candidates and takes results.
         n_trials: in all, those of earlier searches included; those that were pruned count.
         make_jobs: what to do for a candidate.
-        folder: where candidates are trained.
         total_steps: environment steps of each training run of a candidate.
         workers: processes at a time; None for one a CPU.
         prune: end trials that are worse than the median.

@@ -1,8 +1,8 @@
 """A study: the trials of one search, in an Optuna storage that outlives the process.
 
-One process searches a study at a time. A trial that was under way when it ended is marked as failed, and its candidate
-is tried again first, under the same number; so a search that was stopped gives what an uninterrupted one gives, as long
-as one trial runs at a time.
+One process searches a study at a time. A trial that was running when the process ended is marked as failed, and its
+candidate is tried again first under the same number; so a resumed search gives the results of an uninterrupted one, as
+long as one trial runs at a time.
 """
 
 from __future__ import annotations
@@ -57,12 +57,8 @@ class Study:
         """Open a study, or begin it.
 
         Args:
-            storage: SQLite file.
-            name: of the study.
-            space: what is searched.
             params: whose own values are tried first; `seed` is used.
             about: what the trials depend on, as JSON values; a study goes on with the same alone.
-            sampler: one of SAMPLERS.
 
         Raises:
             DataError: the storage is no such file, or the study has other parameters or another space.
@@ -172,7 +168,6 @@ class Study:
         return False
 
     def tell(self, asked: Asked, trial: Trial) -> None:
-        """Note how a trial ended."""
         from optuna.trial import TrialState
 
         result = {

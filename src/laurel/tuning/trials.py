@@ -1,4 +1,4 @@
-"""A trial: a candidate that was trained, and how it did; and tables of trials."""
+"""Trials: trained candidates with their scores, and tables of them."""
 
 from __future__ import annotations
 

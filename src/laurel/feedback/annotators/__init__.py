@@ -1,4 +1,4 @@
-"""Annotators, a file each; see `laurel.feedback.annotator_kind`. None is imported before it is asked for."""
+"""Annotators, a file each; see `laurel.feedback.annotator_kind`. Each is imported on first use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A sentence encoder as annotator: the text nearer to the goal's words than to the anti-goal's is preferred.
+"""A sentence encoder as annotator: prefers the text nearer to the goal's words than to the anti-goal's.
 
     utility(text) = cos(text, goal) - cos(text, anti-goal)
     p(first) = sigmoid((utility(first) - utility(second)) / temperature)
 
-It answers alike in either order, so there is no position bias to remove. Labels are the same on every CPU: the
+The order of the texts does not matter, so there is no position bias to remove. Labels are the same on every CPU: the
 encoder's vectors are rounded such that the utility is exact, and p is rounded to DECIMALS.
 """
 
@@ -66,7 +66,6 @@ class EmbeddingAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return nothing: no call is made."""
         return {}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
@@ -121,7 +120,6 @@ class EmbeddingKind(AnnotatorKind):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         goals = "a goal and an anti-goal in the captions' words (annotate.embedding.goal and anti_goal)"
         encoder = "another encoder (annotate.embedding.model)"
         return Advice(

@@ -1,8 +1,8 @@
-"""Several annotators that vote: the label is the weighted mean of those that its members gave.
+"""Several annotators that vote: the label is the weighted mean of the members' labels.
 
-Each block of pairs goes to one member after the other, so that none waits for an answer that another is to give. Two or
-more models in this process are loaded one after another, each for all pairs: their judgements are kept in a file until
-the last of them has judged.
+Each block of pairs goes to one member after the other, so that none waits for another's answers. Two or more models in
+this process are loaded one after another, each for all pairs; their judgements are kept in a file until the last has
+judged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from laurel.feedback.annotator import (
     Annotator,
     Answer,
     Judgement,
-    OnSettled,
+    OnJudged,
     Pair,
     Usage,
     added,
@@ -81,7 +81,7 @@ class EnsembleAnnotator:
             del annotator
             if number not in self._held:
                 _free_memory()
-        self.on_settled: OnSettled = ignore
+        self.on_judged: OnJudged = ignore
         self._votes = 0
         self._unreadable: set[int] = set()
         self.names = tuple(names)
@@ -181,7 +181,7 @@ class EnsembleAnnotator:
         self._votes += number
         judged, self._votes = divmod(self._votes, len(self._members))
         if judged:
-            self.on_settled(judged, stored=stored)
+            self.on_judged(judged, stored=stored)
 
     def _together(self, votes: Sequence[Judgement]) -> Judgement:
         """Weigh the votes. One that is no label counts for nothing, not for a half.
@@ -267,7 +267,6 @@ class EnsembleKind(AnnotatorKind):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         members = "other members (annotate.ensemble.members)"
         return Advice(
             asking=members, aim=members, ties=f"a smaller tie band (annotate.ensemble.tie_band), or {members}"

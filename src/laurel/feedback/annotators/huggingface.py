@@ -29,8 +29,14 @@ class HuggingFaceKind(ChatAnnotator):
     @property
     def files(self) -> dict[str, str]:
         """The folders of the model and its adapter, and what every chat model may name."""
-        places = {f"huggingface.{name}": getattr(self.section, name) for name in ("model", "adapter")}
-        return {**{key: place for key, place in places.items() if place and is_directory(place)}, **super().files}
+        from laurel.llm.local_model import adapter_place
+        from laurel.llm.smollm2 import NAME
+
+        model, adapter = self.section.model, self.section.adapter
+        found = {"huggingface.model": model} if model == NAME or is_directory(model) else {}
+        if adapter and adapter_place(adapter) == adapter and is_directory(adapter):
+            found["huggingface.adapter"] = adapter
+        return {**found, **super().files}
 
     def identity(self) -> tuple[Identity, bool]:
         """Return the model with the digest of its weights, where they are on this machine."""
@@ -40,7 +46,6 @@ class HuggingFaceKind(ChatAnnotator):
         return here or Identity(self.section.model), here is not None
 
     def model(self, store: ResponseStore, budget: Budget, prompt: Prompt) -> ChatModel:
-        """Load the model."""
         from laurel.llm.local_chat import load_local
 
         return load_local(self.section)
@@ -72,11 +77,17 @@ class HuggingFaceKind(ChatAnnotator):
         """Count tokens as the model does, if its tokenizer is on this machine and has a chat template."""
         from transformers import AutoTokenizer
 
+        from laurel.llm.chat import RefusedError
+        from laurel.llm.smollm2 import path_of
+
         try:
             tokenizer = AutoTokenizer.from_pretrained(
-                self.section.model, revision=self.section.revision, local_files_only=True, trust_remote_code=False
+                path_of(self.section.model),
+                revision=self.section.revision,
+                local_files_only=True,
+                trust_remote_code=False,
             )
-        except (OSError, ValueError):
+        except (OSError, ValueError, RefusedError):
             return super().count_tokens(requests)
         if tokenizer.chat_template is None:
             return super().count_tokens(requests)

@@ -23,12 +23,10 @@ class OpenAIKind(ChatAnnotator):
 
     @property
     def in_batches(self) -> bool:
-        """Whether it is asked in batches."""
         return bool(self.section.mode == "batch")
 
     @property
     def sampling(self) -> Sampling:
-        """How it draws its answers."""
         extra = json.dumps(self.section.extra_body, sort_keys=True) if self.section.extra_body else ""
         return replace(super().sampling, reasoning_effort=self.section.reasoning_effort, extra_body=extra)
 

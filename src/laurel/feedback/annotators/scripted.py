@@ -10,8 +10,8 @@ the pair's own words, so that a pair gets the same answer whenever and wherever 
     stochastic   P[first] = 1 / (1 + exp(-β (Σ r¹ - Σ r⁰)))
     mistake      the preference is turned around with probability ε
 
-B-Pref's thresholds are a share of the policy's average return; here they are in the units of r, lest an answer depend
-on which other pairs are asked.
+B-Pref's thresholds are a share of the policy's average return; here they are in the units of r, so that an
+answer does not depend on which other pairs are asked.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class ScriptedAnnotator:
     """Judges by the adapter's oracle, then errs at the chosen rates.
 
     Args:
-        params: the teacher.
         adapter: the environment's; has the oracle.
-        seed: of the faults.
         captions: of single steps, besides those that the adapter lists; what segments are made of.
     """
 
@@ -96,14 +94,12 @@ class ScriptedAnnotator:
 
     @property
     def usage(self) -> dict[str, float | None]:
-        """Return nothing: no call is made."""
         return {}
 
     def prepare(self, pairs: Iterable[Pair]) -> None:
         """Do nothing: each pair is judged by itself."""
 
     def annotate(self, pairs: Iterable[Pair]) -> Iterator[Judgement]:
-        """Yield a hard judgement for each pair."""
         for pair in pairs:
             yield self._judge(pair)
 
@@ -170,7 +166,6 @@ class ScriptedKind(AnnotatorKind):
 
     @property
     def advice(self) -> Advice:
-        """What to change where its labels are bad."""
         faults = "a teacher with fewer faults (annotate.scripted)"
         return Advice(
             asking=faults,

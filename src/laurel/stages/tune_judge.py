@@ -1,0 +1,280 @@
+"""tune-judge: questions with known answers → LoRA weights that make a small chat model a judge of one's own.
+
+Environments are held out whole: what a judge makes of them says how it does where it knows no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.errors import AnnotationError, ParamsError
+from laurel.params import EnvParams, Params
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.envs.base import EnvAdapter
+    from laurel.feedback.known_answers import Subject
+    from laurel.feedback.prompt import Prompt
+    from laurel.feedback.questions.pair import PairQuestion
+    from laurel.llm.local_model import LocalModel
+    from laurel.llm.local_tuning import Tuning
+
+STAGE = "tune-judge"
+CARD = "README.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a judge is tuned on and tested with."""
+
+    environments: tuple[str, ...]
+    """Whose hand-written progress gives the answers; none where a file does."""
+    held_out: tuple[str, ...]
+    """Environments that it never sees, to test it with."""
+    pairs: int = 40
+    """Of each environment to learn from."""
+    test_pairs: int = 60
+    """Of each environment to test it with."""
+    gold: Path | None = None
+    """A person's labels, of the environment of the params."""
+    preferences: Path | None = None
+    """Labels of another judge, of the environment of the params."""
+    captions: Path | None = None
+    """What `preferences` are about."""
+
+
+def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tuning) -> str:
+    """Tune the model of annotate.huggingface, and return what came of it, in words.
+
+    Args:
+        params: sections seed, env, caption, annotate and tracking are used.
+        labels: what to learn from, and what to test with.
+        output: directory to write the adapter, QUALITY and a model card.
+        prompt: in which questions are put, one with choices; the judge is to be asked with it.
+        tuning: how weights are fitted.
+
+    Raises:
+        AnnotationError: the model cannot be loaded or tuned, or there is nothing to learn from.
+        ParamsError: an environment is both learned from and held out, or the model has an adapter already.
+        DataError: a file cannot be read, or the output cannot be written.
+    """
+    from laurel.data.directory import output_directory, write_json
+    from laurel.llm.local_model import QUALITY, load_model, weights_digest
+    from laurel.tracking.runs import Tracker
+
+    _check(params, labels)
+    settings = params.annotate.huggingface
+    question = _prompt(prompt)
+    used = {**params.used("seed", "env", "caption"), **_recorded(settings.model, labels, question, tuning)}
+    inputs = {
+        name: path
+        for name, path in (("preferences", labels.preferences), ("captions", labels.captions), ("gold", labels.gold))
+        if path is not None
+    }
+    with output_directory(output, stage=STAGE, params=used, inputs=inputs, resumable=True) as out:
+        learned, tests = _subjects(params, labels)
+        local = load_model(settings)
+        losses = _tune(local, learned, question, tuning, params.seed, out)
+        quality = {
+            "base": {"model": settings.model, "weights": weights_digest(settings), "dtype": str(local.model.dtype)},
+            "prompt": {"name": question.name, "digest": question.digest},
+            "learned": {one.adapter.env_id: len(one.pairs) for one in learned},
+            "labels": _source(labels),
+            "loss": losses,
+            **_tested(local, tests, question),
+        }
+        write_json(out.path / QUALITY, quality)
+        card = _card(settings.model, quality, labels, tuning)
+        (out.path / CARD).write_text(card, encoding="utf-8")
+        out.counts = {"pairs": sum(quality["learned"].values())}
+        sections = {"env": params.env, "tracking": params.tracking, "annotate": params.annotate}
+        with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
+            if tracked:
+                from laurel.tracking.runs import flatten
+
+                figures = flatten({"held_out": quality["held_out"], "mean_accuracy": quality["mean_accuracy"]})
+                tracked.log_metrics({name: value for name, value in figures.items() if isinstance(value, int | float)})
+                source = tracked.log_directory(out.path, "adapter")
+                if params.tracking.register_models:
+                    tags = {"base": settings.model, "prompt": question.name, "labels": _source(labels)}
+                    tracked.register("judge", source, tags)
+    return card
+
+
+def _check(params: Params, labels: Labels) -> None:
+    if both := set(labels.environments) & set(labels.held_out):
+        raise ParamsError(f"{sorted(both)[0]} is both learned from and held out. Name it once.")
+    if params.annotate.huggingface.adapter is not None:
+        raise ParamsError("annotate.huggingface.adapter: an adapter is made for a model alone. Set it to null.")
+    if labels.preferences is not None and labels.gold is not None:
+        raise ParamsError("Labels are a person's (--gold) or another judge's (--preferences). Give one of the two.")
+
+
+def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dict[str, Any]:
+    from laurel.llm.local_tuning import settings_of
+
+    return {
+        "model": model,
+        "environments": list(labels.environments),
+        "held_out": list(labels.held_out),
+        "pairs": labels.pairs,
+        "test_pairs": labels.test_pairs,
+        "prompt": prompt.digest,
+        "tuning": settings_of(tuning),
+    }
+
+
+def _prompt(name: str) -> Prompt:
+    from laurel.feedback.questions.pair import load_prompt
+
+    prompt = load_prompt(name)
+    if not prompt.choices:
+        raise AnnotationError(f"prompt {prompt.name}: it asks for words, but a judge is tuned to choose. Take concise.")
+    return prompt
+
+
+def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subject]]:
+    """Return what is learned from and what is tested with."""
+    from laurel.data.captions import read_segments
+    from laurel.data.gold import GoldFile
+    from laurel.data.preferences import read_pairs, read_preferences
+    from laurel.envs import adapter_for
+    from laurel.feedback.known_answers import by_gold, by_judge, by_progress
+    from laurel.feedback.references import task_of
+    from laurel.seeding import derive_seed
+
+    def adapter_of(env_id: str) -> EnvAdapter:
+        return adapter_for(EnvParams(id=env_id))
+
+    tests = [
+        by_progress(adapter_of(env), labels.test_pairs, derive_seed(params.seed, "test")) for env in labels.held_out
+    ]
+    learned = [by_progress(adapter_of(env), labels.pairs, params.seed) for env in labels.environments]
+    own = adapter_for(params.env, with_action=params.caption.with_action)
+    if labels.gold is not None:
+        gold = GoldFile(labels.gold, task_of(params, own))
+        learned.append(by_gold(own, gold, labels.pairs, params.seed))
+    if labels.preferences is not None:
+        texts = read_segments(labels.captions or Path("data/captions")).texts
+        judged = read_pairs(labels.preferences), read_preferences(labels.preferences)
+        learned.append(by_judge(own, *judged, texts, labels.pairs, params.seed))
+    if not learned:
+        raise ParamsError("There is nothing to learn from: name environments (--env), or give --gold or --preferences.")
+    if clash := {one.adapter.env_id for one in learned} & {one.adapter.env_id for one in tests}:
+        raise ParamsError(f"{sorted(clash)[0]} is both learned from and held out. Name it once.")
+    return learned, tests
+
+
+def _source(labels: Labels) -> str:
+    sources = [f"hand-written progress of {len(labels.environments)} environments"] if labels.environments else []
+    sources += ["a person's labels"] if labels.gold is not None else []
+    sources += ["another judge's labels"] if labels.preferences is not None else []
+    return " and ".join(sources)
+
+
+def _question(adapter: EnvAdapter, prompt: Prompt) -> PairQuestion:
+    from laurel.feedback.questions.pair import PairQuestion
+
+    return PairQuestion(prompt, adapter)
+
+
+def _tune(
+    local: LocalModel, learned: Sequence[Subject], prompt: Prompt, tuning: Tuning, seed: int, out: Output
+) -> list[float]:
+    from laurel.llm.chat import ChatRequest
+    from laurel.llm.local_tuning import Item, tune
+    from laurel.progress import progress
+
+    items = []
+    for subject in learned:
+        question = _question(subject.adapter, prompt)
+        for pair, p_first in subject.pairs:
+            requests = tuple(ChatRequest(question.messages(pair, order), choices=question.choices) for order in (0, 1))
+            items.append(Item(subject.adapter.env_id, requests, (p_first, 1 - p_first)))
+    with progress(len(items) * tuning.passes, STAGE, "pairs") as advance:
+        return tune(local, items, tuning, seed, out.path, advance)
+
+
+def _tested(local: LocalModel, tests: Sequence[Subject], prompt: Prompt) -> dict[str, Any]:
+    """Return what the judge makes of environments that were held out, and of the questions with known answers there."""
+    from laurel.feedback.known_answers import KnownPair, Subject, right
+    from laurel.feedback.probe import has_probe, load_probe
+
+    found: dict[str, Any] = {}
+    for subject in tests:
+        env_id = subject.adapter.env_id
+        found[env_id] = right(subject, _asked(local, subject, prompt))
+        if has_probe(env_id):
+            probe = load_probe(env_id)
+            known = [
+                KnownPair(pair, float(side == "first"))
+                for pair, side in zip(probe.questions, probe.expected, strict=True)
+            ]
+            of_probe = Subject(subject.adapter, tuple(known))
+            found[env_id]["probe"] = right(of_probe, _asked(local, of_probe, prompt))["accuracy"]
+    shares = [one["accuracy"]["value"] for one in found.values()]
+    return {"held_out": found, "mean_accuracy": sum(shares) / len(shares) if shares else None}
+
+
+def _asked(local: LocalModel, subject: Subject, prompt: Prompt) -> list[tuple[float, float]]:
+    """Return the probability that the text shown first is named, for each pair in both orders."""
+    from laurel.llm.chat import ChatRequest, Reply
+    from laurel.llm.local_chat import LocalChat
+
+    question = _question(subject.adapter, prompt)
+    requests = [
+        ChatRequest(question.messages(pair, order), choices=question.choices)
+        for pair, _ in subject.pairs
+        for order in (0, 1)
+    ]
+    replies = dict(LocalChat(local, batch_tokens=8192).ask(requests))
+    p = [0.5] * len(requests)
+    for number, reply in replies.items():
+        if isinstance(reply, Reply) and reply.logprobs is not None:
+            p[number] = exp(reply.logprobs[question.choices[0]])
+    return list(zip(p[::2], p[1::2], strict=True))
+
+
+def _card(model: str, quality: Mapping[str, Any], labels: Labels, tuning: Tuning) -> str:
+    """Return the model card."""
+    lines = [
+        "---",
+        "library_name: peft",
+        f"base_model: {model}",
+        "---",
+        f"# A judge of steps: LoRA weights for {model}",
+        "",
+        "It says which of two short texts describes the better step towards a goal. Laurel asks it with",
+        f"`annotate: {{annotator: huggingface, huggingface: {{model: {model}, adapter: THIS_DIRECTORY}},",
+        f"language_model: {{prompt: {quality['prompt']['name']}}}}}`.",
+        "",
+        f"Learned from {sum(quality['learned'].values())} pairs, by {quality['labels']}: "
+        + ", ".join(f"{env} ({n})" for env, n in quality["learned"].items())
+        + f". Rank {tuning.rank}, {tuning.passes} passes, learning rate {tuning.learning_rate:g}; the base's weights "
+        f"have the digest {quality['base']['weights']}.",
+        "",
+    ]
+    if quality["held_out"]:
+        lines += [
+            "Environments that it never saw, by their hand-written progress; both orders together, 95% intervals:",
+            "",
+            "| environment | pairs | right | names the text shown first | known answers |",
+            "|---|---|---|---|---|",
+        ]
+        for env, found in quality["held_out"].items():
+            accuracy, bias, probe = found["accuracy"], found["position_bias"], found.get("probe")
+            of_probe = f"{round(probe['value'] * probe['of'])} of {probe['of']}" if probe else ""
+            lines.append(f"| {env} | {accuracy['of']} | {_share(accuracy)} | {bias['value']:.0%} | {of_probe} |")
+        lines += ["", f"On average {quality['mean_accuracy']:.0%} are right."]
+    else:
+        lines.append("No environment was held out, so nothing says how well it judges another.")
+    return "\n".join(lines) + "\n"
+
+
+def _share(rate: Mapping[str, Any]) -> str:
+    low, high = rate["ci95"]
+    return f"{rate['value']:.0%} [{low:.0%}, {high:.0%}]"

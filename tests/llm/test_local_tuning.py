@@ -1,0 +1,92 @@
+"""LoRA weights fitted to known answers: learned, the same whether or not a run was stopped, and tied to their base."""
+
+from __future__ import annotations
+
+from math import exp
+from pathlib import Path
+
+import pytest
+
+from laurel.llm import local_tuning
+from laurel.llm.chat import ChatRequest, Message, RefusedError, Reply
+from laurel.llm.local_chat import load_local
+from laurel.llm.local_model import load_model
+from laurel.llm.local_tuning import Item, Tuning, tune
+from laurel.params.judges import HuggingFaceParams
+
+GOOD, BAD = "You open the door.", "You bump into a wall."
+TUNING = Tuning(rank=4, learning_rate=2e-2, passes=8, batch=2)
+
+
+def asked(first: str, second: str) -> ChatRequest:
+    turn = Message("user", f"Which of the two is better?\n1: {first}\n2: {second}")
+    return ChatRequest((turn,), choices=("1", "2"))
+
+
+def items() -> list[Item]:
+    places = [("with the key", "turn around"), ("to reach the goal", "and nothing else"), ("the first", "a wall")]
+    return [
+        Item(f"group {i % 2}", (asked(f"{GOOD} {a}", f"{BAD} {b}"), asked(f"{BAD} {b}", f"{GOOD} {a}")), (1.0, 0.0))
+        for i, (a, b) in enumerate(places * 2)
+    ]
+
+
+def params(model: Path, adapter: Path | None = None) -> HuggingFaceParams:
+    return HuggingFaceParams(model=str(model), adapter=None if adapter is None else str(adapter), device="cpu")
+
+
+def fitted(model: Path, folder: Path) -> list[float]:
+    folder.mkdir(exist_ok=True)
+    return tune(load_model(params(model)), items(), TUNING, 0, folder, lambda n: None)
+
+
+@pytest.fixture(scope="module")
+def adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned") / "adapter"
+    losses = fitted(tiny_llama, folder)
+    assert losses[-1] < losses[0] / 2
+    assert {file.name for file in folder.iterdir()} == {
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }, "no checkpoint stays"
+    return folder
+
+
+def test_what_was_learned_answers_where_the_params_name_the_adapter(tiny_llama: Path, adapter: Path) -> None:
+    questions = [request for item in items() for request in item.requests]
+    right = [target for item in items() for target in item.targets]
+    replies = dict(load_local(params(tiny_llama, adapter)).ask(questions))
+    for number, target in enumerate(right):
+        reply = replies[number]
+        assert isinstance(reply, Reply)
+        assert reply.logprobs is not None
+        assert (exp(reply.logprobs["1"]) > 0.5) == (target > 0.5)
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_adapter(
+    tiny_llama: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, passes = local_tuning._save, []
+
+    def save_and_stop(*arguments: object) -> None:
+        save(*arguments)  # type: ignore[arg-type]
+        passes.append(1)
+        if len(passes) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_tuning, "_save", save_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(tiny_llama, tmp_path / "stopped")
+    monkeypatch.setattr(local_tuning, "_save", save)
+    assert len(fitted(tiny_llama, tmp_path / "stopped")) == TUNING.passes
+    for file in ("adapter_model.safetensors", "adapter_config.json"):
+        assert (tmp_path / "stopped" / file).read_bytes() == (adapter / file).read_bytes()
+
+
+def test_an_adapter_is_not_put_on_other_weights(tiny_llama: Path, adapter: Path, tmp_path: Path) -> None:
+    for file in adapter.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "quality.json").write_text('{"base": {"model": "another", "weights": "0123"}}')
+    with pytest.raises(RefusedError, match=r"was tuned on another with weights of the digest 0123, which"):
+        load_local(params(tiny_llama, tmp_path))

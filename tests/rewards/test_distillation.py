@@ -1,0 +1,81 @@
+"""Random network distillation: what was met often is paid less, and a run that begins anew pays the same again."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from sayings import Sayings, rollout_of
+
+from laurel.envs.base import Array
+from laurel.params.rewards import RewardParams
+from laurel.params.training import ShapingParams
+from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.distillation import Distillation, Moments
+from laurel.rewards.methods.novelty import METHOD as NOVELTY
+from laurel.training.signal import Signal
+
+N_STATES = 5
+
+
+def one_hot(packed: Array) -> np.ndarray:
+    return np.eye(N_STATES, dtype=np.float32)[packed[:, 0].astype(int)]
+
+
+def steps_of(states: list[list[int]], valid: list[list[int]] | None = None) -> Steps:
+    rollout = rollout_of(states, valid=valid)
+    ends = rollout.terminated, rollout.truncated
+    rollout.observation[1:, :, 0] = states
+    return Steps(rollout.transitions, np.array(states), [], rollout.valid, *ends)
+
+
+def made(**changes: float) -> Distillation:
+    settings = {"seed": 0, "width": 16, "learning_rate": 0.01, "batch_size": 4, "gamma": 0.9, **changes}
+    bonus = Distillation(one_hot, **settings)  # type: ignore[arg-type]
+    bonus.begin(2)
+    return bonus
+
+
+def test_what_is_met_again_and_again_is_paid_less_than_what_is_new() -> None:
+    bonus = made()
+    for _ in range(60):
+        bonus.pay(steps_of([[0, 1], [2, 3]]))
+    paid = bonus.pay(steps_of([[0, 4]]))
+    assert 0 < 3 * paid[0, 0] < paid[0, 1]
+
+
+def test_it_begins_anew_and_pays_the_same_again() -> None:
+    bonus, states = made(), [[0, 1], [2, 3], [4, 0]]
+    first = [bonus.pay(steps_of(states)) for _ in range(3)]
+    assert not np.allclose(first[0], first[2])
+    bonus.begin(2)
+    again = [bonus.pay(steps_of(states)) for _ in range(3)]
+    assert np.array_equal(first, again)
+    assert not np.allclose(made(seed=1).pay(steps_of(states)), first[0])
+
+
+def test_resets_are_not_paid_and_not_learned_from() -> None:
+    bonus, other = made(), made()
+    paid = bonus.pay(steps_of([[0, 1], [4, 3]], valid=[[1, 1], [0, 1]]))
+    assert paid[1, 0] == UNPAID
+    assert np.array_equal(paid, other.pay(steps_of([[0, 1], [2, 3]], valid=[[1, 1], [0, 1]])))
+    assert (made().pay(steps_of([[0, 1]], valid=[[0, 0]])) == UNPAID).all()
+
+
+@given(st.lists(st.lists(st.floats(-100, 100), min_size=2, max_size=2), min_size=1, max_size=20), st.integers(1, 19))
+def test_moments_are_those_of_all_rows(rows: list[list[float]], cut: int) -> None:
+    moments, whole = Moments(), np.array(rows)
+    for part in (whole[:cut], whole[cut:]):
+        if len(part):
+            moments.update(part)
+    np.testing.assert_allclose(moments.mean, whole.mean(axis=0), atol=1e-8)
+    np.testing.assert_allclose(moments.variance, whole.var(axis=0), atol=1e-6)
+
+
+def test_novelty_is_the_count_bonus_alone(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    adapter = Sayings()
+    reward = NOVELTY().load(RewardParams(kind="novelty"), tmp_path, adapter, 0.5)
+    signal = Signal(ShapingParams(beta=2.0, intrinsic=1.0), adapter, reward, 1)
+    rollout = rollout_of([[1], [2], [1], [1]], truncated=[[0], [0], [1], [0]])
+    signal.mix_into(rollout)
+    np.testing.assert_allclose(rollout.reward[:, 0], [1, 1, 1 / 4, 1])

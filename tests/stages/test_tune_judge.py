@@ -1,0 +1,62 @@
+"""laurel annotate tune: an adapter with its quality and card, from environments that are not those of the test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_llama import make_tiny_llama
+
+from laurel.cli.app import main
+from laurel.llm.local_chat import load_local
+from laurel.params.judges import HuggingFaceParams
+from minimal_params import MINIMAL
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A params file that names a tiny model, in the current folder."""
+    make_tiny_llama(tmp_path / "tiny", max_position_embeddings=4096)
+    huggingface = {"model": str(tmp_path / "tiny"), "device": "cpu"}
+    annotate = {"annotator": "huggingface", "huggingface": huggingface, "language_model": {"prompt": "concise"}}
+    params = {**MINIMAL, "annotate": annotate, "tracking": {"enabled": False}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_judge_is_tuned_tested_and_named_in_the_params(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    short = ["--pairs", "4", "--test-pairs", "5", "--passes", "1", "--rank", "2"]
+    command = ["annotate", "tune", "--env", "FrozenLake-v1", "--held-out", "MiniGrid-DoorKey-5x5-v0", *short]
+    assert main(command) == 0
+    card = capfd.readouterr().out
+    judge = project / "judges/tuned"
+    assert card == (judge / "README.md").read_text()
+    quality = json.loads((judge / "quality.json").read_text())
+    assert quality["learned"] == {"FrozenLake-v1": 4}
+    found = quality["held_out"]["MiniGrid-DoorKey-5x5-v0"]
+    assert found["accuracy"]["of"] == 5
+    assert found["position_bias"]["of"] == 10, "questions: both orders of five pairs"
+    assert quality["mean_accuracy"] == found["accuracy"]["value"]
+    weights = (judge / "adapter_model.safetensors").read_bytes()
+    model = str(project / "tiny")
+    load_local(HuggingFaceParams(model=model, adapter=str(judge), device="cpu"))
+    assert main(command) == 0
+    assert (judge / "adapter_model.safetensors").read_bytes() == weights, "same seed, same bytes"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "There is nothing to learn from: name environments (--env)"),
+        (["--env", "Taxi-v3", "--held-out", "Taxi-v3"], "Taxi-v3 is both learned from and held out."),
+        (["--env", "Taxi-v3", "--prompt", "motif"], "prompt motif: it asks for words, but a judge is tuned to choose."),
+    ],
+)
+def test_what_cannot_be_tuned(
+    project: Path, arguments: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["annotate", "tune", *arguments]) == 2
+    assert sentence in capfd.readouterr().err
