@@ -139,6 +139,7 @@ def _annotate(folder: Path) -> None:
     from laurel.data.labels import LabelWriter
     from laurel.params import load_params
     from laurel.stages import annotate
+    from laurel.stages.pipeline import STAGE
 
     params = load_params(folder / "params.yaml")
     began: list[float] = []
@@ -159,7 +160,7 @@ def _annotate(folder: Path) -> None:
 
     LabelWriter.__init__, LabelWriter.__exit__ = begins, ends  # type: ignore[method-assign]
     start = time.perf_counter()
-    annotate.run(params, folder / "captions", folder / "preferences")
+    annotate.run(**STAGE["annotate"].given(params), captions=folder / "captions", output=folder / "preferences")
     said["seconds"] = time.perf_counter() - start
     manifest = read_manifest(folder / "preferences")
     assert manifest["usage"]["calls"] == 0

@@ -40,14 +40,14 @@ def annotate(
     import os
     from pathlib import Path
 
-    from laurel.components.step import RESPONSES, step, whole, written
+    from laurel.components.step import RESPONSES, sections_of, step, written
     from laurel.rewards.arms import may_need_preferences
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections["tracking"] = tracking
+    sections = sections_of(locals())
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        place, asked = Path(kept) if kept else None, may_need_preferences(given["arms"])
-        stage.run(whole(given), Path(captions.path), output=output, shard=share, responses=place, asked=asked)
+        given["asks"] = may_need_preferences(given.pop("arms"))
+        place = Path(kept) if kept else None
+        stage.run(**given, captions=Path(captions.path), output=output, shard=share, responses=place)

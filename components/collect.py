@@ -29,10 +29,10 @@ def collect(
         trajectories: Parquet shards with a row for every environment step. Metadata: transitions, episodes and
             unfinished_episodes (counts), shards (files).
     """
-    from laurel.components.step import step, written
+    from laurel.components.step import sections_of, step, written
     from laurel.stages import collect as stage
 
     name, alone = ("collect", None) if part < 0 else (f"collect {part}", part)
-    sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
+    sections = sections_of(locals())
     with step(name, **sections) as given, written(trajectories) as output:
         stage.run(**given, output=output, part=alone)

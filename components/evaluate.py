@@ -64,25 +64,17 @@ def evaluate(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import step, unpacked, whole, written
+    from laurel.components.step import sections_of, step, unpacked, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
     from laurel.tracking.pipeline import adopt
 
-    sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
-    sections |= {
-        "arms": arms,
-        "rewards": rewards,
-        "shaping": shaping,
-        "agent": agent,
-        "evaluate": evaluate,
-        "tracking": tracking,
-    }
+    sections = sections_of(locals())
     read = {"trajectories": trajectories, "captions": captions, "preferences": preferences, "reward": model}
     with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):
-        inputs = {name: Path(artifact.path) for name, artifact in read.items()} | {"agents": trained}
+        inputs: dict[str, Any] = {name: Path(artifact.path) for name, artifact in read.items()} | {"agents": trained}
         with written(reports) as output:
-            stage.run(whole(given), **inputs, output=output)
+            stage.run(**given, **inputs, output=output)
         made = Path(reports.path)
         adopt(given["env"], given["tracking"], run, [made, *inputs.values()])
         content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))

@@ -47,15 +47,18 @@ def merge_agents(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, unpacked, whole, written
+    from laurel.components.step import sections_of, step, unpacked, written
     from laurel.stages import merge_agents as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
-    inputs = Path(captions.path), Path(preferences.path), Path(model.path)
+    sections = sections_of(locals())
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     with (
         step("merge-agents", **sections) as given,
         unpacked(shards) as places,
         written(agents, packed=True) as output,
     ):
-        stage.run(whole(given), *inputs, places, output=output)
+        stage.run(**given, **inputs, shards=places, output=output)

@@ -37,12 +37,12 @@ def merge_preferences(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, whole, written
+    from laurel.components.step import sections_of, step, written
     from laurel.rewards.arms import may_need_preferences
     from laurel.stages import merge_preferences as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections["tracking"] = tracking
+    sections = sections_of(locals())
     with step("merge-preferences", **sections) as given, written(preferences) as output:
-        places, asked = [Path(shard.path) for shard in shards], may_need_preferences(given["arms"])
-        stage.run(whole(given), Path(captions.path), places, output=output, asked=asked)
+        given["asks"] = may_need_preferences(given.pop("arms"))
+        places = [Path(shard.path) for shard in shards]
+        stage.run(**given, captions=Path(captions.path), shards=places, output=output)

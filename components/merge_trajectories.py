@@ -31,9 +31,9 @@ def merge_trajectories(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, written
+    from laurel.components.step import sections_of, step, written
     from laurel.stages import merge_trajectories as stage
 
-    sections = {"seed": seed, "env": env, "collect": collect, "tracking": tracking}
+    sections = sections_of(locals())
     with step("merge-trajectories", **sections) as given, written(trajectories) as output:
         stage.run(**given, parts=[Path(part.path) for part in parts], output=output)

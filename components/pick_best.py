@@ -58,15 +58,18 @@ def pick_best(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import step, whole, written
+    from laurel.components.step import sections_of, step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import pick_best as stage
     from laurel.tracking.pipeline import adopt
     from laurel.tuning import results, trials
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"collect": collect, "shaping": shaping, "agent": agent, "tracking": tracking}
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    sections = sections_of(locals())
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     with step("pick-best", **sections) as given:
         with written(study) as output:
             stage.run(

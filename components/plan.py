@@ -47,18 +47,16 @@ def plan(
     Returns:
         For each branch its arm and its seeds; at least one, and at most a hundred.
     """
-    from laurel.components.step import step, whole
+    from laurel.components.step import sections_of, step, whole
     from laurel.stages.merge_agents import branches
     from laurel.stages.preflight import check_parts, check_run
     from laurel.tracking.pipeline import open_pipeline_run
 
-    sections = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
-    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
-    sections |= {"evaluate": evaluate, "tracking": tracking}
+    sections = sections_of(locals())
     with step("plan", **sections) as given:
         params = whole(given)
         check_parts(params, collect_parts)
         check_run(params)
-        planned = branches(params, seeds_per_step or None)
+        planned = branches(params.arms, params.agent.seeds, seeds_per_step or None)
         open_pipeline_run(params.env, params.tracking, run, code_version)
         return [branch.write() for branch in planned]

@@ -61,6 +61,11 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
     _say(name, DONE, f"{time.monotonic() - started:.1f} s")
 
 
+def sections_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a component's arguments that are sections of params.yaml."""
+    return {name: value for name, value in arguments.items() if name in Params.model_fields}
+
+
 def whole(sections: Mapping[str, Any]) -> Params:
     """Return params for a stage that takes them whole: the sections of its step, and defaults.
 

@@ -48,18 +48,21 @@ def train_agents(
     from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import step, whole, written
+    from laurel.components.step import sections_of, step, written
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"shaping": shaping, "agent": agent, "tracking": tracking}
+    sections = sections_of(locals())
     mine = Branch.read(branch)
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     name = f"train-agents {mine}"
     with (
         step(name, **sections) as given,
         written(agents, packed=True) as output,
         kept(output, agents, name, sections, [*inputs.values()]),
     ):
-        stage.run(mine.narrow(whole(given)), **inputs, output=output)
+        stage.run(**mine.narrow(given), **inputs, output=output)

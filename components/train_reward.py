@@ -43,10 +43,10 @@ def train_reward(
     """
     from pathlib import Path
 
-    from laurel.components.step import step, whole, written
+    from laurel.components.step import sections_of, step, written
     from laurel.stages import train_reward as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms}
-    sections |= {"rewards": rewards, "agent": agent, "tracking": tracking}
+    sections = sections_of(locals())
     with step("train-reward", **sections) as given, written(model) as output:
-        stage.run(whole(given), Path(trajectories.path), Path(captions.path), Path(preferences.path), output=output)
+        inputs: dict[str, Any] = {"captions": Path(captions.path), "preferences": Path(preferences.path)}
+        stage.run(**given, trajectories=Path(trajectories.path), **inputs, output=output)

@@ -53,14 +53,17 @@ def try_candidate(
     from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import step, whole, written
+    from laurel.components.step import sections_of, step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import try_candidate as stage
 
-    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "arms": arms, "rewards": rewards}
-    sections |= {"collect": collect, "shaping": shaping, "agent": agent, "tracking": tracking}
+    sections = sections_of(locals())
     mine = json.loads(candidate)
-    inputs = {"captions": Path(captions.path), "preferences": Path(preferences.path), "reward": Path(model.path)}
+    inputs: dict[str, Any] = {
+        "captions": Path(captions.path),
+        "preferences": Path(preferences.path),
+        "reward": Path(model.path),
+    }
     name = f"try-candidate {mine['number']}"
     with (
         step(name, **sections) as given,

@@ -204,4 +204,4 @@ def _explain(listener: _Listener, message: str, log: Path) -> str:
     step = next((name for name in beside if name in listener.sentences), step)
     if step in listener.sentences:
         return f"step {step} failed: {listener.sentences[step]}"
-    return f"step {step} failed without a reason of its own: it was killed, or has a defect. What it said is in {log}."
+    return f"step {step} failed without saying why: it was killed, or has a defect. What it said is in {log}."

@@ -279,7 +279,7 @@ def _check_fit(params: Params, found: _Findings) -> None:
 def _branches(spec: Spec, params: Params) -> int:
     """Count the branches of training, as the pipeline's first step will."""
     check_parts(params, constant(spec, "plan", "collect_parts"))
-    return len(branches(params, constant(spec, "plan", "seeds_per_step") or None))
+    return len(branches(params.arms, params.agent.seeds, constant(spec, "plan", "seeds_per_step") or None))
 
 
 def _check_machines(spec: Spec, params: Params, options: Options, found: _Findings) -> None:

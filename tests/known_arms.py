@@ -6,4 +6,5 @@ from laurel.params import parse_params
 from laurel.params.arms import ArmInfo, arm_infos
 from minimal_params import MINIMAL
 
-KNOWN: dict[str, ArmInfo] = {info.name: info for info in arm_infos(parse_params({**MINIMAL, "arms": "full"}, "params"))}
+_PARAMS = parse_params({**MINIMAL, "arms": "full"}, "params")
+KNOWN: dict[str, ArmInfo] = {info.name: info for info in arm_infos(_PARAMS.arms, _PARAMS.rewards)}

@@ -47,6 +47,8 @@ def test_the_command_lists_a_section(capsys: pytest.CaptureFixture[str]) -> None
         "shaping.beta",
         "shaping.intrinsic",
         "shaping.extrinsic",
+        "shaping.form",
+        "shaping.gamma",
     ]
     with pytest.raises(ParamsError, match=r'no section or parameter shapng\. Did you mean "shaping"\?'):
         listed("shapng")

@@ -57,6 +57,10 @@ class TrainingError(LaurelError):
     """Training that cannot go on, e.g. because it diverged."""
 
 
+class StageError(LaurelError):
+    """A stage that ended with an error, which it has told the user."""
+
+
 class WorkerError(LaurelError):
     """A worker process that died; what it had finished is kept."""
 

@@ -22,6 +22,7 @@ from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
 from laurel.params import EnvParams, parse_params
 from laurel.params.arms import arm_infos
+from laurel.rewards.method import RewardContext
 from laurel.stages import collect
 
 FAULTY = """
@@ -82,11 +83,11 @@ def test_an_actor_of_another_package_is_an_arm_of_one_line(tmp_path: Path, monke
         "agent": {"seeds": [0], "steps": 1},
     }
     params = parse_params(content, "params")
-    info = arm_infos(params)[1]
+    info = arm_infos(params.arms, params.rewards)[1]
     assert (info.trained, info.role, info.label) == (False, "bound", "the actor cautious, never trained")
-    monkeypatch.setattr(play, "watching", lambda *_: None)
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    play.play_agent(params, "rule", 0, None, None, tmp_path / "rule.parquet", lambda _: None)  # type: ignore[arg-type]
+    run = play.Evaluation(0, RewardContext.of(params), params.evaluate, None, None)  # type: ignore[arg-type]
+    play.play_agent(run, params.resolved_arms["rule"], 0, None, tmp_path / "rule.parquet", lambda _: None)
     assert pd.read_parquet(tmp_path / "rule.parquet")["arm"].unique().tolist() == ["rule"]
     content["arms"] = {"rule": {"reward": None, "agent": "cautios"}}
     with pytest.raises(ParamsError, match=r'agent is "cautios", but must be one of checkpoint, .*cautious'):

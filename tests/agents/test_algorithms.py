@@ -21,7 +21,7 @@ from laurel.agents.ppo import PPO
 from laurel.agents.stacked_ppo import StackedPPO
 from laurel.envs import adapter_for
 from laurel.envs.builtin import CATCH
-from laurel.evaluation.play import play_agent
+from laurel.evaluation.play import Evaluation, play_agent
 from laurel.params import EnvParams
 from laurel.params.algorithms import (
     A2CParams,
@@ -35,7 +35,7 @@ from laurel.params.algorithms import (
 from laurel.params.kinds import ALGORITHMS
 from laurel.params.training import ShapingParams
 from laurel.rewards.functions import CaptionReward
-from laurel.rewards.method import Inputs
+from laurel.rewards.method import Inputs, RewardContext
 from laurel.training.arms import task_of, train_arms
 from laurel.training.loop import Task, train
 from tiny_project import Project, changed
@@ -168,17 +168,19 @@ def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algor
         rewarded.params,
         agent={"algorithm": algorithm, "steps": 512, "dqn": DQNParams(learning_starts=100, hidden=(8,))},
     )
-    task = task_of(params, "preference", 0)
+    arms, context = params.resolved_arms, RewardContext.of(params)
+    task = task_of(params.seed, params.env, arms["preference"], 0)
     assert task.settings is getattr(params.agent, algorithm)
     place, other, alone = (tmp_path / name for name in ("seed-0", "seed-1", "alone"))
     inputs = rewarded.inputs("train-agents")
-    together = [("preference", 0, place), ("extrinsic", 1, other)]
-    for agents in (together, [("preference", 0, alone)]):
-        train_arms(params, agents, Inputs(**inputs), lambda _: None)
+    together = [(arms["preference"], 0, place), (arms["extrinsic"], 1, other)]
+    for agents in (together, [(arms["preference"], 0, alone)]):
+        train_arms(params.seed, context, agents, Inputs(**inputs), lambda _: None)
     assert content(place) == content(alone), "each becomes what it would have become alone"
     rows = pq.read_table(place / "curve.parquet").to_pylist()
     assert all(row["shaped_reward"] is not None for row in rows)
     assert make_learner(load_policy(place), task.settings, np.random.default_rng(0)).name == algorithm
     table = tmp_path / "episodes.parquet"
-    play_agent(params, "preference", 0, place, Inputs(**inputs), table, lambda _: None)
+    run = Evaluation(params.seed, context, params.evaluate, Inputs(**inputs), arms["preference"])
+    play_agent(run, arms["preference"], 0, place, table, lambda _: None)
     assert len(pq.read_table(table)) == params.evaluate.episodes

@@ -21,6 +21,7 @@ from laurel.data.preferences import read_preferences
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
@@ -186,8 +187,10 @@ def test_shares_of_an_ensemble_are_joined_as_if_it_were_one(project: Project, tm
     params, captions = project.params, project.output("caption")
     shares = [tmp_path / "a", tmp_path / "b"]
     for number, share in enumerate(shares):
-        annotate.run(params, captions, output=share, shard=(number, 2))
-    merge_preferences.run(params, captions, shards=shares, output=tmp_path / "merged")
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 2))
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+    )
     assert lasting_content(tmp_path / "merged") == lasting_content(project.output("annotate"))
 
 
@@ -415,7 +418,7 @@ def test_compare_can_be_tried_without_asking(
     assert re.fullmatch(r"\$\d+\.\d+ at most", found[names[0]]["money"])
     assert (found[names[2]]["money"], total["money"]) == ("unknown", "unknown")
     assert total["minutes"] == "unknown"
-    assert "\nmax_calls 100: suffices\n$999.00 cannot be kept: the price is unknown (annotate.budget.prices)\n" in told
+    assert "\nmax_calls 100: suffices\n$999.00 cannot be enforced: the price is unknown " in told
     assert "\nPrices of dear are of 2026-01-31: https://x\n" in told
 
     project.change({"annotate.budget": {"prices": "prices.yaml"}})
@@ -429,7 +432,7 @@ def test_compare_can_be_tried_without_asking(
     project.change({"annotate.budget": {"max_calls": 71, "max_minutes": 5.0}})
     told = tried(asked, capsys)
     assert "max_calls 71: may be reached, and then judges that are not through fail" in told
-    assert "max_minutes 5.0: it is unknown whether that suffices" in told
+    assert "max_minutes 5.0: whether that suffices is unknown" in told
 
 
 def number(text: str) -> float:

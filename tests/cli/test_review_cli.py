@@ -32,7 +32,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, keys: str, *arguments: str) -> int:
 
 def gold(project: Project) -> GoldFile:
     params = project.params
-    return GoldFile(project.path / "gold.jsonl", task_of(params, adapter_for(params.env)))
+    return GoldFile(project.path / "gold.jsonl", task_of(params.annotate, adapter_for(params.env)))
 
 
 def test_a_session(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

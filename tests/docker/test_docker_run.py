@@ -121,7 +121,7 @@ def test_a_container_that_is_killed(ran: Ran) -> None:
     assert code == 2
     log = ran.project.path / "out" / "pipeline.log"
     assert stderr.splitlines()[-1] == (
-        "laurel: step train-reward failed without a reason of its own: it was killed, or has a defect. "
+        "laurel: step train-reward failed without saying why: it was killed, or has a defect. "
         f"What it said is in {log}. With --resume, what is done is not done again."
     )
     assert ran.left == ["pipeline.log", "steps"]

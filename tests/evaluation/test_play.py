@@ -17,11 +17,12 @@ from laurel.envs import adapter_for
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError
 from laurel.evaluation import play, rollout
-from laurel.evaluation.play import load_actor, play_agent
+from laurel.evaluation.play import Evaluation, load_actor, play_agent, watched_arm
 from laurel.evaluation.rollout import LearnedReward
 from laurel.params import Params
 from laurel.params.algorithms import PPOParams
-from laurel.rewards.method import Inputs
+from laurel.params.arms import Arm
+from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.model import RewardModel
 from laurel.training import lockstep
 from laurel.training.arms import train_arms
@@ -50,38 +51,50 @@ def everywhere(adapter: EnvAdapter) -> View:
     return View(adapter, np.tile(np.arange(16, dtype=adapter.observation_dtype)[:, None], (50, 1)))
 
 
+def arm_of_run(project: Project, name: str) -> Arm:
+    return project.params.resolved_arms[name]
+
+
+def evaluation(params: Params, inputs: Inputs) -> Evaluation:
+    watched = watched_arm(params.resolved_arms.values(), inputs.reward)
+    return Evaluation(params.seed, RewardContext.of(params), params.evaluate, inputs, watched)
+
+
 def acts(actor: Actor, adapter: EnvAdapter, seed: int) -> Array:
     actor.begin(np.ones(800, dtype=np.bool_))
     return actor.act(everywhere(adapter), np.random.default_rng(seed)).action
 
 
 # -- who acts ---------------------------------------------------------------------------------------------------
-def test_without_an_agent_actions_are_uniform(adapter: EnvAdapter) -> None:
-    one, again, other = (acts(load_actor(adapter, None, greedy=False), adapter, seed) for seed in (0, 0, 1))
+def test_without_an_agent_actions_are_uniform(rewarded: Project, adapter: EnvAdapter) -> None:
+    arm = arm_of_run(rewarded, "random_policy")
+    one, again, other = (acts(load_actor(adapter, arm, None, greedy=False), adapter, seed) for seed in (0, 0, 1))
     assert np.bincount(one, minlength=4) == pytest.approx(200, abs=50)
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.5
 
 
-def test_an_agents_actions_are_drawn_from_its_policy(adapter: EnvAdapter, agent: Path) -> None:
-    one, again, other = (acts(load_actor(adapter, agent, greedy=False), adapter, seed) for seed in (0, 0, 1))
+def test_an_agents_actions_are_drawn_from_its_policy(rewarded: Project, adapter: EnvAdapter, agent: Path) -> None:
+    arm = arm_of_run(rewarded, "preference")
+    one, again, other = (acts(load_actor(adapter, arm, agent, greedy=False), adapter, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.3, "a fresh agent's policy is broad"
-    actor, rng = load_actor(adapter, agent, greedy=False), np.random.default_rng(0)
+    actor, rng = load_actor(adapter, arm, agent, greedy=False), np.random.default_rng(0)
     first, second = (actor.act(everywhere(adapter), rng).action for _ in range(2))
     assert (first != second).mean() > 0.3, "and every step draws anew"
 
 
-def test_a_greedy_agent_takes_the_likeliest_action(adapter: EnvAdapter, agent: Path) -> None:
+def test_a_greedy_agent_takes_the_likeliest_action(rewarded: Project, adapter: EnvAdapter, agent: Path) -> None:
+    arm = arm_of_run(rewarded, "preference")
     features = everywhere(adapter).features
     likeliest = load_policy(agent).actor(torch.from_numpy(features)).argmax(dim=1).numpy()
     for seed in (0, 1):
-        np.testing.assert_array_equal(acts(load_actor(adapter, agent, greedy=True), adapter, seed), likeliest)
+        np.testing.assert_array_equal(acts(load_actor(adapter, arm, agent, greedy=True), adapter, seed), likeliest)
 
 
-def test_a_missing_agent_is_an_error(adapter: EnvAdapter, tmp_path: Path) -> None:
+def test_a_missing_agent_is_an_error(rewarded: Project, adapter: EnvAdapter, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such directory"):
-        load_actor(adapter, tmp_path / "none", greedy=False)
+        load_actor(adapter, arm_of_run(rewarded, "preference"), tmp_path / "none", greedy=False)
 
 
 # -- what is written --------------------------------------------------------------------------------------------
@@ -90,7 +103,8 @@ def inputs_of(project: Project) -> Inputs:
 
 
 def table(project: Project, arm: str, seed: int, agent: Path | None, place: Path) -> pd.DataFrame:
-    play_agent(project.params, arm, seed, agent, inputs_of(project), place, lambda n: None)
+    run = evaluation(project.params, inputs_of(project))
+    play_agent(run, arm_of_run(project, arm), seed, agent, place, lambda n: None)
     return pd.read_parquet(place)
 
 
@@ -99,11 +113,10 @@ def test_the_table_has_a_row_an_episode(rewarded: Project, agent: Path, tmp_path
     told: list[int] = []
     played = agent if arm == "preference" else None
     play_agent(
-        rewarded.params,
-        arm,
+        evaluation(rewarded.params, inputs_of(rewarded)),
+        arm_of_run(rewarded, arm),
         3,
         played,
-        inputs_of(rewarded),
         tmp_path / "table.parquet",
         told.append,
     )
@@ -133,7 +146,7 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
     rewarded: Project, agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[int] = []
-    inputs = inputs_of(rewarded)
+    inputs, arms = inputs_of(rewarded), rewarded.params.resolved_arms
 
     def stop(env: Any, adapter: Any, n_envs: int, seed: int, **_: Any) -> None:
         found.append(seed)
@@ -145,12 +158,13 @@ def test_episodes_are_alike_for_all_arms_and_new_to_every_agent(
     def evaluated(params: Params, arm: str, seed: int) -> int:
         played = None if arm == "random_policy" else agent
         with pytest.raises(StoppedError):
-            play_agent(params, arm, seed, played, inputs, tmp_path / "table", print)
+            play_agent(evaluation(params, inputs), arms[arm], seed, played, tmp_path / "table", print)
         return found.pop()
 
     def trained(params: Params, seed: int) -> int:
+        agents = [(arms["extrinsic"], seed, tmp_path / "agent")]
         with pytest.raises(StoppedError):
-            train_arms(params, [("extrinsic", seed, tmp_path / "agent")], inputs, print)
+            train_arms(params.seed, RewardContext.of(params), agents, inputs, print)
         return found.pop()
 
     params = rewarded.params
@@ -181,7 +195,8 @@ def test_what_is_played_is_what_the_parameters_say(
         shaping={"beta": 0.5, "quantile": 0.9},
         caption={"with_action": True},
     )
-    play_agent(params, "oracle", 0, agent, inputs_of(rewarded), tmp_path / "table", lambda n: None)
+    run = evaluation(params, inputs_of(rewarded))
+    play_agent(run, params.resolved_arms["oracle"], 0, agent, tmp_path / "table", lambda n: None)
     (call,) = calls
     assert (call["episodes"], call["n_envs"], call["adapter"].with_action) == (3, 2, True)
     learned: LearnedReward = call["learned"]

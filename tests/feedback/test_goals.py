@@ -78,7 +78,7 @@ def test_goals_of_the_params_go_before_those_of_the_adapter(project: Project) ->
 def test_a_chat_model_is_told_that_no_goal_is_known(project: Project) -> None:
     adapter = adapter_for(project.params.env)
     assert UNKNOWN in PairQuestion(load_prompt("motif"), adapter).messages(Pair("a", "b"))[-1].content
-    assert task_of(project.params, adapter).goal == UNKNOWN
+    assert task_of(project.params.annotate, adapter).goal == UNKNOWN
     assert "Number" not in UNKNOWN
     assert "high" not in UNKNOWN, "captions name levels, and would be judged by the word"
 

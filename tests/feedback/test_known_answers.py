@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from laurel.data.gold import GoldFile, Task
+from laurel.data.preferences import Pairs, Preferences
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError
-from laurel.feedback.annotator import Pair
-from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_progress, right
+from laurel.feedback.annotator import Judgement, Pair
+from laurel.feedback.known_answers import KnownPair, Subject, by_gold, by_judge, by_progress, right
 from laurel.params import EnvParams
 
 
@@ -46,6 +48,13 @@ def test_a_persons_ties_teach_nothing(door_key: EnvAdapter, tmp_path: Path) -> N
     gold.add("bad", "worse", "tie", "uniform")
     known = {KnownPair(Pair("good", "bad"), 1.0), KnownPair(Pair("bad", "better"), 0.0)}
     assert set(by_gold(door_key, gold, 10, seed=0).pairs) == known
+
+
+def test_another_judges_soft_labels_are_learned_as_they_are(door_key: EnvAdapter) -> None:
+    pairs = Pairs(np.array([0, 1, 0]), np.array([1, 2, 2]), "uniform", 0)
+    said = [Judgement("ok", 0.8), Judgement("tie", 0.5), Judgement("abstain", None)]
+    subject = by_judge(door_key, pairs, Preferences.of(said, "a large model"), ["a", "b", "c"], 10, seed=0)
+    assert subject.pairs == (KnownPair(Pair("a", "b"), 0.8),)
 
 
 def test_a_judge_that_names_what_is_shown_first_is_right_nowhere(door_key: EnvAdapter) -> None:

@@ -71,10 +71,10 @@ def test_who_knows_nothing_is_left_out(gold: GoldFile, tmp_path: Path) -> None:
 def test_a_label_is_for_the_goal_that_the_annotator_judges_by(tmp_path: Path) -> None:
     params = Project.create(tmp_path).params
     adapter = adapter_for(params.env)
-    assert task_of(params, adapter) == Task(adapter.env_id, adapter.goal)
+    assert task_of(params.annotate, adapter) == Task(adapter.env_id, adapter.goal)
     own = changed(params, annotate={"embedding": EmbeddingParams(goal="Jump.")})
-    assert task_of(own, adapter).goal == "Jump."
+    assert task_of(own.annotate, adapter).goal == "Jump."
     chat = {"annotator": "openai", "openai": OpenAIParams(model="m")}
     steered = changed(params, annotate={**chat, "language_model": LanguageModelParams(goal="Sit still and wait.")})
-    assert task_of(steered, adapter).goal == "Sit still and wait."
-    assert task_of(changed(params, annotate=chat), adapter).goal == adapter.goal
+    assert task_of(steered.annotate, adapter).goal == "Sit still and wait."
+    assert task_of(changed(params, annotate=chat).annotate, adapter).goal == adapter.goal

@@ -30,6 +30,7 @@ from tiny_llama import TEMPLATE, make_tokenizer
 
 from laurel.llm.chat import Failure, Reply, Sampling
 from laurel.llm.local_chat import LocalChat, load_local
+from laurel.llm.local_model import load_model
 from laurel.llm.local_prompts import PromptReader
 from laurel.params.judges import HuggingFaceParams
 
@@ -168,3 +169,11 @@ def test_choices_that_would_join_the_prompt_stand_alone(chat: LocalChat) -> None
     (k,) = tokenizer("k")["input_ids"]
     assert len(tokenizer("key")["input_ids"]) == 1
     assert PromptReader(chat._local)._tokens_of_answers(k, ("ey",)) == {"ey": tokenizer("ey")["input_ids"]}
+
+
+def test_half_precision_tells_choices_apart(tiny_llama: Path) -> None:
+    """Logits in bfloat16 would have steps of 1/8, and pairs be ties that are none."""
+    local = load_model(HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="bfloat16"))
+    logits = local.logits(torch.tensor([[1, 2, 3]]), torch.tensor([2]))
+    assert local.model.dtype == torch.bfloat16
+    assert (logits != logits.bfloat16()).float().mean() > 0.9

@@ -157,7 +157,7 @@ def test_a_run_does_not_wait_for_hours(server: ChatServer) -> None:
 
 def test_a_key_that_is_none_is_refused_without_showing_it(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-4711\nX-Other: ü")
-    with pytest.raises(RefusedError, match="OPENAI_API_KEY holds no key") as caught:
+    with pytest.raises(RefusedError, match="OPENAI_API_KEY holds no valid key") as caught:
         chat(server)
     assert "4711" not in str(caught.value)
 

@@ -159,8 +159,8 @@ def test_the_plan_refuses_what_a_later_step_would(
 def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handed: dict[str, Any] = {}
 
-    def stop(params: Any, **rest: Any) -> None:
-        handed.update(rest, env=params.env.id)
+    def stop(env: Any, **rest: Any) -> None:
+        handed.update(rest, env=env.id)
         raise DataError("seen.")
 
     monkeypatch.setattr("laurel.stages.evaluate.run", stop)

@@ -271,11 +271,11 @@ def test_branches(params: Params) -> None:
 
     full = changed(params, {"arms": "full", "agent": {"seeds": [0, 1, 2]}})
     arms = [arm for arm in WELL_KNOWN if arm_of(arm).trained]
-    assert [branch.arm for branch in branches(full, None)] == arms
-    assert [branch.seeds for branch in branches(full, 2)] == [(0, 1), (2,)] * len(arms)
-    (alone,) = branches(changed(params, {"arms": ["random_policy"]}), None)
+    assert [branch.arm for branch in branches(full.arms, full.agent.seeds, None)] == arms
+    assert [branch.seeds for branch in branches(full.arms, full.agent.seeds, 2)] == [(0, 1), (2,)] * len(arms)
+    (alone,) = branches(changed(params, {"arms": ["random_policy"]}).arms, (0,), None)
     assert alone.arm == "random_policy"
     many = changed(params, {"arms": "full", "agent": {"seeds": list(range(20))}})
     with pytest.raises(ParamsError, match=r"makes 140 branches of 7 arms and 20 seeds, but at most 100 .* Set it to 2"):
-        branches(many, 1)
-    assert len(branches(many, 2)) == 70
+        branches(many.arms, many.agent.seeds, 1)
+    assert len(branches(many.arms, many.agent.seeds, 2)) == 70

@@ -25,6 +25,7 @@ from laurel.params import Params, parse_params
 from laurel.pipelines.local import _Listener
 from laurel.stages import merge_agents
 from laurel.stages.merge_agents import Branch, branches
+from laurel.stages.pipeline import STAGE
 from tiny_project import TINY, UNTRACKED, VOLATILE, Project, set_run_facts
 
 SMALL = {
@@ -154,7 +155,7 @@ def shards_of(whole: Path, params: Params, place: Path, seeds_per_step: int | No
     """Take what all arms' training wrote apart, into what training each branch alone writes."""
     manifest = read_manifest(whole)
     made = []
-    for branch in branches(params, seeds_per_step):
+    for branch in branches(params.arms, params.agent.seeds, seeds_per_step):
         path = place / str(branch)
         path.mkdir(parents=True)
         trained = (whole / branch.arm).is_dir()
@@ -178,7 +179,12 @@ def shards_of(whole: Path, params: Params, place: Path, seeds_per_step: int | No
 
 
 def merge(direct: Project, shards: list[Path], output: Path, params: Params | None = None) -> None:
-    merge_agents.run(params or direct.params, **direct.inputs("train-agents"), shards=shards, output=output)
+    merge_agents.run(
+        **STAGE["train-agents"].given(params or direct.params),
+        **direct.inputs("train-agents"),
+        shards=shards,
+        output=output,
+    )
 
 
 @pytest.mark.parametrize("seeds_per_step", [None, 1])
@@ -193,11 +199,12 @@ def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_
 def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
     from laurel.envs import adapter_for
     from laurel.rewards.arms import skipped_arms
+    from laurel.rewards.method import RewardContext
 
     arms = ("shuffled_labels", *direct.params.arm_names, "oracle")  # of which the first and the last are left out
     params = parse_params({**direct.params.dump(), "arms": list(arms)}, "params")
     no_oracle = adapter_for(params.env.model_copy(update={"id": "Pendulum-v1"}))
-    notes = list(skipped_arms(params, no_oracle).values())
+    notes = list(skipped_arms(params.arms, RewardContext.of(params), no_oracle).values())
     assert len(notes) == 2
     whole = shutil.copytree(direct.output("train-agents"), tmp_path / "whole")
     manifest = read_manifest(whole)
@@ -263,8 +270,8 @@ def test_agents_that_could_not_be_logged_are_logged_by_the_merger(
 def test_a_branch(direct: Project) -> None:
     branch = Branch.read({"arm": "extrinsic", "seeds": [1.0]})
     assert str(branch) == "extrinsic 1"
-    narrowed = branch.narrow(direct.params)
-    assert (narrowed.arm_names, narrowed.agent.seeds) == (("extrinsic",), (1,))
+    narrowed = branch.narrow(dict(direct.params))
+    assert ([arm.name for arm in narrowed["arms"]], narrowed["agent"].seeds) == (["extrinsic"], (1,))
     assert Branch.read(branch.write()) == branch
 
 
@@ -315,9 +322,7 @@ def test_a_step_that_is_killed(tmp_path: Path) -> None:
         end(running)
     assert running.returncode == 2
     last = stderr.splitlines()[-1]
-    assert last.startswith(
-        "laurel: step train-reward failed without a reason of its own: it was killed, or has a defect"
-    )
+    assert last.startswith("laurel: step train-reward failed without saying why: it was killed, or has a defect")
     assert last.endswith(f"{tmp_path / 'p' / 'out' / 'pipeline.log'}. With --resume, what is done is not done again.")
     (steps,) = (tmp_path / "p" / "out" / "steps").glob("laurel-*")
     assert (steps / "annotate" / "preferences" / "manifest.json").exists()

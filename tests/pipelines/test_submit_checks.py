@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from laurel.cli.app import main
+from laurel.params import Params
+from laurel.pipelines.template import Spec, compiled
 from tiny_project import REPOSITORY, Project
 
 IMAGE = "europe-west4-docker.pkg.dev/demo-project/laurel/laurel-python:1"
@@ -23,8 +27,23 @@ RIGHT = {
 Refused = Callable[..., list[str]]
 
 
+@pytest.fixture(scope="module")
+def compiled_once() -> Callable[..., Spec]:
+    """Compile as ever, but what is the same once: every case here would do it anew."""
+    known: dict[str, Spec] = {}
+
+    def compiled_once(params: Params, image: str, **form: Any) -> Spec:
+        key = repr((params, image, form))
+        if key not in known:
+            known[key] = compiled(params, image, **form)
+        return deepcopy(known[key])
+
+    return compiled_once
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled_once: Callable[..., Spec]) -> Project:
+    monkeypatch.setattr("laurel.pipelines.submission.compiled", compiled_once)
     for name in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"):
         monkeypatch.delenv(name, raising=False)
     project = Project.create(tmp_path / "p", {"env.backend": "gymnasium"})

@@ -80,7 +80,7 @@ def test_the_discount_is_that_of_the_arms_own_agent() -> None:
         "far": {"reward": "preference", "shaping": {"form": "potential"}, "agent": {"ppo": {"gamma": 0.5}}},
     }
     params = parse_params({**MINIMAL, "arms": arms}, "params")
-    forms = [params.for_arm(arm).shaping for arm in arms]
+    forms = [params.resolved_arms[arm].shaping for arm in arms]
     assert [(shaping.form, shaping.gamma) for shaping in forms] == [
         ("bonus", None),
         ("potential", 0.99),

@@ -59,13 +59,19 @@ class Places:
         if trajectories is None:
             STAGE["collect"].run(self.params, output=self.trajectories)
         STAGE["caption"].run(self.params, trajectories=self.trajectories, output=self.captions)
-        annotate.run(self.params, self.captions, self.preferences)
+        annotate.run(**STAGE["annotate"].given(self.params), captions=self.captions, output=self.preferences)
 
     def train(self, **reward: Any) -> tuple[RewardModel, dict[str, Any]]:
         settings = self.params.rewards["preference"].model_copy(update=reward)
         assert isinstance(settings, PreferenceParams)
         return train_reward_model(
-            self.params, settings, self.adapter, self.trajectories, self.captions, self.preferences
+            self.params.seed,
+            self.params.caption.segment_length,
+            settings,
+            self.adapter,
+            self.trajectories,
+            self.captions,
+            self.preferences,
         )
 
 
@@ -219,7 +225,7 @@ def test_a_captions_reward_is_the_mean_over_its_examples(listed: Places) -> None
     assert unmet.any()
     assert quality["pairs"] < len(read_pairs(listed.preferences)), "those are not in any pair"
     settings = PreferenceParams(kind="preference", input="observation", observations_per_caption=4)
-    items = training._observed_items(listed.params, settings, listed.adapter, listed.trajectories, listed.captions)
+    items = training._observed_items(listed.params.seed, settings, listed.adapter, listed.trajectories, listed.captions)
     raw = raw_rewards(model.ensemble, items.features)
     for caption_id in range(len(model.texts)):
         means = (raw if unmet[caption_id] else raw[:, items.caption == caption_id]).mean(axis=1)
@@ -269,7 +275,7 @@ class _SomeSilent:
 
 def test_pairs_without_a_label_are_left_out(steps: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("laurel.feedback.annotators.make_annotator", lambda *_, **__: _SomeSilent())
-    annotate.run(steps.params, steps.captions, tmp_path / "preferences")
+    annotate.run(**STAGE["annotate"].given(steps.params), captions=steps.captions, output=tmp_path / "preferences")
     pairs, labels = read_pairs(tmp_path / "preferences"), read_preferences(tmp_path / "preferences")
     _, comparisons = usable_comparisons(steps.captions, tmp_path / "preferences")
     assert 0 < len(comparisons) < len(pairs)
@@ -317,7 +323,13 @@ def test_mean_environment_reward_by_hand(
 
 # -- the stage --------------------------------------------------------------------------------------------------
 def test_the_stage_writes_the_artefact_and_its_quality(steps: Places, of_captions: Any, tmp_path: Path) -> None:
-    train_reward.run(steps.params, steps.trajectories, steps.captions, steps.preferences, tmp_path / "reward")
+    train_reward.run(
+        **STAGE["train-reward"].given(steps.params),
+        trajectories=steps.trajectories,
+        captions=steps.captions,
+        preferences=steps.preferences,
+        output=tmp_path / "reward",
+    )
     model, quality = of_captions
     loaded = RewardModel.load(tmp_path / "reward" / "preference")
     assert np.array_equal(loaded.rewards, model.rewards)

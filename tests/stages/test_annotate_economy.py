@@ -24,6 +24,7 @@ from laurel.data.directory import read_manifest
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.llm.responses import ResponseStore
 from laurel.stages import annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project
 
 PAIRS = 40
@@ -77,7 +78,9 @@ def asking(project: Project, url: str, **more: Any) -> Project:
 
 
 def run(project: Project) -> dict[str, Any]:
-    annotate.run(project.params, project.output("caption"), project.output("annotate"))
+    annotate.run(
+        **STAGE["annotate"].given(project.params), captions=project.output("caption"), output=project.output("annotate")
+    )
     return read_manifest(project.output("annotate"))
 
 
@@ -136,8 +139,18 @@ def test_shares_add_up_what_they_cost(project: Project, server: ChatServer, tmp_
     asking(project, server.url)
     shares = [tmp_path / "a", tmp_path / "b"]
     for number, share in enumerate(shares):
-        annotate.run(project.params, project.output("caption"), share, shard=(number, 2))
-    merge_preferences.run(project.params, project.output("caption"), shares, tmp_path / "merged")
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=share,
+            shard=(number, 2),
+        )
+    merge_preferences.run(
+        **STAGE["annotate"].given(project.params),
+        captions=project.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
     usage = read_manifest(tmp_path / "merged")["usage"]
     assert usage["cost_usd"] == pytest.approx(2 * PAIRS * 1500 / 1e6)
 
@@ -191,9 +204,19 @@ def test_shares_divide_a_budget(project: Project, server: ChatServer, tmp_path: 
     asking(project, server.url, budget={"max_calls": 31, "on_limit": "continue"})
     shares = [tmp_path / "a", tmp_path / "b"]
     for number, share in enumerate(shares):
-        annotate.run(project.params, project.output("caption"), share, shard=(number, 2))
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=share,
+            shard=(number, 2),
+        )
     assert [read_manifest(share)["usage"]["calls"] for share in shares] == [15, 16]
-    merge_preferences.run(project.params, project.output("caption"), shares, tmp_path / "merged")
+    merge_preferences.run(
+        **STAGE["annotate"].given(project.params),
+        captions=project.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
     notes = read_manifest(tmp_path / "merged")["notes"]
     assert [re.sub(r"^\d+", "n", note) for note in notes] == [
         f"n of 20 pairs of share {number} of 2 were judged: "
@@ -349,7 +372,7 @@ def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest
     assert said["money"] == "unknown"
     assert said["in batches"].startswith("unknown; ")
     assert said["minutes"] == "unknown (no limit is given, and no answer is kept to judge the pace by)"
-    assert said["budget"] == "$1.00 cannot be kept: the price is unknown (annotate.budget.prices)"
+    assert said["budget"] == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices)"
 
 
 def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from chat_server import ChatServer, chat_server, completion
 from laurel.data.directory import read_manifest
 from laurel.llm.responses import LEASE_SECONDS, ResponseStore
 from laurel.stages import annotate
+from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project, lasting_content
 
 PAIRS, KILLS = 150, 4
@@ -95,7 +96,11 @@ def test_no_answer_is_paid_for_twice(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "other.db"))
         undisturbed = project.copy(tmp_path / "q", {"annotate.language_model.responses": str(tmp_path / "other.db")})
-        annotate.run(undisturbed.params, undisturbed.output("caption"), undisturbed.output("annotate"))
+        annotate.run(
+            **STAGE["annotate"].given(undisturbed.params),
+            captions=undisturbed.output("caption"),
+            output=undisturbed.output("annotate"),
+        )
     labels = [lasting_content(one.output("annotate")) for one in (project, undisturbed)]
     for content in labels:
         del content["manifest.json"]  # names the store

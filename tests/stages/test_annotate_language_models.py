@@ -17,6 +17,7 @@ from laurel.data.directory import read_json, read_manifest
 from laurel.data.preferences import read_answers, read_preferences
 from laurel.errors import AnnotationError
 from laurel.stages import annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project, lasting_content
 
 
@@ -86,9 +87,11 @@ def test_shares_of_the_pairs(project: Project, server: ChatServer, tmp_path: Pat
     params, captions = asking(project, server.url).params, project.output("caption")
     shares = [tmp_path / "a", tmp_path / "b"]
     for number, share in enumerate(shares):
-        annotate.run(params, captions, share, shard=(number, 2))
-    merge_preferences.run(params, captions, shares, tmp_path / "merged")
-    annotate.run(params, captions, tmp_path / "whole")
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 2))
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+    )
+    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
     assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
     calls = [read_manifest(tmp_path / name)["usage"]["calls"] for name in ("merged", "whole")]
     assert calls == [len(server.bodies), 0]
@@ -97,7 +100,11 @@ def test_shares_of_the_pairs(project: Project, server: ChatServer, tmp_path: Pat
 def test_a_server_that_is_not_there(project: Project) -> None:
     asking(project, "http://127.0.0.1:9/v1", **{"annotate.openai.retries": 0})
     with pytest.raises(AnnotationError, match=r"127\.0\.0\.1:9"):
-        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=project.output("annotate"),
+        )
     assert not project.output("annotate").exists()
 
 
@@ -114,7 +121,11 @@ def test_too_many_failures_are_said_with_their_reasons(
     asking(project, server.url, **{"annotate.language_model.both_orders": False})
     counts = r"because the annotator failed: [1-9]\d* got no answer, [1-9]\d* none that could be read, "
     with pytest.raises(AnnotationError, match=counts + r"such as 'I like both, in a <way>\.', .*; at most 5% are"):
-        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=project.output("annotate"),
+        )
     reason = "refused with status 400: no more than 8 tokens"
     assert f"teacher gave no answer, and may again for the same reason: {reason}\n" in capsys.readouterr().err
 
@@ -123,7 +134,11 @@ def test_a_key_that_is_not_set(project: Project, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     asking(project, "https://127.0.0.1:9/v1")
     with pytest.raises(AnnotationError, match="OPENAI_API_KEY"):
-        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=project.output("annotate"),
+        )
 
 
 def test_openai_without_a_model(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,9 +160,15 @@ def test_a_model_in_this_process(project: Project, tmp_path: Path, monkeypatch: 
     }
     project.change({**changes, "annotate.language_model.prompt": "motif"})
     with pytest.raises(AnnotationError, match="mode is score, which reads off one of few answers"):
-        annotate.run(project.params, project.output("caption"), project.output("annotate"))
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=project.output("annotate"),
+        )
     project.change(changes)
-    annotate.run(project.params, project.output("caption"), project.output("annotate"))
+    annotate.run(
+        **STAGE["annotate"].given(project.params), captions=project.output("caption"), output=project.output("annotate")
+    )
     preferences = read_preferences(project.output("annotate"))
     assert (preferences.status == "ok").all()
     assert len(set(preferences.p_first)) > 10, "soft labels, from log-probabilities"

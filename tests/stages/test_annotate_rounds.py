@@ -9,6 +9,7 @@ from laurel.data.captions import read_segments
 from laurel.data.preferences import read_pairs, read_preferences
 from laurel.errors import ParamsError
 from laurel.stages import annotate, estimate_annotate
+from laurel.stages.pipeline import STAGE
 from tiny_project import UNTRACKED, Project, read_json
 
 
@@ -82,7 +83,12 @@ def test_a_share_of_the_pairs_cannot_be_chosen_by_all_labels(
 ) -> None:
     project.change(changes)
     with pytest.raises(ParamsError, match="A share of the pairs cannot be judged alone"):
-        annotate.run(project.params, project.output("caption"), project.path / "share", shard=(0, 2))
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=project.path / "share",
+            shard=(0, 2),
+        )
     project.change({"pipeline": {"annotate_shards": 2}})
     with pytest.raises(ParamsError, match=f"has pipeline.annotate_shards 2, but {which} goes by all labels so far"):
         _ = project.params

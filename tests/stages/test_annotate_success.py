@@ -12,6 +12,7 @@ from laurel.data.directory import read_json, read_manifest
 from laurel.data.show import describe_directory
 from laurel.errors import RefusedLabelsError
 from laurel.stages import annotate, estimate_annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content
 
@@ -63,8 +64,18 @@ def test_the_answers_stand_with_the_labels(project: Project, tmp_path: Path) -> 
     assert "success at the task preferred to something else" in describe_directory(out)
     shares = [tmp_path / "a", tmp_path / "b"]
     for number, share in enumerate(shares):
-        annotate.run(project.params, project.output("caption"), share, shard=(number, 2))
-    merge_preferences.run(project.params, project.output("caption"), shares, tmp_path / "merged")
+        annotate.run(
+            **STAGE["annotate"].given(project.params),
+            captions=project.output("caption"),
+            output=share,
+            shard=(number, 2),
+        )
+    merge_preferences.run(
+        **STAGE["annotate"].given(project.params),
+        captions=project.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
     assert lasting_content(tmp_path / "merged") == lasting_content(out)
 
 

@@ -13,11 +13,9 @@ import pytest
 from laurel import __version__
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
-from laurel.params import parse_params
 from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate
-from minimal_params import MINIMAL
-from tiny_project import TINY, UNTRACKED, Project, changed, lasting_content, read_json
+from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
 
 FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
 
@@ -287,10 +285,9 @@ def test_random_policy_alone(project: Project) -> None:
 
 
 def test_versions_name_what_is_installed() -> None:
-    params = parse_params(MINIMAL, "params")
-    versions = evaluate._versions(params)
+    versions = evaluate._versions(with_sb3=False)
     assert set(versions) == {"python", "laurel", *evaluate.PACKAGES}
-    assert set(evaluate._versions(changed(params, agent={"engine": "sb3"}))) - set(versions) == {
+    assert set(evaluate._versions(with_sb3=True)) - set(versions) == {
         "stable-baselines3",
         "sb3-contrib",
     }

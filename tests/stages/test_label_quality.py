@@ -25,6 +25,7 @@ from laurel.envs import adapter_for
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.references import task_of
 from laurel.stages import annotate, merge_preferences
+from laurel.stages.pipeline import STAGE
 from laurel.tracking.runs import connect
 from tiny_project import UNTRACKED, Project, lasting_content, read_json
 
@@ -112,11 +113,13 @@ def test_shares_say_the_same_as_the_whole(asking: Project, tmp_path: Path) -> No
     params, captions = asking.params, asking.output("caption")
     shares = [tmp_path / name for name in "abc"]
     for number, share in enumerate(shares):
-        annotate.run(params, captions, share, shard=(number, 3))
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=share, shard=(number, 3))
     (asking.path / "responses.db").rename(asking.path / "elsewhere.db")  # joined on a machine without the answers
-    merge_preferences.run(params, captions, shares, tmp_path / "merged")
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+    )
     (asking.path / "elsewhere.db").rename(asking.path / "responses.db")
-    annotate.run(params, captions, tmp_path / "whole")
+    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
     assert lasting_content(tmp_path / "merged") == lasting_content(tmp_path / "whole")
     assert {"quality.json", "sample.parquet"} <= set(lasting_content(tmp_path / "whole"))
 
@@ -144,7 +147,7 @@ REASONS = {
     ("unread", "it was cut off after as many tokens as it may have (max_tokens)"),
     ("unread", "it is empty"),
     ("unread", "the server's filter held it back (content_filter)"),
-    ("unread", "it says nothing of which is better"),
+    ("unread", "it does not say which is better"),
 }
 
 
@@ -186,9 +189,16 @@ def test_why_answers_are_missing_is_kept_and_told(
     asking.change({"tracking.enabled": False})
     shares = [tmp_path / name for name in "ab"]
     for number, share in enumerate(shares):
-        annotate.run(asking.params, asking.output("caption"), share, shard=(number, 2))
+        annotate.run(
+            **STAGE["annotate"].given(asking.params), captions=asking.output("caption"), output=share, shard=(number, 2)
+        )
     (tmp_path / "new.db").rename(tmp_path / "elsewhere.db")
-    merge_preferences.run(asking.params, asking.output("caption"), shares, tmp_path / "merged")
+    merge_preferences.run(
+        **STAGE["annotate"].given(asking.params),
+        captions=asking.output("caption"),
+        shards=shares,
+        output=tmp_path / "merged",
+    )
     assert sums(tmp_path / "merged") == found
     (tmp_path / "elsewhere.db").rename(tmp_path / "new.db")
     asking.change({"annotate.max_failure_rate": 0.0})
@@ -261,9 +271,16 @@ def test_total_position_bias_is_the_first_thing_said(many: Project, server: Chat
     shares = [tmp_path / name for name in "ab"]
     many.change({"annotate.gates": {}})
     for number, share in enumerate(shares):
-        annotate.run(many.params, many.output("caption"), share, shard=(number, 2))
+        annotate.run(
+            **STAGE["annotate"].given(many.params), captions=many.output("caption"), output=share, shard=(number, 2)
+        )
     with pytest.raises(AnnotationError, match=r"^100\.0% of answers with a side named the text shown first"):
-        merge_preferences.run(many.params, many.output("caption"), shares, tmp_path / "merged")
+        merge_preferences.run(
+            **STAGE["annotate"].given(many.params),
+            captions=many.output("caption"),
+            shards=shares,
+            output=tmp_path / "merged",
+        )
     assert read_json(tmp_path / "merged-refused" / "quality.json") == found
 
 
@@ -327,7 +344,7 @@ def test_gold_is_compared_with_and_is_an_input(project: Project) -> None:
     with pytest.raises(DataError, match=r"gold\.jsonl: no such file, but annotate\.gold names it"):
         project.run("annotate")
     params = project.params
-    gold = GoldFile(path, task_of(params, adapter_for(params.env)))
+    gold = GoldFile(path, task_of(params.annotate, adapter_for(params.env)))
     texts = read_segments(project.output("caption")).texts
     gold.add(texts[0], texts[1], "first", "uniform")
     with pytest.raises(AnnotationError, match="at least 2 are wanted"):
@@ -351,7 +368,7 @@ def test_gold_for_another_goal_does_not_count(project: Project) -> None:
     path = project.path / "gold.jsonl"
     params = project.params
     texts = read_segments(project.output("caption")).texts
-    GoldFile(path, task_of(params, adapter_for(params.env))).add(texts[0], texts[1], "first", "uniform")
+    GoldFile(path, task_of(params.annotate, adapter_for(params.env))).add(texts[0], texts[1], "first", "uniform")
     project.change({"annotate.gold": str(path), "annotate.embedding.goal": "Walk into walls."})
     project.run("annotate")
     assert "gold" not in quality(project)

@@ -91,16 +91,18 @@ def test_parts_that_do_not_fit(project: Project, tmp_path: Path) -> None:
 def shares_of(params: Params, captions: Path, place: Path, of: int) -> list[Path]:
     paths = [place / f"share-{number}" for number in range(of)]
     for number, path in enumerate(paths):
-        annotate.run(params, captions, path, shard=(number, of))
+        annotate.run(**STAGE["annotate"].given(params), captions=captions, output=path, shard=(number, of))
     return paths
 
 
 @pytest.mark.parametrize("of", [2, 7])
 def test_shares_of_the_pairs(finished: Project, tmp_path: Path, of: int) -> None:
     params, captions = finished.copy(tmp_path / "p", UNTRACKED).params, finished.output("caption")
-    annotate.run(params, captions, tmp_path / "whole")
+    annotate.run(**STAGE["annotate"].given(params), captions=captions, output=tmp_path / "whole")
     shares = shares_of(params, captions, tmp_path / "shares", of)
-    merge_preferences.run(params, captions, shares[::-1], tmp_path / "merged")
+    merge_preferences.run(
+        **STAGE["annotate"].given(params), captions=captions, shards=shares[::-1], output=tmp_path / "merged"
+    )
     assert content(tmp_path / "merged") == content(tmp_path / "whole")
     pairs = [read_manifest(path)["counts"]["pairs"] for path in shares]
     assert max(pairs) - min(pairs) <= 1
@@ -110,14 +112,21 @@ def test_shares_that_do_not_fit(finished: Project, tmp_path: Path) -> None:
     params, captions = finished.copy(tmp_path / "p", UNTRACKED).params, finished.output("caption")
     first, second = shares_of(params, captions, tmp_path / "shares", 2)
     with pytest.raises(DataError, match="is share 0 of 2"):
-        merge_preferences.run(params, captions, [first], tmp_path / "merged")
+        merge_preferences.run(
+            **STAGE["annotate"].given(params), captions=captions, shards=[first], output=tmp_path / "merged"
+        )
     with pytest.raises(DataError, match=r"holds share 0, as .*share-0 does"):
         merge_preferences.run(
-            params, captions, [first, shutil.copytree(first, tmp_path / "again")], tmp_path / "merged"
+            **STAGE["annotate"].given(params),
+            captions=captions,
+            shards=[first, shutil.copytree(first, tmp_path / "again")],
+            output=tmp_path / "merged",
         )
     write_json(second / "manifest.json", {**read_manifest(second), "inputs": {"captions": "other"}})
     with pytest.raises(DataError, match="other captions or parameters"):
-        merge_preferences.run(params, captions, [first, second], tmp_path / "merged")
+        merge_preferences.run(
+            **STAGE["annotate"].given(params), captions=captions, shards=[first, second], output=tmp_path / "merged"
+        )
     assert not (tmp_path / "merged").exists()
 
 
@@ -127,5 +136,7 @@ def test_failures_are_judged_over_all_shares(finished: Project, tmp_path: Path) 
     params, captions = finished.copy(tmp_path / "p", changes).params, finished.output("caption")
     shares = shares_of(params, captions, tmp_path / "shares", 2)
     with pytest.raises(AnnotationError, match=r"None of \d+ pairs has a preference"):
-        merge_preferences.run(params, captions, shares, tmp_path / "merged")
+        merge_preferences.run(
+            **STAGE["annotate"].given(params), captions=captions, shards=shares, output=tmp_path / "merged"
+        )
     assert not (tmp_path / "merged").exists()

@@ -34,17 +34,39 @@ def rewards_paid(project: Project, arm: str) -> list[float | None]:
 
 def test_methods_and_an_algorithm_of_another_package_train_arms(examples: Path, tmp_path: Path) -> None:
     """One pays per step, one at the end of episodes; neither asks an annotator nor fits anything."""
-    project = Project.create(tmp_path / "p", examples_params())
+    params = examples_params()
+    params["arms"] |= {
+        "novelty": {"reward": "novelty"},
+        "rnd": {"reward": "rnd", "shaping": {"beta": 0}},
+        "potential": {"reward": "novelty", "shaping": {"form": "potential"}},
+        "outcome": {"reward": "outcome"},
+    }
+    project = Project.create(tmp_path / "p", params)
     project.run()
     assert read_json(project.output("annotate") / "manifest.json")["counts"] == {"pairs": 0}
-    assert {*read_json(project.output("train-reward") / "rewards.json")} == {"forward", "arrived", "quick"}
+    assert {*read_json(project.output("train-reward") / "rewards.json")} == {
+        *("forward", "arrived", "quick"),
+        *("novelty", "rnd", "outcome"),
+    }
     forward, arrived, both = (rewards_paid(project, arm) for arm in ("forward", "arrived", "both"))
     assert all(share and 0.1 < share < 0.6 for share in forward)
     assert max(share or 0 for share in arrived) < 0.1
     assert all(share and share >= 0.1 for share in both)
+    novelty, rnd, potential, outcome = (
+        rewards_paid(project, arm) for arm in ("novelty", "rnd", "potential", "outcome")
+    )
+    assert all(share == 1 for share in (*novelty, *rnd))
+    assert all(share and share > 0.5 for share in potential)
+    assert max(share or 0 for share in outcome) < 0.1
     metrics = read_json(project.output("evaluate") / "metrics.json")
     roles = {arm: entry["role"] for arm, entry in metrics["arms"].items()}
-    assert roles == {"extrinsic": "baseline", **dict.fromkeys(["forward", "arrived", "both", "linear"], "method")}
+    methods = ["forward", "arrived", "both", "linear", "outcome"]
+    controls = ["novelty", "rnd", "potential"]
+    assert roles == {
+        "extrinsic": "baseline",
+        **dict.fromkeys(methods, "method"),
+        **dict.fromkeys(controls, "control"),
+    }
     assert metrics["arms"]["forward"]["label"] == "a bonus for each step ahead"
     assert metrics["algorithm"] == "ppo, linear"
     assert (project.output("evaluate") / "report.html").exists()

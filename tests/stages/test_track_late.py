@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from laurel.data.directory import Output, read_json, read_manifest
 from laurel.params import Params
 from laurel.stages import evaluate
+from laurel.stages.pipeline import STAGE
 from laurel.stages.track_late import track_late
 from tiny_project import UNTRACKED, Project, set_run_facts
 
@@ -41,7 +42,11 @@ def all_runs(uri: str) -> list[Any]:
 def test_evaluate_logs_what_the_others_could_not(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"sqlite:///{project.path / 'late.db'}"
     monkeypatch.setenv(URI, uri)
-    evaluate.run(tracked(project.params), **project.inputs("evaluate"), output=project.output("evaluate"))
+    evaluate.run(
+        **STAGE["evaluate"].given(tracked(project.params)),
+        **project.inputs("evaluate"),
+        output=project.output("evaluate"),
+    )
     runs = {run.info.run_name: run for run in all_runs(uri)}
     env = project.params.env.id
     stages = ("collect", "caption", "annotate", "train-reward", "train-agents", "evaluate")
@@ -66,15 +71,15 @@ def test_what_was_logged_is_not_logged_again(
     out = Output(tmp_path)
     manifests = [read_manifest(path) for path in finished.inputs("evaluate").values()]
     assert all(manifest["mlflow_run_id"] for manifest in manifests)
-    assert track_late(tracked(finished.params), finished.inputs("evaluate"), out) == {}
+    assert track_late(dict(tracked(finished.params)), finished.inputs("evaluate"), out) == {}
     assert not (tmp_path / "late.db").exists()
 
 
 def test_a_server_that_is_still_away_is_asked_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URI, "http://127.0.0.1:9")
     out = Output(project.path)
-    assert track_late(tracked(project.params), project.inputs("evaluate"), out) == {}
+    assert track_late(dict(tracked(project.params)), project.inputs("evaluate"), out) == {}
     (note,) = out.run_notes
     assert note.startswith("collect: nothing or only part was logged to MLflow at http://127.0.0.1:9")
-    assert track_late(project.params, project.inputs("evaluate"), Output(project.path)) == {}  # tracking is off
+    assert track_late(dict(project.params), project.inputs("evaluate"), Output(project.path)) == {}  # tracking is off
     assert json.dumps(out.counts) == "{}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from laurel.agents.checkpoint import load_policy
 from laurel.errors import DataError, LaurelError, ParamsError, WorkerError
-from laurel.rewards.method import Inputs
+from laurel.rewards.method import Inputs, RewardContext
 from laurel.stages.train_agents import divide
 from laurel.training.arms import train_arms
 from laurel.training.loop import train_together
@@ -112,16 +112,21 @@ def test_all_arms_are_trained_at_once_where_environments_are_tensors(
     arms = ["extrinsic", "preference", "intrinsic_only", "random_reward", "shuffled_labels", "oracle"]
     project.change({"arms": arms, "agent.seeds": [0, 1]})
     project.run("train-reward")
-    agents = [(arm, seed, tmp_path / arm / f"seed-{seed}") for seed in (0, 1) for arm in arms]
-    train_arms(project.params, agents, Inputs(**project.inputs("train-agents")), lambda steps: None)
+    params = project.params
+    agents = [
+        (arm, seed, tmp_path / arm.name / f"seed-{seed}") for seed in (0, 1) for arm in params.resolved_arms.values()
+    ]
+    train_arms(
+        params.seed, RewardContext.of(params), agents, Inputs(**project.inputs("train-agents")), lambda steps: None
+    )
     ends = {}
     for arm, seed, place in agents:
         state = read_json(place / "state.json")
         assert (state["finished"], state["backend"]) == (True, "tensors")
         shaped = [row["shaped_reward"] for row in pq.read_table(place / "curve.parquet").to_pylist()]
-        assert [reward is None for reward in shaped] == [arm == "extrinsic"] * len(shaped)
+        assert [reward is None for reward in shaped] == [arm.name == "extrinsic"] * len(shaped)
         load_policy(place)
-        ends[arm, seed] = (place / "model.safetensors").read_bytes()
+        ends[arm.name, seed] = (place / "model.safetensors").read_bytes()
     assert len(set(ends.values())) == len(agents)
 
 

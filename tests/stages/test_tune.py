@@ -14,6 +14,7 @@ from laurel.params import load_params
 from laurel.params.sb3 import SB3Params
 from laurel.params.search import Sweep, read_space, with_values
 from laurel.stages import pick_best, try_candidate, tune
+from laurel.stages.pipeline import STAGE
 from laurel.stages.tune import jobs_of
 from laurel.tuning.candidates import candidates
 from laurel.tuning.plan import Search, narrowed, sweep_of
@@ -59,7 +60,9 @@ def test_a_trial_is_what_training_its_candidate_gives(searched: Project, tmp_pat
 
     trial = read_trials(searched.path / "tune" / TRIALS)[1]
     candidate = narrowed(with_values(searched.params, trial.values), "preference", (1000, 1001), 512)
-    train_agents.run(candidate, **searched.inputs("train-agents"), output=tmp_path / "agents")
+    train_agents.run(
+        **STAGE["train-agents"].given(candidate), **searched.inputs("train-agents"), output=tmp_path / "agents"
+    )
     curves = [read_curve(tmp_path / "agents" / "preference" / f"seed-{seed}") for seed in (1000, 1001)]
     assert trial.seed_scores == tuple(area(curve) for curve in curves)
 

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from mlflow import MlflowClient
 from tiny_llama import make_tiny_llama
 
 from laurel.cli.app import main
+from laurel.data.gold import GoldFile, Task
+from laurel.envs import adapter_for
 from laurel.llm.local_chat import load_local
+from laurel.params import EnvParams
 from laurel.params.judges import HuggingFaceParams
 from minimal_params import MINIMAL
 
@@ -21,29 +25,35 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     make_tiny_llama(tmp_path / "tiny", max_position_embeddings=4096)
     huggingface = {"model": str(tmp_path / "tiny"), "device": "cpu"}
     annotate = {"annotator": "huggingface", "huggingface": huggingface, "language_model": {"prompt": "concise"}}
-    params = {**MINIMAL, "annotate": annotate, "tracking": {"enabled": False}}
+    params = {**MINIMAL, "annotate": annotate, "tracking": {"enabled": True}}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_a_judge_is_tuned_tested_and_named_in_the_params(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    gold = GoldFile(project / "gold.jsonl", Task("CartPole-v1", adapter_for(EnvParams(id="CartPole-v1")).goal or ""))
+    gold.add("The pole leans far to the left.", "The pole stands upright.", "second", "uniform")
     short = ["--pairs", "4", "--test-pairs", "5", "--passes", "1", "--rank", "2"]
     command = ["annotate", "tune", "--env", "FrozenLake-v1", "--held-out", "MiniGrid-DoorKey-5x5-v0", *short]
-    assert main(command) == 0
+    assert main([*command, "--gold", str(gold.path)]) == 0
     card = capfd.readouterr().out
     judge = project / "judges/tuned"
     assert card == (judge / "README.md").read_text()
     quality = json.loads((judge / "quality.json").read_text())
-    assert quality["learned"] == {"FrozenLake-v1": 4}
+    assert quality["learned"] == {"FrozenLake-v1": 4, "CartPole-v1": 1}
     found = quality["held_out"]["MiniGrid-DoorKey-5x5-v0"]
     assert found["accuracy"]["of"] == 5
     assert found["position_bias"]["of"] == 10, "questions: both orders of five pairs"
     assert quality["mean_accuracy"] == found["accuracy"]["value"]
+    files = {file.name for file in judge.iterdir() if file.name not in ("manifest.json", ".run.json")}
+    assert files == {"README.md", "adapter_config.json", "adapter_model.safetensors", "quality.json"}
     weights = (judge / "adapter_model.safetensors").read_bytes()
     model = str(project / "tiny")
     load_local(HuggingFaceParams(model=model, adapter=str(judge), device="cpu"))
-    assert main(command) == 0
+    (version,) = MlflowClient(f"sqlite:///{project / 'mlflow.db'}").search_model_versions("name = 'judge'")
+    assert version.tags["labels"] == "environments' hand-written progress and a person's labels"
+    assert main([*command, "--gold", str(gold.path)]) == 0
     assert (judge / "adapter_model.safetensors").read_bytes() == weights, "same seed, same bytes"
 
 

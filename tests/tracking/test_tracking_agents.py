@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from laurel.data.directory import RUN, Output, write_json
+from laurel.params.arms import Arm
 from laurel.tracking import agents as tracking_agents
 from laurel.tracking.agents import NOTE, POINTS, STAGE, AgentRuns, read_note, thinned
 from laurel.tracking.runs import Run, Tracker
@@ -32,6 +33,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
 
 
 PARAMS = make_params(arms=["extrinsic"], agent={"seeds": [0], "steps": 100, "ppo": {"n_envs": 1, "n_steps": 10}})
+EXTRINSIC = PARAMS.resolved_arms["extrinsic"]
 
 
 def checkpoint(place: Path, updates: int) -> None:
@@ -51,12 +53,12 @@ def wait_for(what: Callable[[], Any]) -> Any:
     return found
 
 
-def stage(out: Output, work: Callable[[AgentRuns], None], places: list[tuple[str, int, Path]]) -> None:
+def stage(out: Output, work: Callable[[AgentRuns], None], places: list[tuple[Arm, int, Path]]) -> None:
     """Do what the stage does, `work` standing for the training."""
     tracker, note = Tracker(PARAMS, "train-agents", {}, out), out.path / NOTE
     with tracker.stage_run(resumed=read_note(note).get(STAGE)) as run:
         assert run is not None
-        with AgentRuns(tracker, run, PARAMS, note) as runs:
+        with AgentRuns(tracker, run, note) as runs:
             work(runs)
             runs.finish(places)
 
@@ -65,7 +67,7 @@ def test_a_run_is_filled_while_its_agent_trains_and_goes_on_where_it_was_stopped
     client: MlflowClient, tmp_path: Path
 ) -> None:
     place = tmp_path / "extrinsic" / "seed-0"
-    agent = ("extrinsic", 0, place)
+    agent = (EXTRINSIC, 0, place)
 
     def known() -> dict[str, str]:
         return read_note(tmp_path / NOTE)

@@ -18,7 +18,7 @@ from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.params import Params
 from laurel.params.arms import WELL_KNOWN
 from laurel.rewards.base import Reward
-from laurel.rewards.method import Inputs
+from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.model import RewardModel
 from laurel.rewards.stored import reward_of
 from laurel.training.arms import task_of, train_arms
@@ -44,7 +44,8 @@ def inputs_of(project: Project) -> Inputs:
 
 def reward(project: Project, arm: str, seed: int = 0, params: Params | None = None) -> Reward | None:
     params = params or project.params
-    return reward_of(params, arm, seed, adapter_for(params.env), inputs_of(project))
+    context = RewardContext.of(params)
+    return reward_of(params.resolved_arms[arm], seed, context, context.adapter, inputs_of(project))
 
 
 def paid(function: Reward | None, texts: tuple[str, ...]) -> FloatArray:
@@ -57,14 +58,14 @@ def paid(function: Reward | None, texts: tuple[str, ...]) -> FloatArray:
 @pytest.mark.parametrize("arm", WELL_KNOWN)
 def test_only_intrinsic_only_does_without_the_environments_reward(rewarded: Project, arm: str) -> None:
     params = changed(rewarded.params, shaping={"extrinsic": 0.7, "intrinsic": 0.2, "beta": 1.5, "quantile": 0.3})
-    task = task_of(params, arm, 4)
+    task = task_of(params.seed, params.env, params.resolved_arms[arm], 4)
     assert task.shaping.extrinsic == (0.0 if arm == "intrinsic_only" else 0.7)
     assert (task.shaping.intrinsic, task.shaping.beta, task.shaping.quantile) == (0.2, 1.5, 0.3)
 
 
 def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
     params = changed(rewarded.params, agent={"steps": 999, "checkpoint_steps": 77}).model_copy(update={"seed": 5})
-    task = task_of(params, "oracle", 4)
+    task = task_of(params.seed, params.env, params.resolved_arms["oracle"], 4)
     assert (task.arm, task.seed, task.run_seed) == ("oracle", 4, 5)
     assert (task.steps, task.checkpoint_steps) == (999, 77)
     assert (task.env, task.settings) == (params.env, params.agent.ppo)
@@ -73,7 +74,8 @@ def test_a_task_is_what_the_parameters_say(rewarded: Project) -> None:
 @pytest.mark.parametrize("arm", ["extrinsic", "random_policy"])
 def test_the_environments_reward_alone_needs_no_reward_model(rewarded: Project, adapter: EnvAdapter, arm: str) -> None:
     nowhere = Path("/nowhere")
-    assert reward_of(rewarded.params, arm, 0, adapter, Inputs(nowhere, nowhere, nowhere)) is None
+    params, inputs = rewarded.params, Inputs(nowhere, nowhere, nowhere)
+    assert reward_of(params.resolved_arms[arm], 0, RewardContext.of(params), adapter, inputs) is None
 
 
 @pytest.mark.parametrize("arm", ["preference", "intrinsic_only"])
@@ -119,7 +121,8 @@ def test_an_arm_is_trained_into_its_directory(rewarded: Project, tmp_path: Path,
     params = changed(rewarded.params, agent={"steps": 256})
     told: list[int] = []
     place = tmp_path / arm / "seed-3"
-    train_arms(params, [(arm, 3, place)], inputs_of(rewarded), told.append)
+    agents = [(params.resolved_arms[arm], 3, place)]
+    train_arms(params.seed, RewardContext.of(params), agents, inputs_of(rewarded), told.append)
     assert sum(told) == 256
     config, state = read_json(place / "config.json"), read_json(place / "state.json")
     assert (config["arm"], config["seed"], state["finished"]) == (arm, 3, True)
@@ -139,7 +142,8 @@ def test_captions_name_the_action_where_they_did_in_collection(
     monkeypatch.setattr("laurel.training.arms.train_together", noted)
     for with_action in (False, True):
         params = changed(rewarded.params, caption={"with_action": with_action})
-        train_arms(params, [("oracle", 0, tmp_path)], inputs_of(rewarded), print)
+        agents = [(params.resolved_arms["oracle"], 0, tmp_path)]
+        train_arms(params.seed, RewardContext.of(params), agents, inputs_of(rewarded), print)
     assert adapters == [False, True]
 
 
@@ -154,6 +158,6 @@ def test_sums_keep_their_order_whatever_the_number_of_cores(
 
     monkeypatch.setattr("laurel.training.arms.train_together", noted)
     with threadpool_limits(2, user_api="blas"):
-        agents = [("extrinsic", 0, tmp_path)]
-        train_arms(rewarded.params, agents, inputs_of(rewarded), print)
+        agents = [(rewarded.params.resolved_arms["extrinsic"], 0, tmp_path)]
+        train_arms(0, RewardContext.of(rewarded.params), agents, inputs_of(rewarded), print)
     assert set(threads) == {1}

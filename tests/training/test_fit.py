@@ -14,11 +14,13 @@ import pytest
 from laurel.agents.algorithms import initial_policy
 from laurel.cli.app import main
 from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
 from laurel.errors import EnvError, LaurelError, ParamsError
 from laurel.params import Params, parse_params
 from laurel.params.arms import WELL_KNOWN
 from laurel.params.kinds import ALGORITHMS
 from laurel.rewards.arms import skipped_arms, trained_arms
+from laurel.rewards.method import RewardContext
 from laurel.stages.preflight import check_parts, check_run
 from laurel.training.checks import check_agents
 from minimal_params import MINIMAL
@@ -39,37 +41,47 @@ def params_of(env_id: str = "FrozenLake-v1", *, arms: Any = ("extrinsic", "prefe
 
 
 def check(params: Params) -> None:
-    check_agents(params, adapter_for(params.env))
+    check_with(params, adapter_for(params.env))
+
+
+def check_with(params: Params, adapter: EnvAdapter) -> None:
+    check_agents(params.seed, params.resolved_arms.values(), RewardContext.of(params), adapter)
+
+
+def skipped(params: Params, adapter: EnvAdapter) -> dict[str, str]:
+    return skipped_arms(params.arms, RewardContext.of(params), adapter)
 
 
 # -- which arms there are ---------------------------------------------------------------------------------------
 def test_all_arms_but_random_policy_are_trained() -> None:
     params = params_of(arms=WELL_KNOWN)
-    assert set(WELL_KNOWN) - {*trained_arms(params, adapter_for(params.env))} == {"random_policy"}
+    assert set(WELL_KNOWN) - {*trained_arms(params.arms, RewardContext.of(params), adapter_for(params.env))} == {
+        "random_policy"
+    }
 
 
 def test_an_arm_that_can_be_trained_is_not_skipped() -> None:
     params = params_of(arms=WELL_KNOWN)
-    assert skipped_arms(params, adapter_for(params.env)) == {}
+    assert skipped(params, adapter_for(params.env)) == {}
 
 
 def test_without_hand_written_progress_there_is_no_oracle() -> None:
     params = params_of("Pendulum-v1", arms=set(WELL_KNOWN) - {"similarity"})
     pendulum = adapter_for(params.env)
-    assert skipped_arms(params, pendulum) == {
+    assert skipped(params, pendulum) == {
         "oracle": "The arm oracle was left out: Pendulum-v1 has no hand-written progress."
     }
-    assert skipped_arms(params.narrowed("extrinsic"), pendulum) == {}, "nobody asked for it"
+    assert skipped(params.narrowed("extrinsic"), pendulum) == {}, "nobody asked for it"
 
 
 def test_on_observations_there_are_no_shuffled_labels() -> None:
     content = {**params_of(arms=WELL_KNOWN).dump(), "rewards": {"preference": {"input": "observation"}}}
     params = parse_params(content, "params.yaml")
     adapter = adapter_for(params.env)
-    assert skipped_arms(params, adapter) == {
+    assert skipped(params, adapter) == {
         "shuffled_labels": 'The arm shuffled_labels was left out: it needs rewards.preference.input "caption".'
     }
-    assert skipped_arms(params.narrowed("extrinsic"), adapter) == {}
+    assert skipped(params.narrowed("extrinsic"), adapter) == {}
 
 
 def test_where_all_arms_are_left_out_there_is_nothing_to_do() -> None:
@@ -86,7 +98,7 @@ def test_what_is_refused_is_what_training_would_refuse(algorithm: str, actions: 
     params = params_of(env_id, algorithm=algorithm)
     adapter = adapter_for(params.env)
     adapter.action_space = SPACES[actions]
-    assert _refusal(lambda: check_agents(params, adapter)) == _refusal(
+    assert _refusal(lambda: check_with(params, adapter)) == _refusal(
         lambda: initial_policy(adapter, params.agent.settings, 0, 0)
     )
 
@@ -175,7 +187,8 @@ def test_looking_imports_no_torch(algorithm: str) -> None:
     code = (
         "import sys; from laurel.training.checks import check_agents; from laurel.envs import adapter_for; "
         "from laurel.params import parse_params; import json; params = parse_params(json.loads(sys.argv[1]), ''); "
-        "check_agents(params, adapter_for(params.env)); sys.exit('torch' in sys.modules)"
+        "from laurel.rewards.method import RewardContext; arms = params.resolved_arms.values(); "
+        "check_agents(0, arms, RewardContext.of(params), adapter_for(params.env)); sys.exit('torch' in sys.modules)"
     )
     content = params_of(algorithm=algorithm).model_dump_json()
     assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0

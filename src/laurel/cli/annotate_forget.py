@@ -19,7 +19,7 @@ def add(actions: Commands) -> None:
         actions,
         "forget",
         "Say which stored answers of a status, model or prompt there are and what they cost; with --yes, drop them, so "
-        "that the next run asks, and pays, for them anew.",
+        "that the next run asks, and pays, for them again.",
         "laurel annotate forget --status unreadable --model gpt-5-mini --yes",
     )
     forgetting.add_argument("--status", choices=STATUSES, help="unreadable: the follow-up's answer, if any, is, too")
@@ -62,5 +62,5 @@ def _forget(options: argparse.Namespace) -> str:
             ]  # fmt: skip
             lines += [f"  {line}" for line in aligned(table)]
     if total and not options.yes:
-        lines.append("Nothing was dropped. With --yes they are, and the next run asks, and pays, for them anew.")
+        lines.append("Nothing was dropped. With --yes they are, and the next run asks, and pays, for them again.")
     return "\n".join(lines) + "\n"

@@ -75,7 +75,7 @@ def _review(options: argparse.Namespace) -> str:
     if path is None:
         raise AnnotationError("Say where to keep your labels: annotate.gold in the params file, or --gold FILE.")
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    gold = GoldFile(path, task_of(params, adapter))
+    gold = GoldFile(path, task_of(params.annotate, adapter))
     inputs = {"captions": options.captions}
     if options.preferences.exists():
         inputs["preferences"] = options.preferences
@@ -155,7 +155,7 @@ def _summary(
         compared = {name: compare(preferences.p_first, sides) for name, sides in known.items()}
         shown = figures({name: found for name, found in compared.items() if found})
         lines += [f"{f.measure}: {f.shown}" + (f" ({f.shown_interval})" if f.interval else "") for f in shown]
-        lines += [] if shown else ["None of them has a side in both, so there is no agreement to speak of yet."]
+        lines += [] if shown else ["No pair has a preference in both, so agreement cannot be computed yet."]
     if gold.labels:
         lines += [
             "",

@@ -16,6 +16,7 @@ from laurel.cli import (
     pipeline,
     play,
     prompt,
+    run,
     show,
     stages,
     table,
@@ -27,7 +28,7 @@ from laurel.errors import LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
 
-COMMANDS = (stages, check, params, show, table, pipeline, prompt, classics, play, tune, ui, export, language_model)
+COMMANDS = (run, stages, check, params, show, table, pipeline, prompt, classics, play, tune, ui, export, language_model)
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."
@@ -58,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="laurel",
         description="Language-model feedback as reward for reinforcement learning, one stage a command.",
-        epilog="The whole pipeline: `dvc repro` (or `make run`). A stage by itself: laurel collect --help",
+        epilog="The whole pipeline: laurel run (or `dvc repro`). A stage by itself: laurel collect --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"laurel {__version__}")

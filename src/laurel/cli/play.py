@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from laurel.cli.arguments import number, whole
 from laurel.cli.command import Commands, add_command, add_params
@@ -33,6 +34,10 @@ class Chosen:
     name: str
     kind: str | None = None
     """Of an actor that is not trained."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What that is made with."""
+    arm: str | None = None
+    """Whose agent it is; None where that is not known."""
 
 
 def add(commands: Commands) -> None:
@@ -83,7 +88,6 @@ def _run(options: argparse.Namespace) -> int:
     from laurel.agents.actors import make_actor
     from laurel.envs import adapter_for
     from laurel.evaluation.performance import Performance, film, show_in_terminal, show_in_window
-    from laurel.evaluation.play import load_actor
     from laurel.params import load_params
     from laurel.seeding import derive_seed
 
@@ -99,8 +103,10 @@ def _run(options: argparse.Namespace) -> int:
         params.env,
         adapter,
         player.name,
-        make_actor(player.kind, adapter, "AGENT") if player.kind else load_actor(adapter, player.place, greedy=greedy),
-        _learned_reward(params, options.reward, adapter),
+        make_actor(player.kind, adapter, "AGENT", **player.options)
+        if player.kind
+        else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy),
+        _learned_reward(params, player.arm, options.reward, adapter),
         options.episodes,
         options.steps,
         derive_seed(params.seed if options.seed is None else options.seed, "play"),
@@ -136,18 +142,18 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         ParamsError: what was named is neither an arm nor a directory.
         DataError: the arm has no such agent.
     """
-    from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
+    from laurel.params.arms import WELL_KNOWN, arm_of
     from laurel.params.kinds import ACTORS
 
     if agent is None:
-        trained = [info for info in arm_infos(params) if (agents / info.name).is_dir()]
+        trained = [arm for arm in params.resolved_arms.values() if (agents / arm.name).is_dir()]
         if not trained:
             untrained = next(name for name in WELL_KNOWN if not arm_of(name).trained)
             raise DataError(
                 f"{agents}: holds no agents. Run laurel train-agents first, or name an agent's directory, or watch "
                 f"laurel play {untrained}."
             )
-        agent = next((info for info in trained if info.role == "method"), trained[0]).name
+        agent = next((arm for arm in trained if arm.role == "method"), trained[0]).name
     arms = {**{name: arm_of(name) for name in WELL_KNOWN}, **{arm.name: arm for arm in params.arms}}
     if agent not in arms:
         if not Path(agent).is_dir() and agent in ACTORS.external():
@@ -160,7 +166,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     if not arms[agent].trained:
         if seed is not None:
             raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
-        return Chosen(None, agent.replace("_", " "), arms[agent].actor)
+        return Chosen(None, agent.replace("_", " "), arms[agent].actor, arms[agent].actor_options)
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"
     if not place.is_dir():
@@ -168,19 +174,23 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not there:
             raise DataError(f"{place}: no such agent; there are none of {agent} in {agents}. Run laurel train-agents.")
         raise DataError(f"{place}: no such agent; name one of {', '.join(there)}, or run laurel train-agents.")
-    return Chosen(place, f"{agent}, seed {number}")
+    return Chosen(place, f"{agent}, seed {number}", arm=agent)
 
 
-def _learned_reward(params: Params, place: Path | None, adapter: EnvAdapter) -> LearnedReward | None:
+def _learned_reward(params: Params, arm: str | None, place: Path | None, adapter: EnvAdapter) -> LearnedReward | None:
+    """Return the reward that is shown: that of the arm that plays, if it is a method's, or else of the first method."""
     from laurel.data.lineage import read_inputs
-    from laurel.evaluation.play import watching
-    from laurel.rewards.method import Inputs
+    from laurel.evaluation.play import watched_arm, watching
+    from laurel.rewards.method import Inputs, RewardContext
 
     if place is None and not REWARD.is_dir():
         tell(f"laurel: no learned reward is shown: {REWARD} does not exist.")
         return None
     read_inputs(params.dump("env"), {"reward": place or REWARD})
-    found = watching(params, adapter, Inputs(CAPTIONS, PREFERENCES, place or REWARD))
+    arms = params.resolved_arms
+    shown = [arms[arm]] if arm in arms else []
+    watched = watched_arm([*shown, *arms.values()], place or REWARD)
+    found = watching(watched, RewardContext.of(params), adapter, Inputs(CAPTIONS, PREFERENCES, place or REWARD))
     if found is None:
         tell(f"laurel: no learned reward is shown, as no method of arms has one in {place or REWARD}.")
     return found

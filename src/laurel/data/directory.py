@@ -98,7 +98,7 @@ def output_directory(
     started = time.monotonic()
     output = _followed(output)
     made_from = {name: _digest_input(path) for name, path in (inputs or {}).items()}
-    key = _digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
+    key = digest_json({"stage": stage, "params": params, "inputs": made_from, "version": __version__})[:12]
     partial = output.parent / f".{output.name}.{key}.partial"
     with ExitStack() as held:
         with _explaining(output):
@@ -250,7 +250,8 @@ def _digest_input(path: Path) -> str:
     return str(checked_manifest(path)["digest"])
 
 
-def _digest_json(content: Any) -> str:
+def digest_json(content: Any) -> str:
+    """Return the SHA-256 of plain values, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

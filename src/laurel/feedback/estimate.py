@@ -150,8 +150,8 @@ def limits(
             continue
         shown = in_words(limit) if name == "max_cost" else f"{limit:,}"
         if most is None and name == "max_cost":
-            yield f"{shown} cannot be kept: the price is unknown (annotate.budget.prices)"
+            yield f"{shown} cannot be enforced: the price is unknown (annotate.budget.prices)"
         elif most is None:
-            yield f"{name} {shown}: it is unknown whether that suffices"
+            yield f"{name} {shown}: whether that suffices is unknown"
         else:
             yield f"{name} {shown}: {reached if most > limit else 'suffices'}"

@@ -6,7 +6,7 @@ stop it by chance; `min_gold_pairs` says how many pairs are too few.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,33 @@ if TYPE_CHECKING:
     from laurel.params.annotation import GateParams
 
 REVIEW = "`laurel annotate review --sample uniform`"
-LEAST_PARSED, MOST_BIAS, MOST_ABSTAINED = 0.95, 0.2, 0.1
-"""Limits of what is warned of whatever the gates are."""
+MOST_BIAS = 0.2
+_WARNED = {"min_parse_rate": 0.95, "max_position_bias": MOST_BIAS, "max_abstain_rate": 0.1}
+"""Limits that are warned of, whatever the gates are."""
+
+
+def _at_least(value: float) -> tuple[float, float]:
+    return value, 1.0
+
+
+def _at_most(value: float) -> tuple[float, float]:
+    return 0.0, value
+
+
+def _around_half(value: float) -> tuple[float, float]:
+    return round(0.5 - value, 12), round(0.5 + value, 12)
+
+
+_GATES: Mapping[str, tuple[str, Callable[[float], tuple[float, float]], str, str]] = {
+    "min_parse_rate": ("parse_rate", _at_least, "answers could be read", ", or more max_tokens"),
+    "max_position_bias": ("position_bias", _around_half, "answers with a side named the text shown first", ""),
+    "max_abstain_rate": ("answer_abstain_rate", _at_most, "answers would not say which is better", ""),
+    "min_swap_consistency": (
+        "swap_consistency", _at_least, "pairs got the same label in either order", ", or more votes",
+    ),
+    "max_intransitive": ("intransitivity", _at_most, "judged triads are intransitive", ", or more votes"),
+}  # fmt: skip
+"""Gate -> its figure in quality.json, the allowed range, what the figure is a share of, and a further remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +51,7 @@ class _Limit:
     """What a figure must hold."""
 
     name: str
-    """Of the gate; empty for what is only warned of."""
+    """Of the gate."""
     figure: str
     """Its name in quality.json; where it is compared with a reference, of that."""
     rate: Mapping[str, Any] | None
@@ -105,12 +130,11 @@ def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -
         warnings=[
             whose + limit.warning
             for whose, one in _each(quality)
-            for limit in _warned_of(one, advice)
+            for limit in (_limit(name, value, one, advice) for name, value in _WARNED.items())
             if not limit.passed and not (limit.figure in stopped and one is quality)
         ],
         notes=[
-            f"annotate.gates.{limit.name} was not checked: this annotator, as it was asked, gives nothing to measure "
-            "it by."
+            f"annotate.gates.{limit.name} was not checked: this annotator gives nothing to measure it by."
             for limit in limits
             if limit.rate is None and limit.name != "min_agreement" and _was_set(gates, limit.name)
         ],
@@ -179,19 +203,9 @@ def _each(quality: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> Iterator[_Limit]:
     """Yield the limits that are set."""
-    if (least := gates.min_parse_rate) is not None:
-        yield _parsed(quality, least, advice, "min_parse_rate")
-    if (off := gates.max_position_bias) is not None:
-        yield _biased(quality, off, advice, "max_position_bias")
-    if (most := gates.max_abstain_rate) is not None:
-        yield _abstained(quality, most, advice, "max_abstain_rate")
-    if (least := gates.min_swap_consistency) is not None:
-        what, remedy = "pairs got the same label in either order", f"{advice.asking}, or more votes"
-        consistent = quality.get("swap_consistency")
-        yield _Limit("min_swap_consistency", "swap_consistency", consistent, least, 1.0, what, remedy)
-    if (most := gates.max_intransitive) is not None:
-        what, remedy = "judged triads are intransitive", f"{advice.asking}, or more votes"
-        yield _Limit("max_intransitive", "intransitivity", quality.get("intransitivity"), 0.0, most, what, remedy)
+    for name in _GATES:
+        if (value := getattr(gates, name)) is not None:
+            yield _limit(name, value, quality, advice)
     if (least := gates.min_agreement) is not None:
         source, whose = _source(quality)
         agreement = quality.get(source, {}).get("agreement")
@@ -199,34 +213,9 @@ def _limits(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> It
         yield _Limit("min_agreement", f"{source}.agreement", agreement, least, 1.0, what, advice.aim)
 
 
-def _warned_of(quality: Mapping[str, Any], advice: Advice) -> Iterator[_Limit]:
-    """Yield what is warned of whatever the gates are."""
-    yield _parsed(quality, LEAST_PARSED, advice)
-    yield _biased(quality, MOST_BIAS, advice)
-    yield _abstained(quality, MOST_ABSTAINED, advice)
-
-
-def _parsed(quality: Mapping[str, Any], least: float, advice: Advice, name: str = "") -> _Limit:
-    what, remedy = "answers could be read", f"{advice.asking}, or more max_tokens"
-    return _Limit(name, "parse_rate", quality.get("parse_rate"), least, 1.0, what, remedy)
-
-
-def _biased(quality: Mapping[str, Any], off: float, advice: Advice, name: str = "") -> _Limit:
-    what = "answers with a side named the text shown first"
-    return _Limit(
-        name,
-        "position_bias",
-        quality.get("position_bias"),
-        round(0.5 - off, 12),
-        round(0.5 + off, 12),
-        what,
-        advice.asking,
-    )
-
-
-def _abstained(quality: Mapping[str, Any], most: float, advice: Advice, name: str = "") -> _Limit:
-    rate = quality.get("answer_abstain_rate")
-    return _Limit(name, "answer_abstain_rate", rate, 0.0, most, "answers would not say which is better", advice.asking)
+def _limit(name: str, value: float, quality: Mapping[str, Any], advice: Advice) -> _Limit:
+    figure, bounds, what, further = _GATES[name]
+    return _Limit(name, figure, quality.get(figure), *bounds(value), what, f"{advice.asking}{further}")
 
 
 def _source(quality: Mapping[str, Any]) -> tuple[str, str]:

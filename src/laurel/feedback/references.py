@@ -15,7 +15,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import OracleUtility
 
 if TYPE_CHECKING:
-    from laurel.params import Params
+    from laurel.params.annotation import AnnotateParams
 
 Floats = npt.NDArray[np.float64]
 
@@ -76,10 +76,10 @@ def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chose
     return found
 
 
-def task_of(params: Params, adapter: EnvAdapter) -> Task:
+def task_of(annotate: AnnotateParams, adapter: EnvAdapter) -> Task:
     """Return what labels of a run are for: its environment, and the goal that its annotator judges by.
 
     Raises:
         PromptError: there is no goal of the name that params give.
     """
-    return Task(adapter.env_id, kind_of(params.annotate).goal(adapter))
+    return Task(adapter.env_id, kind_of(annotate).goal(adapter))

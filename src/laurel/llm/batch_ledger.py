@@ -135,6 +135,6 @@ class BatchLedger:
             yield
         except sqlite3.Error as error:
             raise DataError(
-                f"{self.path}: cannot be used to keep track of batches ({error}). Mend the file, or choose another "
+                f"{self.path}: cannot be used to keep track of batches ({error}). Repair the file, or choose another "
                 "annotate.language_model.responses; batches that were sent are known to this file alone."
             ) from None

@@ -88,10 +88,13 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
     from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
     from transformers.utils import logging
 
+    from laurel.llm.local_head import make_precise
+
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     device = torch_device(params.device, f"{KEY}.device")
     _check(params, device)
     tokenizer, model = _load(params, device)
+    make_precise(model)
     config = model.config.get_text_config()
     ends = [tokenizer.eos_token_id, model.generation_config.eos_token_id]
     flat = [token for end in ends for token in (end if isinstance(end, list) else [end])]

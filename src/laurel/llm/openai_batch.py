@@ -303,7 +303,7 @@ class _Run:
         days = (time.time() - sent.made_at) / 86400
         if days < KEPT_DAYS:
             raise self._server.unknown(sent.batch, days)
-        tell(f"batch {sent.batch} is {days:.0f} days old and forgotten by the server: asking anew")
+        tell(f"batch {sent.batch} is {days:.0f} days old and no longer known to the server: asking again")
         self._ledger.forget(self._ledger.keys(token))
         self._queue.update(dict.fromkeys(sorted(sent.keys)))
         del self._sent[token]

@@ -82,7 +82,7 @@ def read_key(params: OpenAIParams) -> str:
             "or name another in annotate.openai.api_key_env."
         )
     if not re.fullmatch(r"[!-~]*", key):
-        raise RefusedError(f"{name} holds no key: a key has neither spaces nor other letters than ASCII's.")
+        raise RefusedError(f"{name} holds no valid key: a key is ASCII without spaces.")
     if key and url.scheme == "http" and name == DEFAULT_KEY and not is_loopback(url.hostname):
         return ""  # no key was named for this server: most on a local network need none
     if key and (withheld := why_key_is_withheld(name, endpoint)):

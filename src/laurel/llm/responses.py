@@ -296,7 +296,7 @@ class ResponseStore:
         except (sqlite3.Error, OSError) as error:
             raise DataError(
                 f"{self.path}: cannot be used as the store of answers ({error}). Choose another "
-                "annotate.language_model.responses, or mend the file; the answers in it are not lost by running again."
+                "annotate.language_model.responses, or repair the file; its answers are not lost by running again."
             ) from None
 
 

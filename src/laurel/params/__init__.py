@@ -20,12 +20,12 @@ from pydantic import (
 
 from laurel.errors import ParamsError
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import RANDOM, Arms, arm_of
+from laurel.params.arms import Arm, Arms, arm_of, asks, resolve_arms, used
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
-from laurel.params.kinds import ALGORITHMS, known_actor
+from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
-from laurel.params.rewards import Rewards, chain, method_of, resolved
+from laurel.params.rewards import Rewards, resolved
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
@@ -180,41 +180,22 @@ class Params(Section):
         return self.model_dump(mode="json", include=set(sections) or None)
 
     def used(self, *sections: str) -> dict[str, Any]:
-        """Return what a `dump` has that can make a difference: no workers, no settings of algorithms not taken.
-
-        Arms are a mapping by name here, each with the settings of its own algorithm where that is another.
-        """
-        content = self.dump(*sections)
-        if "agent" in content:
-            content["agent"] = _used_agent(self.agent)
-        if "arms" in content:
-            content["arms"] = {arm["name"]: arm for arm in content["arms"]}
-            for arm in self.arms:
-                if arm.agent_of(self.agent) != self.agent:
-                    content["arms"][arm.name]["agent"] = _used_agent(arm.agent_of(self.agent))
-        return content
+        """Return what a `dump` has that can make a difference; see `laurel.params.arms.used`."""
+        return used({name: getattr(self, name) for name in sections or type(self).model_fields})
 
     @property
     def asks(self) -> bool:
-        """Whether an arm is paid a reward that is learned from preferences, so that an annotator is asked for them."""
-        wanted = chain(self.rewards, [name for arm in self.arms if arm.trained for name in arm.reward])
-        return any("preferences" in method_of(self.rewards[name]).reads for name in wanted)
+        """See `laurel.params.arms.asks`."""
+        return asks(self.arms, self.rewards)
 
     @property
     def arm_names(self) -> tuple[str, ...]:
         return tuple(arm.name for arm in self.arms)
 
-    def for_arm(self, name: str) -> Params:
-        """Return the parameters of one arm: it alone, and `shaping` and `agent` with what it has of its own."""
-        arm = next(arm for arm in self.arms if arm.name == name)
-        agent, shaping = arm.agent_of(self.agent), arm.shaping_of(self.shaping)
-        if shaping.form == "potential" and shaping.gamma is None:
-            shaping = shaping.model_copy(update={"gamma": agent.gamma})
-        return self.model_copy(update={"arms": (arm,), "shaping": shaping, "agent": agent})
-
-    def actor_of(self, arm: str) -> str:
-        """Return the kind of actor of an arm that is not trained."""
-        return next((one.actor for one in self.arms if one.name == arm), None) or RANDOM
+    @property
+    def resolved_arms(self) -> dict[str, Arm]:
+        """See `laurel.params.arms.resolve_arms`."""
+        return resolve_arms(self.arms, self.rewards, self.shaping, self.agent)
 
     def narrowed(self, arm: str) -> Params:
         """Return the parameters with one arm alone; a well-known one need not be among theirs.
@@ -225,13 +206,6 @@ class Params(Section):
         found = next((one for one in self.arms if one.name == arm), None) or arm_of(arm)
         rewards = resolved(self.rewards, found.reward)
         return self.model_copy(update={"arms": (found,), "rewards": rewards})
-
-
-def _used_agent(agent: AgentParams) -> dict[str, Any]:
-    unused = {"workers", "sb3", *ALGORITHMS.kinds()} - {agent.section}
-    if agent.engine == "sb3":
-        unused.add("algorithm")
-    return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
 
 
 def load_params(path: Path) -> Params:

@@ -8,17 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
 
 from laurel.errors import closest
-from laurel.params.fields import NonNegative, Section, distinct
+from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.params.kinds import ALGORITHMS, known_actor
-from laurel.params.rewards import RewardParams, method_of
+from laurel.params.rewards import RewardParams, chain, method_of
 from laurel.params.training import AgentParams, ShapingParams
 
 Role = Literal["baseline", "method", "control", "bound"]
@@ -38,8 +38,8 @@ class ArmParams(Section):
     shaping: dict[str, JsonValue] = Field(default_factory=dict)
     """What differs from the section `shaping`."""
     agent: dict[str, JsonValue] | str = Field(default_factory=dict)
-    """What differs from the section `agent`; or the name of an actor that is not trained: random, or one of another
-    package."""
+    """What differs from the section `agent`; or the name of an actor that is not trained (random, or one of another
+    package), or {actor: NAME, options: {...}} with what it is made with."""
     extrinsic: NonNegative | None = None
     """Weight of the environment's reward; null: shaping.extrinsic."""
     role: Role | None = None
@@ -69,6 +69,13 @@ class ArmParams(Section):
                 raise ValueError(f"is {agent}, but an arm's actor that is not trained must need no trained agent.")
             return agent
         own = ("algorithm", "engine", *ALGORITHMS.kinds(), "sb3")  # seeds and steps are the same for all arms
+        if "actor" in agent:
+            if not isinstance(agent["actor"], str):
+                raise ValueError(f"has actor {shown(agent['actor'])}, but must name an actor.")
+            if not isinstance(agent.get("options", {}), dict):
+                raise ValueError(f"has options {shown(agent['options'])}, but must be a mapping of arguments.")
+            cls._may_differ(agent["actor"])
+            own = ("actor", "options")
         for name in agent:
             if name not in own:
                 raise ValueError(f"names {shown(name)}, but an arm may have of its own: {', '.join(own)}.")
@@ -76,12 +83,19 @@ class ArmParams(Section):
 
     @property
     def trained(self) -> bool:
-        return isinstance(self.agent, dict)
+        return self.actor is None
 
     @property
     def actor(self) -> str | None:
         """Kind of the actor of an arm that is not trained."""
-        return self.agent if isinstance(self.agent, str) else None
+        found = self.agent if isinstance(self.agent, str) else self.agent.get("actor")
+        return found if isinstance(found, str) else None
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """What that actor is made with."""
+        options = {} if isinstance(self.agent, str) else self.agent.get("options")
+        return options if isinstance(options, dict) else {}
 
     def shaping_of(self, base: ShapingParams) -> ShapingParams:
         """Return the section `shaping` with what the arm has of its own."""
@@ -90,7 +104,7 @@ class ArmParams(Section):
 
     def agent_of(self, base: AgentParams) -> AgentParams:
         """Return the section `agent` with what the arm has of its own."""
-        return _merged(base, self.agent if isinstance(self.agent, dict) else {}, "agent")
+        return _merged(base, self.agent if self.trained and isinstance(self.agent, dict) else {}, "agent")
 
 
 def _merged(base: Any, own: Mapping[str, JsonValue], key: str) -> Any:
@@ -197,19 +211,73 @@ class ArmInfo:
     trained: bool = True
 
 
-class _WithArms(Protocol):
-    """What of `laurel.params.Params` says which arms there are."""
+def arm_infos(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[ArmInfo, ...]:
+    """Return the arms of a run, in order."""
+    return tuple(_info(arm, rewards) for arm in arms)
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """An arm as it is trained and played, with the settings that are its own."""
+
+    name: str
+    role: Role
+    reward: Mapping[str, float]
+    """Name -> weight; empty: the environment's reward alone."""
+    shaping: ShapingParams
+    agent: AgentParams
+    actor: str | None
+    """Kind of the actor of an arm that is not trained."""
+    actor_options: Mapping[str, Any]
 
     @property
-    def arms(self) -> tuple[ArmParams, ...]: ...
-
-    @property
-    def rewards(self) -> Mapping[str, RewardParams]: ...
+    def trained(self) -> bool:
+        return self.actor is None
 
 
-def arm_infos(params: _WithArms) -> tuple[ArmInfo, ...]:
-    """Return the arms of a run, as its params list them."""
-    return tuple(_info(arm, params.rewards) for arm in params.arms)
+def resolve_arms(
+    arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams], shaping: ShapingParams, agent: AgentParams
+) -> dict[str, Arm]:
+    """Return the arms by name, in order, each with the sections `shaping` and `agent` as they are for it."""
+    return {arm.name: _resolved(arm, _info(arm, rewards).role, shaping, agent) for arm in arms}
+
+
+def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentParams) -> Arm:
+    own, shaped = arm.agent_of(agent), arm.shaping_of(shaping)
+    if shaped.form == "potential" and shaped.gamma is None:
+        shaped = shaped.model_copy(update={"gamma": own.gamma})
+    return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
+
+
+def asks(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> bool:
+    """Whether an arm is paid a reward that is learned from preferences, so that an annotator is asked for them."""
+    wanted = chain(rewards, [name for arm in arms if arm.trained for name in arm.reward])
+    return any("preferences" in method_of(rewards[name]).reads for name in wanted)
+
+
+def used(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of some sections can make a difference, as JSON values: no workers, no settings of algorithms not
+    taken.
+
+    Arms are a mapping by name here, each with the settings of its own algorithm where that is another.
+    """
+    content = dumped(sections)
+    agent: AgentParams | None = sections.get("agent")
+    if agent is not None:
+        content["agent"] = _used_agent(agent)
+    if "arms" in content:
+        content["arms"] = {arm["name"]: arm for arm in content["arms"]}
+        for arm in sections["arms"] if agent is not None else ():
+            if (own := arm.agent_of(agent)) != agent:
+                content["arms"][arm.name]["agent"] = _used_agent(own)
+    return content
+
+
+def _used_agent(agent: AgentParams) -> dict[str, Any]:
+    unused = {"workers", "sb3", *ALGORITHMS.kinds()} - {agent.section}
+    if agent.engine == "sb3":
+        unused.add("algorithm")
+    return {key: value for key, value in agent.model_dump(mode="json").items() if key not in unused}
 
 
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:

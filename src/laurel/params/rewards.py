@@ -57,6 +57,36 @@ class PreferenceParams(RewardParams):
     """Where encoder and training run; auto: on a GPU where there is one."""
 
 
+class OutcomeExample(Section):
+    """An outcome whose answer is known."""
+
+    episode: str
+    """What happened, in the words of the captions."""
+    reached: bool
+    """Whether that is the goal."""
+    why: str = ""
+    """In a sentence, for the language model."""
+
+
+class OutcomeParams(RewardParams):
+    kind: str = "outcome"
+    """The method that makes the reward."""
+    judge: Literal["annotator", "supervised", "truth"] = "annotator"
+    """annotator: that of `annotate`; supervised: a classifier of the outcomes' embeddings, learned from `labels` alone;
+    truth: the environment's own success, as an upper bound."""
+    captions: Count = 1
+    """The last ones of an episode, which are its outcome."""
+    prompt: str = "yes_no"
+    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    goal: str | None = None
+    """What a chat model is asked about; null: the environment's own goal."""
+    examples: Annotated[tuple[OutcomeExample, ...], Field(strict=False)] = ()
+    """Shown to a chat model before the outcome, in this order."""
+    labels: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Outcomes whose true answer is given, drawn at random: further examples for a chat model, all that supervised
+    knows. They are left out of the accuracy."""
+
+
 def method_of(settings: RewardParams) -> Any:
     """Return the method, a `laurel.rewards.method.Method`, that settings are of; imports nothing heavy."""
     return METHODS.load(settings.kind, "rewards")()

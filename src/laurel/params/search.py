@@ -189,7 +189,7 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _default(params: Params, arm: str) -> list[str]:
-    agent = _agent_of(params, arm)
+    agent = agent_of(params, arm)
     section = f"agent.{agent.section}"
     fields = _annotation(section).model_fields
     if agent.engine == "sb3":
@@ -211,8 +211,9 @@ def _matters(name: str, params: Params, arm: str) -> bool:
     return held is _UNSET and (section != "shaping" or bool(own.reward))
 
 
-def _agent_of(params: Params, arm: str) -> AgentParams:
-    return params.narrowed(arm).for_arm(arm).agent
+def agent_of(params: Params, arm: str) -> AgentParams:
+    """Return the section `agent` as it is for an arm."""
+    return params.narrowed(arm).arms[0].agent_of(params.agent)
 
 
 def _read_entry(name: str, text: str) -> Searched:
@@ -260,7 +261,7 @@ def _check(name: str, searched: Searched, params: Params, arm: str) -> None:
         raise ParamsError(f"{OPTION}: {name} is a section; name one of its parameters.")
     if searched.choices is None and annotation not in (int, float, JsonValue):
         raise ParamsError(f"{OPTION}: {name} is not a number, so it needs choices: {name}=A,B,C")
-    agent = _agent_of(params, arm)
+    agent = agent_of(params, arm)
     sb3 = agent.engine == "sb3"
     if parts[0] == "agent" and (parts[1] != agent.section if len(parts) > 2 else sb3 and parts[1] == "algorithm"):
         what = "agent.engine is sb3" if sb3 else f"agent.algorithm is {agent.algorithm}"

@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from laurel.envs.base import EnvAdapter
-from laurel.params import Params
-from laurel.params.arms import ArmParams
+from laurel.params.arms import Arm, ArmParams
 from laurel.params.rewards import METHODS, method_of
+from laurel.rewards.method import RewardContext
 
 
-def skipped_arms(params: Params, adapter: EnvAdapter) -> dict[str, str]:
+def skipped_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapter: EnvAdapter) -> dict[str, str]:
     """Return arm -> a sentence that says why it cannot be trained here."""
     skipped = {}
-    for arm in params.arms:
+    for arm in arms:
         for name in arm.reward:
-            settings = params.rewards[name]
-            why = method_of(settings).check(settings, params, adapter)
+            settings = context.rewards[name]
+            why = method_of(settings).check(settings, context, adapter)
             if why:
                 skipped[arm.name] = f"The arm {arm.name} was left out: {why}"
     return skipped
 
 
-def trained_arms(params: Params, adapter: EnvAdapter) -> tuple[str, ...]:
+def trained_arms(arms: Iterable[ArmParams | Arm], context: RewardContext, adapter: EnvAdapter) -> tuple[str, ...]:
     """Return the names of the arms that are trained here, in order."""
-    skipped = skipped_arms(params, adapter)
-    return tuple(arm.name for arm in params.arms if arm.trained and arm.name not in skipped)
+    arms = tuple(arms)
+    skipped = skipped_arms(arms, context, adapter)
+    return tuple(arm.name for arm in arms if arm.trained and arm.name not in skipped)
 
 
-def trainers(params: Params) -> str:
-    """Name the algorithms that arms are trained with."""
-    trained = [params.for_arm(arm.name).agent.trainer for arm in params.arms if arm.trained]
-    return ", ".join(dict.fromkeys(trained)) or params.agent.trainer
+def trainers(arms: Iterable[Arm]) -> str:
+    """Name the algorithms that arms are trained with; where none is trained, those that would."""
+    arms = tuple(arms)
+    trained = [arm.agent.trainer for arm in arms if arm.trained] or [arm.agent.trainer for arm in arms]
+    return ", ".join(dict.fromkeys(trained))
 
 
 def may_need_preferences(arms: Iterable[ArmParams]) -> bool:

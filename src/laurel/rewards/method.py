@@ -7,7 +7,7 @@ are checked against its settings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -17,7 +17,8 @@ from laurel.params.rewards import RewardParams
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
-    from laurel.params import Params
+    from laurel.params import CaptionParams, EnvParams, Params
+    from laurel.params.annotation import AnnotateParams
     from laurel.rewards.base import Reward
 
 Source = Literal["trajectories", "captions", "preferences"]
@@ -36,6 +37,29 @@ class Inputs:
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
     """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
+
+
+@dataclass(frozen=True)
+class RewardContext:
+    """The sections of params that a method may read besides its own: rewards are made anew where they change."""
+
+    env: EnvParams
+    caption: CaptionParams
+    annotate: AnnotateParams
+    rewards: Mapping[str, RewardParams]
+    """Settings of all rewards, by name."""
+
+    @classmethod
+    def of(cls, params: Params) -> RewardContext:
+        """Return those of a whole run."""
+        return cls(params.env, params.caption, params.annotate, params.rewards)
+
+    @property
+    def adapter(self) -> EnvAdapter:
+        """The environment's adapter, made anew; it has the captions' actions where the params say so."""
+        from laurel.envs import adapter_for
+
+        return adapter_for(self.env, with_action=self.caption.with_action)
 
 
 @dataclass(frozen=True)
@@ -72,7 +96,7 @@ class Method:
         """Return the names of the rewards that it is made from; they are made before it."""
         return ()
 
-    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return why there can be no such reward here, as a sentence; its arms are left out then.
 
         Raises:
@@ -81,13 +105,13 @@ class Method:
         return None
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         """Write the artefact into an empty directory.
 
         Args:
             settings: an instance of `Settings`.
-            params: of the run.
+            params: what else of the run's params it may read.
             inputs: what it may read.
             adapter: the environment's.
             seed: of the agent where the method is `per_seed`, or of the run.

@@ -16,11 +16,11 @@ from typing import Any
 from laurel.data.directory import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
-from laurel.params import Params
+from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import Inputs, PayTable
+from laurel.rewards.method import Inputs, PayTable, RewardContext
 
 INDEX = "rewards.json"
 
@@ -80,7 +80,7 @@ class StoredRewards:
         return None if self.seeds[name] is not None else method_of(settings).table(settings, self.path / name, quantile)
 
 
-def reward_of(params: Params, arm: str, seed: int, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
+def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:
     """Return what an arm is paid besides the environment's reward; None where that is nothing.
 
     A reward that is made anew for each seed is made here where train-reward did not know the
@@ -89,22 +89,20 @@ def reward_of(params: Params, arm: str, seed: int, adapter: EnvAdapter, inputs: 
     Raises:
         DataError: a reward is missing or damaged.
     """
-    own = params.for_arm(arm)
-    weights = own.arms[0].reward
-    if not weights:
+    if not arm.reward:
         return None
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:
-            return stored.load(name, seed, adapter, own.shaping.quantile)
+            return stored.load(name, seed, adapter, arm.shaping.quantile)
         settings = stored.settings[name]
         with TemporaryDirectory(prefix="laurel-") as scratch:
-            method_of(settings).fit(settings, params, inputs, adapter, seed, Path(scratch))
-            return _loaded(settings, Path(scratch), adapter, own.shaping.quantile)
+            method_of(settings).fit(settings, context, inputs, adapter, seed, Path(scratch))
+            return _loaded(settings, Path(scratch), adapter, arm.shaping.quantile)
 
-    parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(weights.items())]
+    parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(arm.reward.items())]
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)
@@ -116,16 +114,18 @@ def _loaded(settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: 
 
 
 def make_reward(
-    params: Params, name: str, seed: int, inputs: Inputs, place: Path, advance: Callable[[int], None] = lambda _: None
+    context: RewardContext,
+    name: str,
+    seed: int,
+    inputs: Inputs,
+    place: Path,
+    advance: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Make a reward into a directory; runs in a process of its own."""
     import torch
 
-    from laurel.envs import adapter_for
-
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     place.mkdir(parents=True)
-    settings = params.rewards[name]
-    adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    method_of(settings).fit(settings, params, inputs, adapter, seed, place)
+    settings = context.rewards[name]
+    method_of(settings).fit(settings, context, inputs, context.adapter, seed, place)
     advance(1)

@@ -19,7 +19,6 @@ from laurel.data.trajectories import read_trajectories
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
 from laurel.errors import DataError, ParamsError
-from laurel.params import Params
 from laurel.params.rewards import PreferenceParams
 from laurel.progress import progress
 from laurel.rewards.bradley_terry import Comparisons, cross_validate, fit
@@ -54,7 +53,8 @@ def usable_comparisons(captions: Path, preferences: Path) -> tuple[Segments, Com
 
 
 def train_reward_model(
-    params: Params,
+    run_seed: int,
+    segment_length: int,
     settings: PreferenceParams,
     adapter: EnvAdapter,
     trajectories: Path,
@@ -69,7 +69,7 @@ def train_reward_model(
     """
     from laurel.llm.encoder import load_encoder
 
-    seed = derive_seed(params.seed, "train-reward")
+    seed = derive_seed(run_seed, "train-reward")
     device = torch_device(settings.device, "rewards.preference.device")
     vocabulary = read_vocabulary(captions)
     segments, comparisons = usable_comparisons(captions, preferences)
@@ -79,10 +79,10 @@ def train_reward_model(
         items = _Items(embeddings, np.arange(len(vocabulary), dtype=np.int64))
         compared = comparisons
     else:
-        if params.caption.segment_length != 1:
+        if segment_length != 1:
             raise ParamsError('A reward with input "observation" judges single steps: set caption.segment_length to 1.')
         embeddings = np.zeros((len(vocabulary), 0), dtype=np.float32)
-        items = _observed_items(params, settings, adapter, trajectories, captions)
+        items = _observed_items(run_seed, settings, adapter, trajectories, captions)
         compared = _on_observations(comparisons, items, generator(seed, "draws"))
     if len(compared) == 0:
         raise DataError(
@@ -134,11 +134,11 @@ def shuffled_model(model: RewardModel, comparisons: Comparisons, settings: Prefe
 
 
 def _observed_items(
-    params: Params, settings: PreferenceParams, adapter: EnvAdapter, trajectories: Path, captions: Path
+    run_seed: int, settings: PreferenceParams, adapter: EnvAdapter, trajectories: Path, captions: Path
 ) -> _Items:
     """Keep up to `observations_per_caption` example transitions of each caption, drawn uniformly."""
     limit = settings.observations_per_caption
-    rng = generator(params.seed, "train-reward", "observations")
+    rng = generator(run_seed, "train-reward", "observations")
     kept: dict[int, list[FloatArray]] = {}
     seen: dict[int, int] = {}
     for (transitions, _), ids in zip(read_trajectories(trajectories), read_captions(captions), strict=True):

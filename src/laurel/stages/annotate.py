@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from laurel.console import tell
 from laurel.errors import AnnotationError, ParamsError, RefusedLabelsError
-from laurel.params import Params
+from laurel.params import CaptionParams, EnvParams, TrackingParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,23 +32,31 @@ Pairs = TypeVar("Pairs", "IntArray", range)
 
 
 def run(
-    params: Params,
+    seed: int,
+    env: EnvParams,
+    caption: CaptionParams,
+    annotate: AnnotateParams,
+    asks: bool,
+    tracking: TrackingParams,
     captions: Path,
     output: Path,
     shard: tuple[int, int] | None = None,
     responses: Path | None = None,
-    asked: bool | None = None,
 ) -> None:
     """Judge pairs of segments.
 
     Args:
-        params: sections seed, env, caption, annotate, arms and rewards are used.
+        seed: all random numbers derive from it.
+        env: what was stepped.
+        caption: what was said of a step.
+        annotate: who judges how many pairs.
+        asks: whether any arm needs preferences; if none does, nothing is asked.
+        tracking: whether and where the run is logged.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
-        asked: whether an arm needs preferences; None goes by the sections arms and rewards, which else are not used.
 
     Raises:
         AnnotationError: the annotator cannot be made, or a budget is spent.
@@ -69,52 +79,54 @@ def run(
     from laurel.seeding import derive_seed
     from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
 
-    if shard and params.annotate.in_rounds:
+    if shard and annotate.in_rounds:
         raise ParamsError(
             "A share of the pairs cannot be judged alone where annotate.sampler or annotate.stop goes by all labels so "
             "far: judge them as a whole, or set the sampler to uniform or frequency and stop.rule to none."
         )
-    used = params.dump("seed", "env", "caption", "annotate")
-    inputs = {"captions": captions}
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
+    used, inputs = dumped(sections), {"captions": captions}
     read_inputs(used, inputs)
-    adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    gold = gold_of(params, adapter)  # what is wrong with gold labels is said before anything is paid for
-    kept = responses if params.annotate.keeps_responses else None
+    adapter = adapter_for(env, with_action=caption.with_action)
+    gold = gold_of(annotate, adapter)  # what is wrong with gold labels is said before anything is paid for
+    kept = responses if annotate.keeps_responses else None
     described = {**used, "shard": shard} if shard else used
-    if not (params.asks if asked is None else asked):
-        write_nothing(params, output, SHARD if shard else STAGE, described, inputs)
+    tracked_as = {**sections, "tracking": tracking}
+    if not asks:
+        write_nothing(tracked_as, output, SHARD if shard else STAGE, described, inputs)
         return
     sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
     with (
-        mirrored(params.annotate.language_model.store, kept),
+        mirrored(annotate.language_model.store, kept),
         output_directory(output, stage=SHARD if shard else STAGE, params=described, inputs=sources) as out,
         setting_aside(output, out, described, sources),
     ):
         segments = read_segments(captions)
-        seed = derive_seed(params.seed, "annotate")
-        rounds = make_rounds(segments.counts, cache(lambda: _embeddings(params, segments.texts)), params.annotate, seed)
+        own_seed = derive_seed(seed, "annotate")
+        embed = cache(lambda: _embeddings(annotate, segments.texts))
+        rounds = make_rounds(segments.counts, embed, annotate, own_seed)
         if rounds.at_most == 0:
             raise AnnotationError(
                 f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
-        budget = Budget(params.annotate.budget.share(*shard) if shard else params.annotate.budget)
+        budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
         texts = read_vocabulary(captions).texts
-        annotator = make_annotator(params.annotate, adapter, seed, texts, budget=budget)
-        probe = probed(params, adapter, annotator, out)
-        if refusals := ask_about_success(params, adapter, texts, annotator, out):
+        annotator = make_annotator(annotate, adapter, own_seed, texts, budget=budget)
+        probe = probed(annotate, adapter, annotator, out)
+        if refusals := ask_about_success(seed, annotate, adapter, texts, annotator, out):
             out.usage = annotator.usage
-            _log(params, inputs, out, refusals)
+            _log(tracked_as, inputs, out, refusals)
         most = len(_share(range(rounds.at_most), shard))
         with (
-            LabelWriter(out.path, params.annotate.sampler, seed, annotator.name) as labels,
+            LabelWriter(out.path, annotate.sampler, own_seed, annotator.name) as labels,
             progress(most, "annotate", "pairs") as advance,
             heap_frozen(),
         ):
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses
-        keep_sample(params, segments.texts, out, share=shard is not None)
-        keep_missing(params, failures_of(annotator), out)
+        keep_sample(seed, annotate, segments.texts, out, share=shard is not None)
+        keep_missing(annotate, failures_of(annotator), out)
         if not whole:
             of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
             judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
@@ -128,7 +140,7 @@ def run(
         if shard:
             out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
         else:
-            conclude(params, inputs, statuses, segments.texts, out)
+            conclude(tracked_as, adapter, inputs, statuses, segments.texts, out)
     if not whole:
         tell(f"annotate: {cut_short}")
 
@@ -183,7 +195,7 @@ def _label_round(
     return None if unasked else p_first
 
 
-def probed(params: Params, adapter: EnvAdapter, annotator: Annotator, out: Output) -> dict[str, float]:
+def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, out: Output) -> dict[str, float]:
     """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
 
     Raises:
@@ -191,7 +203,7 @@ def probed(params: Params, adapter: EnvAdapter, annotator: Annotator, out: Outpu
     """
     from laurel.feedback.probe import ask, has_probe, load_probe
 
-    least = params.annotate.probe.min_score
+    least = annotate.probe.min_score
     if least is None:
         return {}
     if not has_probe(adapter.env_id):
@@ -209,13 +221,13 @@ def probed(params: Params, adapter: EnvAdapter, annotator: Annotator, out: Outpu
     return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}
 
 
-def _embeddings(params: Params, texts: Sequence[str]) -> FloatArray:
+def _embeddings(annotate: AnnotateParams, texts: Sequence[str]) -> FloatArray:
     """Encode what the segments say, with the encoder of the embedding annotator."""
     from laurel.device import torch_device
     from laurel.llm.encoder import load_encoder
 
-    device = torch_device(params.annotate.embedding.device, "annotate.embedding.device")
-    return load_encoder(params.annotate.embedding.model, device).encode(list(texts))
+    device = torch_device(annotate.embedding.device, "annotate.embedding.device")
+    return load_encoder(annotate.embedding.model, device).encode(list(texts))
 
 
 def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
@@ -233,7 +245,7 @@ def _numbers(array: IntArray) -> Iterator[int]:
 
 
 def write_nothing(
-    params: Params, output: Path, stage: str, described: Mapping[str, Any], inputs: Mapping[str, Path]
+    sections: Mapping[str, Any], output: Path, stage: str, described: Mapping[str, Any], inputs: Mapping[str, Path]
 ) -> None:
     """Write the output of a run that needs no preferences: no pairs, no labels, and a note."""
     from laurel.data.directory import output_directory, write_json
@@ -243,23 +255,30 @@ def write_nothing(
     from laurel.tracking.runs import Tracker
 
     with output_directory(output, stage=stage, params=described, inputs=inputs) as out:
-        with LabelWriter(out.path, params.annotate.sampler, params.seed, params.annotate.annotator):
+        seed, annotate = sections["seed"], sections["annotate"]
+        with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
             pass
-        keep_sample(params, (), out, share=False)
+        keep_sample(seed, annotate, (), out, share=False)
         write_json(out.path / QUALITY, {})
         out.counts = {"pairs": 0}
         out.notes.append("No arm is paid a reward that is learned from preferences, so no annotator was asked.")
-        with Tracker(params, STAGE, inputs, out).stage_run():
+        with Tracker(sections, STAGE, inputs, out).stage_run():
             pass
 
 
 def conclude(
-    params: Params, inputs: dict[str, Path], statuses: Mapping[str, int], texts: Sequence[str], out: Output
+    sections: Mapping[str, Any],
+    adapter: EnvAdapter,
+    inputs: dict[str, Path],
+    statuses: Mapping[str, int],
+    texts: Sequence[str],
+    out: Output,
 ) -> None:
     """Count, measure and log all labels; then refuse those that nothing can be learned from.
 
     Args:
-        params: sections seed, env, caption and annotate are used.
+        sections: seed, env, caption, annotate and tracking.
+        adapter: the environment's.
         inputs: what the labels were made from.
         statuses: how many pairs have each status.
         texts: what the segments say that pairs were drawn from.
@@ -272,15 +291,16 @@ def conclude(
     from laurel.stages.label_quality import assess
 
     out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
-    out.counts |= _agreement(params, out)
-    quality, refusals = assess(params, inputs["captions"], texts, out)
-    refusals += _failures(params, statuses, quality, out)
+    seed, annotate = sections["seed"], sections["annotate"]
+    out.counts |= _agreement(seed, annotate, out)
+    quality, refusals = assess(seed, annotate, adapter, inputs["captions"], texts, out)
+    refusals += _failures(annotate, statuses, quality, out)
     if not refusals:
-        refusals = _nothing_to_learn(params, statuses, quality, out)
-    _log(params, inputs, out, refusals)
+        refusals = _nothing_to_learn(annotate, statuses, quality, out)
+    _log(sections, inputs, out, refusals)
 
 
-def _log(params: Params, inputs: dict[str, Path], out: Output, refusals: Sequence[str]) -> None:
+def _log(sections: Mapping[str, Any], inputs: dict[str, Path], out: Output, refusals: Sequence[str]) -> None:
     """Log labels to MLflow, those that are refused as a failed run.
 
     Raises:
@@ -288,7 +308,7 @@ def _log(params: Params, inputs: dict[str, Path], out: Output, refusals: Sequenc
     """
     from laurel.tracking.runs import Tracker
 
-    with Tracker(params, STAGE, inputs, out).stage_run() as tracked:
+    with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
             track(tracked, {**out.counts, **out.usage}, out.path)
         if refusals:
@@ -297,11 +317,13 @@ def _log(params: Params, inputs: dict[str, Path], out: Output, refusals: Sequenc
             raise RefusedLabelsError("\n".join(refusals))
 
 
-def _failures(params: Params, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output) -> list[str]:
+def _failures(
+    annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
+) -> list[str]:
     """Say whether the annotator failed too often, counted by pairs and by single answers."""
     from laurel.data.preferences import FAILURES
 
-    pairs, most = sum(statuses.values()), params.annotate.max_failure_rate
+    pairs, most = sum(statuses.values()), annotate.max_failure_rate
     failed = sum(statuses[status] for status in FAILURES)
     unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
     if not pairs or (failed <= most * pairs and unusable["value"] <= most):
@@ -322,7 +344,7 @@ def _failures(params: Params, statuses: Mapping[str, int], quality: Mapping[str,
 
 
 def _nothing_to_learn(
-    params: Params, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
+    annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
 ) -> list[str]:
     """Say whether no pair has a preference, why that may be, and what to try with the annotator in use."""
     from laurel.feedback.annotator_kind import kind_of
@@ -333,7 +355,7 @@ def _nothing_to_learn(
         return [f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget)."]
     if statuses["ok"]:
         return []
-    advice, bias = kind_of(params.annotate).advice, quality.get("position_bias")
+    advice, bias = kind_of(annotate).advice, quality.get("position_bias")
     counts = ", ".join(
         f"{statuses[status]} {words}"
         for status, words in (("tie", "ties"), ("abstain", "abstained"), ("incomplete", "answered in part"))
@@ -365,7 +387,7 @@ def _unread(out: Output) -> str:
     return f", such as {' '.join(unread.split())[:200]!a}" if unread else ""
 
 
-def _agreement(params: Params, out: Output) -> dict[str, float]:
+def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, float]:
     """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
     from laurel.data.directory import write_json
     from laurel.data.members import tally_members
@@ -376,13 +398,13 @@ def _agreement(params: Params, out: Output) -> dict[str, float]:
     tally = tally_members(out.path)
     if tally is None:
         return {}
-    found = agreement(tally.patterns, derive_seed(params.seed, "agreement"))
+    found = agreement(tally.patterns, derive_seed(seed, "agreement"))
     members = [{"name": n, "statuses": s} for n, s in zip(tally.names, tally.statuses, strict=True)]
     write_json(out.path / "agreement.json", {"members": members, **found})
     out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
     for name, statuses in zip(tally.names, tally.statuses, strict=True):
         failed = sum(statuses[status] for status in FAILURES) / max(sum(statuses.values()), 1)
-        if failed > params.annotate.max_failure_rate:
+        if failed > annotate.max_failure_rate:
             out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
     kappa = found["kappa"]
     edges = zip(("kappa_low", "kappa_high"), kappa["ci95"] or (), strict=False)

@@ -77,7 +77,7 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
         _write_tables(out, rows, entries, known)
         text = "\n\n".join([heading, markdown(rows), *out.notes]) + "\n"
         (out.path / "leaderboard.md").write_text(text, encoding="utf-8")
-        tracker = Tracker(params, STAGE, inputs, out)
+        tracker = Tracker(dict(params), STAGE, inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
                 tracked.log_metrics({key: float(value) for key, value in out.counts.items()})

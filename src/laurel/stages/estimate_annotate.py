@@ -56,7 +56,7 @@ def run(params: Params, captions: Path) -> str:
         known = load_probe(adapter.env_id).asked
         questions += known
         notes.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
-    success, why_not = questions_about_success(params, adapter, read_vocabulary(captions).texts)
+    success, why_not = questions_about_success(params.seed, asking, adapter, read_vocabulary(captions).texts)
     if success:
         questions += [one.question for one in success]
         notes.append(

@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
-from laurel.params import Params
+from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, asks, resolve_arms, used
+from laurel.params.fields import dumped
+from laurel.params.rewards import RewardParams
+from laurel.params.training import AgentParams, ShapingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pandas as pd
 
     from laurel.data.directory import Output
     from laurel.envs.base import EnvAdapter
+    from laurel.evaluation.play import Evaluation
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
-    from laurel.rewards.method import Inputs, PayTable
+    from laurel.rewards.method import PayTable
     from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
@@ -37,20 +43,43 @@ PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 """Their versions are given, too, where they trained."""
 
-NO_RESULT = ("tracking", "pipeline")
-"""Sections that no result depends on; the report leaves them out, so that equal results give equal reports."""
-
-Agents = list[tuple[str, int, Path | None]]
+Agents = list[tuple[Arm, int, Path | None]]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
 
 
 def run(
-    params: Params, trajectories: Path, captions: Path, preferences: Path, reward: Path, agents: Path, output: Path
+    seed: int,
+    env: EnvParams,
+    collect: CollectParams,
+    caption: CaptionParams,
+    annotate: AnnotateParams,
+    arms: Sequence[ArmParams],
+    rewards: Mapping[str, RewardParams],
+    shaping: ShapingParams,
+    agent: AgentParams,
+    evaluate: EvaluateParams,
+    tracking: TrackingParams,
+    trajectories: Path,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    agents: Path,
+    output: Path,
 ) -> None:
     """Evaluate all agents on the reference environment.
 
     Args:
-        params: all sections are shown; env, caption, shaping, agent and evaluate are used.
+        seed: all random numbers derive from it.
+        env: where agents act.
+        collect: shown in the report.
+        caption: what is said of a step.
+        annotate: who judged.
+        arms: which are compared.
+        rewards: how what they are paid was made.
+        shaping: from a reward to what is paid, unless an arm has its own.
+        agent: seeds and the training, unless an arm has its own.
+        evaluate: how many episodes, and what is shown.
+        tracking: whether and where runs are logged.
         trajectories: output of the collect stage.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
@@ -69,16 +98,14 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
-    from laurel.envs import adapter_for
-    from laurel.evaluation.play import watched_arm
+    from laurel.evaluation.play import Evaluation, watched_arm
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
-    from laurel.params.arms import arm_infos
     from laurel.progress import progress
     from laurel.rewards.arms import trainers
     from laurel.rewards.method import QUALITY as REWARD_QUALITY
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Inputs, RewardContext
     from laurel.rewards.stored import StoredRewards
     from laurel.stages.track_late import track_late
     from laurel.tracking.runs import Tracker
@@ -90,38 +117,41 @@ def run(
         "reward": reward,
         "agents": agents,
     }
-    manifests = read_inputs(params.used(), inputs)  # the report says that these were its parameters
-    used = params.used("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "evaluate")
-    with output_directory(output, stage="evaluate", params=used, inputs=inputs, resumable=True) as out:
-        adapter = adapter_for(params.env, with_action=params.caption.with_action)
-        sources = Inputs(captions, preferences, reward, trajectories)
-        watched = watched_arm(params, reward)
+    sections: dict[str, Any] = {"seed": seed, "env": env, "collect": collect, "caption": caption, "annotate": annotate}
+    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent, "evaluate": evaluate}
+    described = used(sections)
+    manifests = read_inputs(described, inputs)  # the report says that these were its parameters
+    with output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out:
+        context, every = RewardContext(env, caption, annotate, rewards), resolve_arms(arms, rewards, shaping, agent)
+        adapter, infos = context.adapter, arm_infos(arms, rewards)
+        watched = watched_arm(every.values(), reward)
+        evaluation = Evaluation(seed, context, evaluate, Inputs(captions, preferences, reward, trajectories), watched)
         quality, table = {}, None
         if watched:
-            name = watched.rewards[0]
-            table = StoredRewards.read(reward).table(name, params.for_arm(watched.name).shaping.quantile)
+            name = next(iter(watched.reward))
+            table = StoredRewards.read(reward).table(name, watched.shaping.quantile)
             if (reward / name / REWARD_QUALITY).exists():
                 quality = read_json(reward / name / REWARD_QUALITY)
-        played = _agents(params, agents, manifests["agents"])
+        played = _agents(every.values(), agents, manifests["agents"])
         curves = _curves(played)
-        results = _play(params, played, sources, out)
+        results = _play(evaluation, played, agent.workers, out)
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
             summary = summarise(
                 results,
                 curves,
-                arm_infos(params),
-                success_threshold=params.evaluate.success_threshold,
-                reward_threshold=_reward_threshold(params),
-                draws=params.evaluate.bootstrap,
-                seed=params.seed,
+                infos,
+                success_threshold=evaluate.success_threshold,
+                reward_threshold=_reward_threshold(env),
+                draws=evaluate.bootstrap,
+                seed=seed,
             )
             metrics: dict[str, Any] = {
                 "schema": SCHEMA,
                 "headline": asdict(headline(summary)),
-                "env": params.env.id,
-                "annotator": params.annotate.annotator,
-                "algorithm": trainers(params),
+                "env": env.id,
+                "annotator": annotate.annotator,
+                "algorithm": trainers(every.values()),
                 **summary,
                 "annotation": {
                     **manifests["preferences"]["counts"],
@@ -131,52 +161,51 @@ def run(
             }
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
-            animation = _animate(params, adapter, sources, played, out)
-            portraits = _portraits(params, adapter, played, results, out) if animation else []
+            animation = _animate(evaluation, adapter, played, out)
+            portraits = _portraits(evaluation, infos, adapter, played, results, out) if animation else []
             advance(1)
             write_json(out.path / METRICS, metrics)
-            sample = _with_references(params, adapter, read_sample(preferences), read_vocabulary(captions).texts)
-            _write_report(params, adapter, table, metrics, results, curves, rank, animation, portraits, sample, out)
-            facts = _write_run_page(params, manifests, metrics, out)
+            sample = _with_references(annotate, adapter, read_sample(preferences), read_vocabulary(captions).texts)
+            _write_report(sections, adapter, table, metrics, results, curves, rank, animation, portraits, sample, out)
+            facts = _write_run_page(env, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
-            late = track_late(params, inputs, out)
-            with Tracker(params, "evaluate", inputs, out, known=late).stage_run() as tracked:
+            tracked_as = {**sections, "tracking": tracking}
+            late = track_late(tracked_as, inputs, out)
+            with Tracker(tracked_as, "evaluate", inputs, out, known=late).stage_run() as tracked:
                 if tracked:
                     runs = {**manifests["agents"]["mlflow_agent_runs"], **out.agent_runs}
-                    _track(tracked, params, metrics, facts, results, played, out.path, runs)
+                    _track(tracked, env, tracking, metrics, facts, results, played, out.path, runs)
             advance(1)
 
 
-def _agents(params: Params, agents: Path, manifest: dict[str, Any]) -> Agents:
+def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> Agents:
     """List what is played: every trained agent, and arms that need no training.
 
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
     """
     from laurel.errors import DataError
-    from laurel.params.arms import arm_infos
 
     asked = manifest["params"]["arms"]
     played: Agents = []
-    for info in arm_infos(params):
-        arm, trained = info.name, info.trained
-        if trained and arm in asked and not (agents / arm).is_dir():
+    for arm in arms:
+        if arm.trained and arm.name in asked and not (agents / arm.name).is_dir():
             continue  # left out where it was to be trained; the manifest's notes say why
-        for seed in params.agent.seeds:
-            place = agents / arm / f"seed-{seed}"
-            if trained and not place.is_dir():
+        for seed in arm.agent.seeds:
+            place = agents / arm.name / f"seed-{seed}"
+            if arm.trained and not place.is_dir():
                 raise DataError(
-                    f"{agents}: holds no agent of the arm {arm} with seed {seed}. Run laurel train-agents again."
+                    f"{agents}: holds no agent of the arm {arm.name} with seed {seed}. Run laurel train-agents again."
                 )
-            played.append((arm, seed, place if trained else None))
+            played.append((arm, seed, place if arm.trained else None))
     if not played:
         raise DataError(f"{agents}: holds no agent of any arm of arms, so there is nothing to evaluate.")
     return played
 
 
-def _play(params: Params, agents: Agents, inputs: Inputs, out: Output) -> pd.DataFrame:
+def _play(evaluation: Evaluation, agents: Agents, workers: int | None, out: Output) -> pd.DataFrame:
     """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
     import pandas as pd
 
@@ -185,27 +214,27 @@ def _play(params: Params, agents: Agents, inputs: Inputs, out: Output) -> pd.Dat
 
     tables = out.path / EPISODES
     tables.mkdir(exist_ok=True)
-    places = [(tables / f"{arm}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
+    places = [(tables / f"{arm.name}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
     jobs = [
-        Job(f"evaluation of {arm} seed {seed}", _play_one, (params, arm, seed, agent, inputs, table))
+        Job(f"evaluation of {arm.name} seed {seed}", _play_one, (evaluation, arm, seed, agent, table))
         for table, arm, seed, agent in places
         if not table.exists()
     ]
-    with progress(len(jobs) * params.evaluate.episodes, "evaluate", "episodes") as advance:
-        run_jobs(jobs, params.agent.workers, advance, ["laurel.evaluation.play"])
+    with progress(len(jobs) * evaluation.evaluate.episodes, "evaluate", "episodes") as advance:
+        run_jobs(jobs, workers, advance, ["laurel.evaluation.play"])
     results = pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
     results.to_parquet(out.path / RESULTS, index=False)
     return results
 
 
 def _play_one(
-    params: Params, arm: str, seed: int, agent: Path | None, inputs: Inputs, table: Path, advance: Callable[[int], None]
+    evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
     """Play an agent in a process of its own; its table appears whole or not at all."""
     from laurel.evaluation.play import play_agent
 
     partial = table.with_suffix(".partial")
-    play_agent(params, arm, seed, agent, inputs, partial, advance)
+    play_agent(evaluation, arm, seed, agent, partial, advance)
     partial.replace(table)
 
 
@@ -220,7 +249,7 @@ def _curves(agents: Agents) -> pd.DataFrame:
     for arm, seed, agent in agents:
         if agent is not None:
             table = read_table(agent / CURVE, CURVE_SCHEMA, "train-agents").to_pandas()
-            table.insert(0, "arm", arm)
+            table.insert(0, "arm", arm.name)
             table.insert(1, "seed", seed)
             tables.append(table)
     return (
@@ -228,49 +257,52 @@ def _curves(agents: Agents) -> pd.DataFrame:
     )
 
 
-def _reward_threshold(params: Params) -> float | None:
+def _reward_threshold(env: EnvParams) -> float | None:
     """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
     import gymnasium as gym
 
     from laurel.envs import reference_id
 
-    return gym.spec(reference_id(params.env)).reward_threshold
+    return gym.spec(reference_id(env)).reward_threshold
 
 
-def _animate(
-    params: Params, adapter: EnvAdapter, inputs: Inputs, agents: Agents, out: Output
-) -> tuple[Path, str] | None:
+def _animate(evaluation: Evaluation, adapter: EnvAdapter, agents: Agents, out: Output) -> tuple[Path, str] | None:
     """Film one episode of an agent before and after its training; return the file and the arm."""
     from laurel.envs.captioner import Captioner
     from laurel.evaluation.animation import record, side_by_side
     from laurel.evaluation.play import load_actor, watching
     from laurel.evaluation.rendering import NotRenderedError
-    from laurel.params.arms import arm_infos
     from laurel.seeding import derive_seed
     from laurel.training.untrained import untrained
 
     trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
-    if params.evaluate.animation_steps == 0 or not trained:
+    evaluate, env = evaluation.evaluate, evaluation.context.env
+    if evaluate.animation_steps == 0 or not trained:
         return None
-    methods = {info.name for info in arm_infos(params) if info.role == "method"}
-    arm, seed, place = next((agent for agent in trained if agent[0] in methods), trained[0])
-    episode = derive_seed(params.seed, "animation")
-    before_training = untrained(params.for_arm(arm), adapter, seed)
+    arm, seed, place = next((agent for agent in trained if agent[0].role == "method"), trained[0])
+    episode = derive_seed(evaluation.run_seed, "animation")
+    before_training = untrained(evaluation.run_seed, env, arm.agent, adapter, seed)
     captioner = Captioner(adapter)
-    reward = watching(params, adapter, inputs) if arm in methods else None
-    actors = before_training.as_actor(), load_actor(adapter, place, greedy=params.evaluate.greedy)
-    steps = params.evaluate.animation_steps
+    shown = arm if arm.role == "method" else None
+    reward = watching(shown, evaluation.context, adapter, evaluation.inputs)
+    actors = before_training.as_actor(), load_actor(adapter, arm, place, greedy=evaluate.greedy)
+    steps = evaluate.animation_steps
     try:
-        before, after = (record(params.env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
+        before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
     except NotRenderedError as error:
         out.notes.append(f"There is no animation: {error}")
         return None
     side_by_side(before, after, out.path / ANIMATION)
-    return out.path / ANIMATION, arm
+    return out.path / ANIMATION, arm.name
 
 
 def _portraits(
-    params: Params, adapter: EnvAdapter, agents: Agents, results: pd.DataFrame, out: Output
+    evaluation: Evaluation,
+    infos: Sequence[ArmInfo],
+    adapter: EnvAdapter,
+    agents: Agents,
+    results: pd.DataFrame,
+    out: Output,
 ) -> list[Portrait]:
     """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
     from laurel.envs.captioner import Captioner
@@ -279,22 +311,21 @@ def _portraits(
     from laurel.evaluation.play import load_actor
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.statistics import seed_scores
-    from laurel.params.arms import arm_infos
     from laurel.seeding import derive_seed
 
-    episode = derive_seed(params.seed, "animation")
-    places = {(arm, seed): place for arm, seed, place in agents}
+    evaluate, env = evaluation.evaluate, evaluation.context.env
+    episode = derive_seed(evaluation.run_seed, "animation")
+    places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
     scores = seed_scores(results).sort_values(["return", "seed"])
     (out.path / PORTRAITS).mkdir()
     found = []
-    played_arms = {arm for arm, _, _ in agents}
-    for arm in (info.name for info in ordered(arm_infos(params)) if info.name in played_arms):
+    played_arms = {arm.name for arm, _, _ in agents}
+    for arm in (info.name for info in ordered(infos) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        greedy, kind = params.evaluate.greedy, params.actor_of(arm)
-        actor = load_actor(adapter, places[arm, seed], greedy=greedy, kind=kind)
-        steps = params.evaluate.animation_steps
-        played = record(params.env, adapter, actor, Captioner(adapter), steps, episode, None)
+        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy)
+        steps = evaluate.animation_steps
+        played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
         portrait(played, file)
         last = played[-1]
@@ -304,7 +335,7 @@ def _portraits(
 
 
 def _with_references(
-    params: Params, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
+    annotate: AnnotateParams, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
 ) -> list[dict[str, Any]]:
     """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
     import numpy as np
@@ -318,7 +349,7 @@ def _with_references(
     texts = [pair[side] for pair in sample for side in ("first", "second")]
     place = {text: texts.index(text) for text in texts}
     first, second = (np.array([place[pair[side]] for pair in sample]) for side in ("first", "second"))
-    known = references(Pairs(first, second, "sample", 0), texts, adapter, gold_of(params, adapter), captions)
+    known = references(Pairs(first, second, "sample", 0), texts, adapter, gold_of(annotate, adapter), captions)
     return [
         {**pair, "references": {name: float(side[i]) for name, side in known.items() if not np.isnan(side[i])}}
         for i, pair in enumerate(sample)
@@ -344,7 +375,7 @@ def _made() -> list[str]:
 
 
 def _write_report(
-    params: Params,
+    sections: Mapping[str, Any],
     adapter: EnvAdapter,
     table: PayTable | None,
     metrics: dict[str, Any],
@@ -370,14 +401,14 @@ def _write_report(
         curves,
         metrics,
         calibration=metrics["reward"].get("calibration", ()),
-        draws=params.evaluate.bootstrap,
-        seed=params.seed,
+        draws=sections["evaluate"].bootstrap,
+        seed=sections["seed"],
     )
     for name, figure in figures.items():
         plots.save(figure, out.path / "figures", name)
     curves.to_csv(out.path / CURVES, index=False)
     content = ReportContent(
-        title=params.env.id,
+        title=sections["env"].id,
         metrics=metrics,
         description=adapter.description,
         figures=figures,
@@ -388,17 +419,19 @@ def _write_report(
         vocabulary=vocabulary,
         threshold=table.threshold if table else None,
         rank=rank,
-        annotation={"annotator": params.annotate.annotator, **metrics["annotation"]} if params.asks else None,
+        annotation={"annotator": sections["annotate"].annotator, **metrics["annotation"]}
+        if asks(sections["arms"], sections["rewards"])
+        else None,
         sample=sample,
         reward=metrics["reward"],
-        params={name: section for name, section in params.dump().items() if name not in NO_RESULT},
-        versions=_versions(params),
+        params=dumped(sections),
+        versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
     )
     (out.path / REPORT).write_text(render(content), encoding="utf-8")
 
 
 def _write_run_page(
-    params: Params, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
+    env: EnvParams, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
 ) -> RunFacts:
     """Write what is true of this run alone beside the report."""
     from laurel.data.directory import RUN_PAGE
@@ -407,7 +440,7 @@ def _write_run_page(
 
     took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
     facts = RunFacts(
-        title=params.env.id,
+        title=env.id,
         made=_made(),
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
         usage=manifests["preferences"]["usage"],
@@ -418,14 +451,13 @@ def _write_run_page(
     return facts
 
 
-def _versions(params: Params) -> dict[str, str]:
+def _versions(*, with_sb3: bool) -> dict[str, str]:
     """Return the versions of what a result may depend on, as far as it is installed."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    sb3 = any(params.for_arm(arm).agent.engine == "sb3" for arm in params.arm_names)
     versions = {"python": platform.python_version(), "laurel": __version__}
-    for package in (*PACKAGES, *(SB3_PACKAGES if sb3 else ())):
+    for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
@@ -435,7 +467,8 @@ def _versions(params: Params) -> dict[str, str]:
 
 def _track(
     tracked: Run,
-    params: Params,
+    env: EnvParams,
+    tracking: TrackingParams,
     metrics: dict[str, Any],
     facts: RunFacts,
     results: pd.DataFrame,
@@ -449,7 +482,6 @@ def _track(
     """
     from laurel.data.directory import RUN_PAGE
     from laurel.evaluation.statistics import seed_scores
-    from laurel.params.arms import arm_infos
     from laurel.tracking.agents import log_evaluation, name_of
     from laurel.tracking.runs import BEST, flatten
 
@@ -468,11 +500,10 @@ def _track(
         for agent, (returned, success) in scores.items()
     }
     log_evaluation(tracked, runs, final)
-    roles = {info.name: info.role for info in arm_infos(params)}
-    of_methods = {(arm, seed): place for arm, seed, place in agents if place is not None and roles[arm] == "method"}
-    if not params.tracking.register_models or not of_methods:
+    of_methods = {(arm.name, seed): place for arm, seed, place in agents if place and arm.role == "method"}
+    if not tracking.register_models or not of_methods:
         return
     best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
     source = tracked.log_directory(of_methods[best], "best_agent")
-    tags = {"arm": best[0], "role": roles[best[0]], "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
-    tracked.register(f"agent.{params.env.id}", source, tags, alias=BEST)
+    tags = {"arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    tracked.register(f"agent.{env.id}", source, tags, alias=BEST)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from laurel.console import tell
 from laurel.errors import DataError, RefusedLabelsError
-from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
@@ -59,7 +59,7 @@ def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: 
         shutil.rmtree(place)
 
 
-def gold_of(params: Params, adapter: EnvAdapter) -> GoldFile | None:
+def gold_of(annotate: AnnotateParams, adapter: EnvAdapter) -> GoldFile | None:
     """Return the person's labels that params name; None where they name none.
 
     Raises:
@@ -68,13 +68,13 @@ def gold_of(params: Params, adapter: EnvAdapter) -> GoldFile | None:
     from laurel.data.gold import GoldFile, require_gold
     from laurel.feedback.references import task_of
 
-    if params.annotate.gold is None:
+    if annotate.gold is None:
         return None
-    require_gold(params.annotate.gold)
-    return GoldFile(params.annotate.gold, task_of(params, adapter))
+    require_gold(annotate.gold)
+    return GoldFile(annotate.gold, task_of(annotate, adapter))
 
 
-def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: bool) -> None:
+def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: Output, *, share: bool) -> None:
     """Write a sample of the labels with their raw answers, which are in the store now; more of it for a share."""
     import numpy as np
 
@@ -82,19 +82,19 @@ def keep_sample(params: Params, texts: Sequence[str], out: Output, *, share: boo
     from laurel.data.sample import answers_of, write_sample
     from laurel.feedback.sample import candidates, draw
 
-    seed = _seed(params)
+    seed = _seed(seed)
     pairs, preferences = read_labels(out.path)
     chosen = np.concatenate(candidates(pairs, preferences, seed)) if share else draw(pairs, preferences, seed)
     answers = answers_of(out.path, chosen)
     keys = {str(one["response"]) for said in answers.values() for one in said} - {""}
-    write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(params, sorted(keys)))
+    write_sample(out.path, chosen, pairs, preferences, texts, answers, _replies(annotate, sorted(keys)))
 
 
-def keep_missing(params: Params, failures: Mapping[str, Mapping[str, int]], out: Output) -> None:
+def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, int]], out: Output) -> None:
     """Write why answers are missing: what was told when they were asked for, and how those ended that cannot be read.
 
     Args:
-        params: section annotate is used.
+        annotate: where answers are kept.
         failures: who was asked -> reason -> how often there was no answer.
         out: where the answers are.
     """
@@ -103,8 +103,8 @@ def keep_missing(params: Params, failures: Mapping[str, Mapping[str, int]], out:
     from laurel.llm.responses import ResponseStore
 
     told = [Missing(name, FAILED, reason, n) for name, reasons in failures.items() for reason, n in reasons.items()]
-    if params.annotate.keeps_responses:
-        with ResponseStore(params.annotate.language_model.store) as store:
+    if annotate.keeps_responses:
+        with ResponseStore(annotate.language_model.store) as store:
             told += unreadable(unread_keys(out.path), store)
     write_missing(out.path, told)
 
@@ -122,23 +122,24 @@ def join_success(shards: Sequence[Path], out: Output) -> None:
         shutil.copyfile(shards[0] / SUCCESS_FILE, out.path / SUCCESS_FILE)
 
 
-def join_sample(params: Params, shards: Sequence[tuple[Path, int]], out: Output) -> None:
+def join_sample(seed: int, shards: Sequence[tuple[Path, int]], out: Output) -> None:
     """Write the sample of all labels from those of shares of them, as directory and number of pairs."""
     from laurel.data.preferences import read_labels
     from laurel.data.sample import join_samples
     from laurel.feedback.sample import draw
 
-    drawn = draw(*read_labels(out.path), _seed(params))
+    drawn = draw(*read_labels(out.path), _seed(seed))
     join_samples(shards, drawn, out.path)
 
 
 def questions_about_success(
-    params: Params, adapter: EnvAdapter, captions: Sequence[str]
+    seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Sequence[str]
 ) -> tuple[list[SuccessQuestion], str]:
     """Return the questions whether success at the task is better than something else.
 
     Args:
-        params: sections seed and annotate are used.
+        seed: of the run.
+        annotate: how many are asked, and towards which goal.
         adapter: the environment's.
         captions: of single steps.
 
@@ -148,18 +149,23 @@ def questions_about_success(
     from laurel.feedback.success import aims_elsewhere, success_questions
     from laurel.seeding import derive_seed
 
-    n = params.annotate.probe.success_questions
+    n = annotate.probe.success_questions
     if n == 0:
         return [], ""
     not_asked = "The annotator was not asked whether success at the task is better than something else: "
-    if aims_elsewhere(params.annotate, adapter):
+    if aims_elsewhere(annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
-    questions = success_questions(captions, adapter, n, derive_seed(params.seed, "success"))
+    questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
     return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} tells of success."
 
 
 def ask_about_success(
-    params: Params, adapter: EnvAdapter, captions: Sequence[str], annotator: Annotator, out: Output
+    seed: int,
+    annotate: AnnotateParams,
+    adapter: EnvAdapter,
+    captions: Sequence[str],
+    annotator: Annotator,
+    out: Output,
 ) -> list[str]:
     """Ask the annotator whether success at the task is better than something else, and keep what it said.
 
@@ -172,13 +178,13 @@ def ask_about_success(
     from laurel.feedback.gates import check_success
     from laurel.feedback.success import SUCCESS, ask_success
 
-    questions, why_not = questions_about_success(params, adapter, captions)
+    questions, why_not = questions_about_success(seed, annotate, adapter, captions)
     if not questions:
         out.notes += [why_not] if why_not else []
         return []
     found = ask_success(annotator, questions)
     write_json(out.path / SUCCESS_FILE, found)
-    checked = check_success(params.annotate.gates, found, kind_of(params.annotate).advice)
+    checked = check_success(annotate.gates, found, kind_of(annotate).advice)
     _warn(checked, out)
     if checked.refusals:
         write_json(out.path / QUALITY, {"annotator": annotator.name, SUCCESS: found, "gates": checked.limits})
@@ -191,7 +197,9 @@ def _warn(checked: Checked, out: Output) -> None:
         tell(f"annotate: {warning}")
 
 
-def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) -> tuple[dict[str, Any], list[str]]:
+def assess(
+    seed: int, annotate: AnnotateParams, adapter: EnvAdapter, captions: Path, texts: Sequence[str], out: Output
+) -> tuple[dict[str, Any], list[str]]:
     """Write quality.json beside the labels, whatever they are like, and note what to be warned of.
 
     Returns:
@@ -209,19 +217,17 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     from laurel.data.preferences import read_annotator, read_labels
     from laurel.data.quality import QUALITY
     from laurel.data.verdicts import read_verdicts
-    from laurel.envs import adapter_for
     from laurel.feedback.annotator_kind import kind_of
     from laurel.feedback.gates import check_gates, check_success
     from laurel.feedback.quality import measure
     from laurel.feedback.references import references
     from laurel.feedback.success import SUCCESS
 
-    adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    gold = gold_of(params, adapter)
+    gold = gold_of(annotate, adapter)
     pairs, preferences = read_labels(out.path)
     known = references(pairs, texts, adapter, gold, read_vocabulary(captions).texts)
     members = read_votes(out.path, len(pairs))
-    measured = measure(pairs, preferences, read_verdicts(out.path), known, _seed(params), members)
+    measured = measure(pairs, preferences, read_verdicts(out.path), known, _seed(seed), members)
     quality = {"annotator": read_annotator(out.path), **measured}
     if missing := read_missing(out.path):
         quality["missing"] = [asdict(one) for one in missing]
@@ -229,7 +235,7 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
             out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
-    gates, advice = params.annotate.gates, kind_of(params.annotate).advice
+    gates, advice = annotate.gates, kind_of(annotate).advice
     checked = check_gates(gates, quality, advice)
     limits = checked.limits
     if (out.path / SUCCESS_FILE).exists():  # it was looked at before any pair was asked about
@@ -242,17 +248,17 @@ def assess(params: Params, captions: Path, texts: Sequence[str], out: Output) ->
     return quality, checked.refusals
 
 
-def _replies(params: Params, keys: Sequence[str]) -> dict[str, str]:
+def _replies(annotate: AnnotateParams, keys: Sequence[str]) -> dict[str, str]:
     """Return what models wrote, by key of the store."""
     from laurel.llm.responses import ResponseStore
 
     if not keys:
         return {}
-    with ResponseStore(params.annotate.language_model.store) as store:
+    with ResponseStore(annotate.language_model.store) as store:
         return {key: text for key, text, *_ in store.contents(keys)}
 
 
-def _seed(params: Params) -> int:
+def _seed(run_seed: int) -> int:
     from laurel.seeding import derive_seed
 
-    return derive_seed(params.seed, "quality")
+    return derive_seed(run_seed, "quality")

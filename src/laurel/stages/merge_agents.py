@@ -1,7 +1,6 @@
 """merge-agents: agents of each branch → agents of all. Joins what was trained on several machines.
 
 A branch is an arm with some of the seeds. The result is what `train_agents.run` gives with all of them at once.
-Knows nothing about who trains the branches.
 """
 
 from __future__ import annotations
@@ -12,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from laurel.errors import DataError, ParamsError
-from laurel.params import Params
+from laurel.params import CaptionParams, EnvParams, TrackingParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import Arm, ArmParams, resolve_arms, used
+from laurel.params.rewards import RewardParams
+from laurel.params.training import AgentParams, ShapingParams
 
 MAX_BRANCHES = 100
 """What Vertex AI collects of a loop at most."""
@@ -33,17 +36,16 @@ class Branch:
     def write(self) -> dict[str, Any]:
         return {"arm": self.arm, "seeds": list(self.seeds)}
 
-    def narrow(self, params: Params) -> Params:
-        """Narrow the parameters to this branch."""
-        arms = tuple(arm for arm in params.arms if arm.name == self.arm)
-        agent = params.agent.model_copy(update={"seeds": self.seeds})
-        return params.model_copy(update={"arms": arms, "agent": agent})
+    def narrow(self, sections: Mapping[str, Any]) -> dict[str, Any]:
+        """Narrow sections of params, arms and agent among them, to this branch."""
+        arms = tuple(arm for arm in sections["arms"] if arm.name == self.arm)
+        return {**sections, "arms": arms, "agent": sections["agent"].model_copy(update={"seeds": self.seeds})}
 
     def __str__(self) -> str:
         return f"{self.arm} {','.join(map(str, self.seeds))}"
 
 
-def branches(params: Params, seeds_per_step: int | None) -> list[Branch]:
+def branches(arms: Sequence[ArmParams], seeds: Sequence[int], seeds_per_step: int | None) -> list[Branch]:
     """Divide the training of agents; `seeds_per_step` None puts all seeds of an arm into one branch.
 
     There is at least one branch, even where it has no agents: a loop over nothing has nothing to collect.
@@ -51,28 +53,50 @@ def branches(params: Params, seeds_per_step: int | None) -> list[Branch]:
     Raises:
         ParamsError: there would be more branches than can be collected.
     """
-    seeds = params.agent.seeds
     size = seeds_per_step or len(seeds)
-    arms = _arms(params)
-    divided = [seeds[start : start + size] for start in range(0, len(seeds), size)]
-    if len(arms) * len(divided) > MAX_BRANCHES:
-        enough = -(-len(seeds) // (MAX_BRANCHES // len(arms)))
+    names = _trained(arms)
+    divided = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
+    if len(names) * len(divided) > MAX_BRANCHES:
+        enough = -(-len(seeds) // (MAX_BRANCHES // len(names)))
         raise ParamsError(
-            f"pipeline.seeds_per_step is {size}, which makes {len(arms) * len(divided)} branches of {len(arms)} arms "
+            f"pipeline.seeds_per_step is {size}, which makes {len(names) * len(divided)} branches of {len(names)} arms "
             f"and {len(seeds)} seeds, but at most {MAX_BRANCHES} can be collected. Set it to {enough} or more."
         )
-    return [Branch(arm, some) for arm in arms for some in divided]
+    return [Branch(arm, some) for arm in names for some in divided]
 
 
-def _arms(params: Params) -> list[str]:
-    return [arm.name for arm in params.arms if arm.trained] or [params.arms[0].name]
+def _trained(arms: Sequence[ArmParams]) -> list[str]:
+    return [arm.name for arm in arms if arm.trained] or [arms[0].name]
 
 
-def run(params: Params, captions: Path, preferences: Path, reward: Path, shards: Sequence[Path], output: Path) -> None:
+def run(
+    seed: int,
+    env: EnvParams,
+    caption: CaptionParams,
+    annotate: AnnotateParams,
+    arms: Sequence[ArmParams],
+    rewards: Mapping[str, RewardParams],
+    shaping: ShapingParams,
+    agent: AgentParams,
+    tracking: TrackingParams,
+    captions: Path,
+    preferences: Path,
+    reward: Path,
+    shards: Sequence[Path],
+    output: Path,
+) -> None:
     """Join agents that were trained branch by branch.
 
     Args:
-        params: of the whole run; what train-agents uses is used.
+        seed: of the whole run; so are all sections, which are those of `train_agents.run`.
+        env: where agents act.
+        caption: what is said of a step.
+        annotate: defaults of rewards that are made like an annotator.
+        arms: which were trained.
+        rewards: how what they are paid was made.
+        shaping: from a reward to what is paid.
+        agent: seeds and the training.
+        tracking: whether and where runs are logged.
         captions: output of the caption stage, as the shards had it.
         preferences: output of the annotate stage, as the shards had it.
         reward: output of the train-reward stage, as the shards had it.
@@ -89,36 +113,41 @@ def run(params: Params, captions: Path, preferences: Path, reward: Path, shards:
     from laurel.stages.train_agents import notes_on_training, track_agents
     from laurel.tracking.runs import Tracker
 
-    used = params.used("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent")
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
+    sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
+    described, every = used(sections), resolve_arms(arms, rewards, shaping, agent)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
-    manifests = {path: read_inputs(used, {**inputs, "agents": path})["agents"] for path in shards}
+    manifests = {path: read_inputs(described, {**inputs, "agents": path})["agents"] for path in shards}
     held = {path: _branch(manifest) for path, manifest in manifests.items()}
-    _check_complete(params, held)
-    with output_directory(output, stage="train-agents", params=used, inputs=inputs) as out:
-        places: list[tuple[str, int, Path]] = []
-        untracked: list[tuple[str, int, Path]] = []
+    _check_complete(_trained(arms), agent.seeds, held)
+    with output_directory(output, stage="train-agents", params=described, inputs=inputs) as out:
+        places: list[tuple[Arm, int, Path]] = []
+        untracked: list[tuple[Arm, int, Path]] = []
         left_out: list[str] = []  # notes on arms without agents, which come first, as in a whole stage
         notes: list[str] = []
-        for path, branch in sorted(held.items(), key=lambda item: params.arm_names.index(item[1].arm)):
-            trained = [(branch.arm, seed, path / branch.arm / f"seed-{seed}") for seed in branch.seeds]
-            trained = [agent for agent in trained if agent[2].is_dir()]  # none where the arm was left out
-            for arm, seed, place in trained:
-                shutil.copytree(place, out.path / arm / f"seed-{seed}")
+        for path, branch in sorted(held.items(), key=lambda item: list(every).index(item[1].arm)):
+            trained = [(every[branch.arm], own, path / branch.arm / f"seed-{own}") for own in branch.seeds]
+            trained = [one for one in trained if one[2].is_dir()]  # none where the arm was left out
+            for arm, own, place in trained:
+                shutil.copytree(place, out.path / arm.name / f"seed-{own}")
             places += trained
             if manifests[path]["mlflow_run_id"] is None:
                 untracked += trained
             out.agent_runs |= manifests[path].get("mlflow_agent_runs", {})
-            of_this = notes_on_training(params, trained)
+            of_this = notes_on_training(trained)
             (notes if trained else left_out).extend(note for note in manifests[path]["notes"] if note not in of_this)
-        out.notes += dict.fromkeys([*left_out, *notes, *notes_on_training(params, places)])
-        arms = {arm for arm, _, _ in places}
-        out.counts = {"arms": len(arms), "seeds": len(params.agent.seeds), "steps_each": params.agent.steps}
+        out.notes += dict.fromkeys([*left_out, *notes, *notes_on_training(places)])
+        out.counts = {
+            "arms": len({arm.name for arm, _, _ in places}),
+            "seeds": len(agent.seeds),
+            "steps_each": agent.steps,
+        }
         trained_in = {f"{branch.arm}.{branch.seeds[0]}": path for path, branch in held.items()}
-        tracker = Tracker(params, "merge-agents", {**inputs, **trained_in}, out)
+        tracker = Tracker({**sections, "tracking": tracking}, "merge-agents", {**inputs, **trained_in}, out)
         with tracker.stage_run() as tracked:
             if tracked:
                 tracked.log_metrics({key: float(value) for key, value in out.counts.items()})
-                track_agents(tracker, tracked, params, untracked)
+                track_agents(tracker, tracked, untracked)
 
 
 def _branch(manifest: Mapping[str, Any]) -> Branch:
@@ -126,15 +155,14 @@ def _branch(manifest: Mapping[str, Any]) -> Branch:
     return Branch(",".join(used["arms"]), tuple(used["agent"]["seeds"]))
 
 
-def _check_complete(params: Params, held: Mapping[Path, Branch]) -> None:
+def _check_complete(wanted: Sequence[str], seeds: Sequence[int], held: Mapping[Path, Branch]) -> None:
     """Refuse shards that are not, together, each arm with each seed once."""
-    wanted = _arms(params)
     found: dict[tuple[str, int], Path] = {}
     for path, branch in held.items():
-        if branch.arm not in wanted or not set(branch.seeds) <= set(params.agent.seeds):
+        if branch.arm not in wanted or not set(branch.seeds) <= set(seeds):
             raise DataError(
                 f"{path}: holds agents of {branch.arm} with seeds {list(branch.seeds)}, but one of "
-                f"{', '.join(wanted)} with seeds of {list(params.agent.seeds)} is needed."
+                f"{', '.join(wanted)} with seeds of {list(seeds)} is needed."
             )
         for seed in branch.seeds:
             if (branch.arm, seed) in found:
@@ -142,6 +170,6 @@ def _check_complete(params: Params, held: Mapping[Path, Branch]) -> None:
                     f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does. Name one of the two."
                 )
             found[branch.arm, seed] = path
-    missing = {arm: [seed for seed in params.agent.seeds if (arm, seed) not in found] for arm in wanted}
-    if lacking := [f"{arm} (seeds {', '.join(map(str, seeds))})" for arm, seeds in missing.items() if seeds]:
+    missing = {arm: [seed for seed in seeds if (arm, seed) not in found] for arm in wanted}
+    if lacking := [f"{arm} (seeds {', '.join(map(str, some))})" for arm, some in missing.items() if some]:
         raise DataError(f"No shard holds the agents of {', '.join(lacking)}. Train them, then merge again.")

@@ -10,19 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from laurel.errors import DataError
-from laurel.params import Params
+from laurel.params import CaptionParams, EnvParams, TrackingParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.fields import dumped
 from laurel.stages.annotate import SHARD, STAGE, conclude, write_nothing
 
 
-def run(params: Params, captions: Path, shards: Sequence[Path], output: Path, asked: bool | None = None) -> None:
+def run(
+    seed: int,
+    env: EnvParams,
+    caption: CaptionParams,
+    annotate: AnnotateParams,
+    asks: bool,
+    tracking: TrackingParams,
+    captions: Path,
+    shards: Sequence[Path],
+    output: Path,
+) -> None:
     """Join shares of the pairs.
 
     Args:
-        params: sections seed, env, caption, annotate, arms and rewards are used.
+        seed: as the shares had it; so are env, caption, annotate and asks.
+        env: what was stepped.
+        caption: what was said of a step.
+        annotate: who judged.
+        asks: whether any arm needs preferences.
+        tracking: whether and where the run is logged.
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.
-        asked: as `annotate.run` was given it.
 
     Raises:
         RefusedLabelsError: nothing is to be learned from the labels; they are kept beside `output`.
@@ -36,9 +52,10 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path, as
     from laurel.feedback.annotator import added
     from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
 
-    used = params.dump("seed", "env", "caption", "annotate")
-    inputs = {"captions": captions}
-    gold = gold_of(params, adapter_for(params.env, with_action=params.caption.with_action))
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
+    used, inputs = dumped(sections), {"captions": captions}
+    adapter = adapter_for(env, with_action=caption.with_action)
+    gold = gold_of(annotate, adapter)
     digest = read_inputs(used, inputs)["captions"]["digest"]
     found: dict[int, tuple[Path, dict[str, Any]]] = {}
     for path in shards:
@@ -49,8 +66,9 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path, as
         if number in found:
             raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
-    if not (params.asks if asked is None else asked):
-        write_nothing(params, output, STAGE, used, inputs)
+    tracked_as = {**sections, "tracking": tracking}
+    if not asks:
+        write_nothing(tracked_as, output, STAGE, used, inputs)
         return
     ordered = [found[number] for number in sorted(found)]
     sources = {**inputs, "gold": gold.path} if gold else inputs
@@ -59,11 +77,11 @@ def run(params: Params, captions: Path, shards: Sequence[Path], output: Path, as
         setting_aside(output, out, used, sources),
     ):
         statuses = join_labels([path for path, _ in ordered], out.path, SHARD)
-        join_sample(params, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
+        join_sample(seed, [(path, int(manifest["counts"]["pairs"])) for path, manifest in ordered], out)
         join_success([path for path, _ in ordered], out)
         join_missing([path for path, _ in ordered], out)
         for _, manifest in ordered:
             out.usage = added(out.usage, manifest["usage"])
         out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        conclude(params, inputs, statuses, read_segments(captions).texts, out)
+        conclude(tracked_as, adapter, inputs, statuses, read_segments(captions).texts, out)

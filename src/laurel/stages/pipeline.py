@@ -21,6 +21,8 @@ PLACES = {
     "agents": "data/agents",
 }
 """What is handed from stage to stage -> where it lies unless told otherwise."""
+TRAINING = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
+"""Sections of params that training agents depends on."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Stage:
     """Names of PLACES."""
     output: str
     example: str
-    sections: tuple[str, ...] = ()
-    """Sections of params that its `run` takes by name; none where it takes all as `params`."""
+    sections: tuple[str, ...]
+    """Sections of params that its `run` takes by name, and `asks`, which follows from arms and rewards."""
 
     @property
     def module(self) -> str:
@@ -42,8 +44,11 @@ class Stage:
 
     def run(self, params: Params, *, output: Path, **rest: Any) -> None:
         """Run the stage on the sections that it takes; `rest` are its inputs, and options of its own."""
-        given = {name: getattr(params, name) for name in self.sections} or {"params": params}
-        importlib.import_module(self.module).run(**given, **rest, output=output)
+        importlib.import_module(self.module).run(**self.given(params), **rest, output=output)
+
+    def given(self, params: Params) -> dict[str, Any]:
+        """Return the sections that its `run` takes; so do the stages that join what it did in parts."""
+        return {name: getattr(params, name) for name in self.sections}
 
 
 STAGES = (
@@ -69,6 +74,7 @@ STAGES = (
         ("captions",),
         PLACES["preferences"],
         "laurel annotate --captions data/captions",
+        ("seed", "env", "caption", "annotate", "asks", "tracking"),
     ),
     Stage(
         "train-reward",
@@ -76,6 +82,7 @@ STAGES = (
         ("trajectories", "captions", "preferences"),
         PLACES["reward"],
         "laurel train-reward --preferences data/preferences",
+        ("seed", "env", "caption", "annotate", "arms", "rewards", "agent", "tracking"),
     ),
     Stage(
         "train-agents",
@@ -83,6 +90,7 @@ STAGES = (
         ("captions", "preferences", "reward"),
         PLACES["agents"],
         "laurel train-agents --reward data/reward --output data/agents",
+        TRAINING,
     ),
     Stage(
         "evaluate",
@@ -90,6 +98,7 @@ STAGES = (
         ("trajectories", "captions", "preferences", "reward", "agents"),
         "reports",
         "laurel evaluate --agents data/agents --output reports",
+        (*TRAINING, "collect", "evaluate"),
     ),
 )
 STAGE = {stage.name: stage for stage in STAGES}

@@ -45,12 +45,12 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     if "annotate" in ahead and params.asks:
         _check_annotators(params, adapter, here=True)
         if gold:
-            gold_of(params, adapter)
+            gold_of(params.annotate, adapter)
     if "collect" in ahead:
         Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
     for arm in params.arms:
         if arm.actor is not None:
-            make_actor(arm.actor, adapter, f"arms.{arm.name}.agent")
+            make_actor(arm.actor, adapter, f"arms.{arm.name}.agent", **arm.actor_options)
     return adapter
 
 
@@ -90,11 +90,14 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
             others, only how much is asked at most.
     """
     from laurel.rewards.arms import skipped_arms, trained_arms, trainers
+    from laurel.rewards.method import RewardContext
 
     collect, agent = params.collect, params.agent
-    skipped = skipped_arms(params, adapter)
+    context = RewardContext.of(params)
+    skipped = skipped_arms(params.arms, context, adapter)
     arms = [arm for arm in params.arm_names if arm not in skipped]
-    runs = len(trained_arms(params, adapter)) * len(agent.seeds)
+    runs = len(trained_arms(params.arms, context, adapter)) * len(agent.seeds)
+    trained_by = trainers(params.resolved_arms.values())
     policies = ", ".join(policy.kind for policy in collect.policies)
     words = "captions made from the observation space alone" if adapter.generic else "captions of its own"
     lines = [
@@ -103,7 +106,10 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         *(("annotate", line) for line in _judge(params, captions)),
         ("arms", ", ".join(arms)),
         *(("", sentence) for sentence in skipped.values()),
-        ("train", f"{runs} agents of {agent.steps:,} steps with {trainers(params)} ({len(agent.seeds)} seeds an arm)"),
+        (
+            "train",
+            f"{runs} agents of {agent.steps:,} steps with {trained_by} ({len(agent.seeds)} seeds an arm)",
+        ),
         ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
     ]
     return "".join(f"{name:<13}{line}\n" for name, line in lines)
@@ -134,9 +140,10 @@ def _estimated(params: Params, captions: Path) -> list[str]:
 
 
 def _check_agents(params: Params, adapter: EnvAdapter) -> None:
+    from laurel.rewards.method import RewardContext
     from laurel.training.checks import check_agents
 
-    check_agents(params, adapter)
+    check_agents(params.seed, params.resolved_arms.values(), RewardContext.of(params), adapter)
 
 
 def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from laurel.params import Params
+from laurel.params.arms import resolve_arms
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from laurel.tracking.runs import Run, Tracker
 
 
-def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[str, str]:
+def track_late(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output) -> dict[str, str]:
     """Log every input whose manifest names no run in MLflow.
 
     Args:
-        params: of the run.
+        sections: of params that the stages of the inputs and this one take.
         inputs: names of `laurel.data.lineage.PRODUCERS` -> directories.
         out: takes the runs of agents, and a note where MLflow cannot be reached now either; no more is tried then.
 
@@ -32,7 +32,7 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
     from laurel.tracking.runs import Tracker
 
     made: dict[str, str] = {}
-    if not params.tracking.enabled:
+    if not sections["tracking"].enabled:
         return made
     for name, path in inputs.items():
         manifest = read_manifest(path, PRODUCERS[name])
@@ -42,11 +42,11 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
         ended = (path / MANIFEST).stat().st_mtime
         late = Output(path, counts=manifest["counts"], started=time.monotonic() - (manifest["seconds"] or 0.0))
         stage = STAGE[PRODUCERS[name]]
-        sections = {section: getattr(params, section) for section in stage.sections} or params
-        tracker = Tracker(sections, stage.name, sources, late, known=made)
+        own = {name: sections[name] for name in stage.sections if name in sections}
+        tracker = Tracker(own, stage.name, sources, late, known=made)
         with tracker.stage_run(ended=ended) as run:
             if run:
-                _TRACK[name](params, tracker, run, late)
+                _TRACK[name](sections, tracker, run, late)
         if late.mlflow_run_id is None:
             out.run_notes += late.run_notes
             break
@@ -55,38 +55,40 @@ def track_late(params: Params, inputs: Mapping[str, Path], out: Output) -> dict[
     return made
 
 
-def _trajectories(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+def _trajectories(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.collect import track
 
     track(run, late.counts)
 
 
-def _captions(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+def _captions(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.caption import track
 
     track(run, late.counts, late.path)
 
 
-def _preferences(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+def _preferences(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.annotate import track
 
     track(run, late.counts, late.path)
 
 
-def _reward(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+def _reward(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.train_reward import track
 
-    track(run, params, late.path)
+    track(run, sections["env"], sections["annotate"], sections["tracking"], late.path)
 
 
-def _agents(params: Params, tracker: Tracker, run: Run, late: Output) -> None:
+def _agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.train_agents import track_agents
 
-    places = [(arm, seed, late.path / arm / f"seed-{seed}") for arm in params.arm_names for seed in params.agent.seeds]
-    track_agents(tracker, run, params, [agent for agent in places if agent[2].is_dir()])
+    agent = sections["agent"]
+    arms = resolve_arms(sections["arms"], sections["rewards"], sections["shaping"], agent).values()
+    places = [(arm, seed, late.path / arm.name / f"seed-{seed}") for arm in arms for seed in agent.seeds]
+    track_agents(tracker, run, [one for one in places if one[2].is_dir()])
 
 
-_TRACK: Mapping[str, Callable[[Params, Tracker, Run, Output], None]] = {
+_TRACK: Mapping[str, Callable[[Mapping[str, Any], Tracker, Run, Output], None]] = {
     "trajectories": _trajectories,
     "captions": _captions,
     "preferences": _preferences,

@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.params import Params
+from laurel.params import CaptionParams, EnvParams, TrackingParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import ArmParams, used
+from laurel.params.rewards import RewardParams, chain, method_of
+from laurel.params.training import AgentParams
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.envs.base import EnvAdapter
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Run
 
 
-def run(params: Params, trajectories: Path, captions: Path, preferences: Path, output: Path) -> None:
+def run(
+    seed: int,
+    env: EnvParams,
+    caption: CaptionParams,
+    annotate: AnnotateParams,
+    arms: Sequence[ArmParams],
+    rewards: Mapping[str, RewardParams],
+    agent: AgentParams,
+    tracking: TrackingParams,
+    trajectories: Path,
+    captions: Path,
+    preferences: Path,
+    output: Path,
+) -> None:
     """Make the rewards that arms are paid, and those that these are made from.
 
     Args:
-        params: sections seed, env, caption, annotate, arms, rewards and agent.seeds are used.
+        seed: all random numbers derive from it.
+        env: what is stepped.
+        caption: what is said of a step.
+        annotate: defaults of rewards that are made like an annotator.
+        arms: whose rewards are made.
+        rewards: how they are made.
+        agent: the seeds that some rewards are drawn anew for, and how many processes draw them.
+        tracking: whether and where the run is logged.
         trajectories: output of the collect stage: observations, and the environment's reward as a baseline.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
@@ -33,51 +57,53 @@ def run(params: Params, trajectories: Path, captions: Path, preferences: Path, o
 
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Tracker
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
-    used = params.used("seed", "env", "caption", "annotate", "rewards")
+    sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
+    described, context = used(sections), RewardContext(env, caption, annotate, rewards)
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
-    read_inputs(used, inputs)
-    with output_directory(output, stage="train-reward", params=used, inputs=inputs) as out:
-        adapter = adapter_for(params.env, with_action=params.caption.with_action)
-        _make(params, Inputs(captions, preferences, out.path, trajectories), adapter, out)
-        with Tracker(params, "train-reward", inputs, out).stage_run() as tracked:
+    read_inputs(described, inputs)
+    with output_directory(output, stage="train-reward", params=described, inputs=inputs) as out:
+        _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories), out)
+        tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
+        with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
-                track(tracked, params, out.path)
+                track(tracked, env, annotate, tracking, out.path)
 
 
-def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> None:
+def _make(
+    seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
+) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
     from laurel.data.directory import read_json
-    from laurel.params.rewards import RewardParams, chain, method_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import trained_arms
     from laurel.rewards.method import QUALITY
     from laurel.rewards.stored import StoredRewards, make_reward
 
-    trained = trained_arms(params, adapter)
-    wanted = [name for arm in params.arms if arm.name in trained for name in sorted(arm.reward)]
+    adapter = context.adapter
+    trained = trained_arms(arms, context, adapter)
+    wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
     made: dict[str, tuple[RewardParams, tuple[int, ...] | None]] = {}
     jobs = []
-    for name in chain(params.rewards, wanted):
-        settings = params.rewards[name]
+    for name in chain(context.rewards, wanted):
+        settings = context.rewards[name]
         method = method_of(settings)
-        made[name] = settings, params.agent.seeds if method.per_seed else None
+        made[name] = settings, agent.seeds if method.per_seed else None
         if not method.per_seed:
             (out.path / name).mkdir()
-            method.fit(settings, params, inputs, adapter, params.seed, out.path / name)
+            method.fit(settings, context, inputs, adapter, seed, out.path / name)
             continue
         jobs += [
-            Job(f"{name} seed {seed}", make_reward, (params, name, seed, inputs, out.path / name / f"seed-{seed}"))
-            for seed in params.agent.seeds
+            Job(f"{name} seed {own}", make_reward, (context, name, own, inputs, out.path / name / f"seed-{own}"))
+            for own in agent.seeds
         ]
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
-            run_jobs(jobs, params.agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
+            run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
     StoredRewards.write(out.path, made)
     out.counts = {"rewards": len(made)}
     for name in made:
@@ -88,7 +114,7 @@ def _make(params: Params, inputs: Inputs, adapter: EnvAdapter, out: Output) -> N
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
 
 
-def track(run: Run, params: Params, path: Path) -> None:
+def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path) -> None:
     """Log how good each learned reward is, and register those that were learned."""
     from laurel.data.directory import read_json
     from laurel.rewards.method import QUALITY
@@ -101,5 +127,5 @@ def track(run: Run, params: Params, path: Path) -> None:
         quality = flatten(read_json(place / QUALITY))
         run.log_metrics({f"{begin}{k}": v for k, v in quality.items() if isinstance(v, int | float)})
         source = run.log_directory(place, "reward" if len(places) == 1 else f"reward/{name}")
-        if params.tracking.register_models:
-            run.register(f"reward.{params.env.id}", source, {"annotator": params.annotate.annotator, "reward": name})
+        if tracking.register_models:
+            run.register(f"reward.{env.id}", source, {"annotator": annotate.annotator, "reward": name})

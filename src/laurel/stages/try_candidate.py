@@ -54,7 +54,8 @@ def run(
     from laurel.pool import run_jobs
     from laurel.progress import progress
     from laurel.stages.train_agents import preload
-    from laurel.stages.tune import counts, jobs_of, steps_of, used_by
+    from laurel.stages.tune import candidate_of, counts, jobs_of, used_by
+    from laurel.training.arms import steps_of
     from laurel.tuning.objective import result_of
     from laurel.tuning.trials import TRIALS, Trial, write_trials
 
@@ -66,13 +67,14 @@ def run(
         agents = out.path / "agents"
         make_jobs = jobs_of(params, sweep, captions, preferences, reward, alone=True)
         try:
-            jobs, total = make_jobs(values, agents), steps_of(params, sweep, values)
+            jobs = make_jobs(values, agents)
+            total = steps_of(candidate_of(params, sweep, values).resolved_arms[sweep.arm])
         except ParamsError as error:
             trial = Trial(number, values, "failed", None, note=str(error))
         else:
             with progress(total * len(jobs), STAGE, "steps") as advance:
                 distinct = {id(job): job for job in jobs.values()}
-                modules = ["laurel.training.arms", *preload(params)]
+                modules = ["laurel.training.arms", *preload(params.resolved_arms.values())]
                 run_jobs(list(distinct.values()), params.agent.workers, advance, modules)
             trial = result_of(number, values, list(jobs), total)
         shutil.rmtree(agents, ignore_errors=True)

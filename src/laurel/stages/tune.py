@@ -17,9 +17,10 @@ from laurel.tuning.plan import Search, narrowed, sweep_of
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from laurel.params.arms import Arm
     from laurel.params.search import Sweep
     from laurel.pool import Job
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Run, Tracker
     from laurel.tuning.trials import Trial
 
@@ -62,6 +63,7 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.progress import progress
     from laurel.stages.train_agents import preload
+    from laurel.training.arms import steps_of
     from laurel.tuning.search import search as go_on
     from laurel.tuning.study import Study
 
@@ -87,11 +89,11 @@ def run(
             search.trials,
             jobs_of(params, sweep, captions, preferences, reward),
             folder,
-            total_steps=lambda values: steps_of(params, sweep, values),
+            total_steps=lambda values: steps_of(candidate_of(params, sweep, values).resolved_arms[sweep.arm]),
             workers=workers or params.agent.workers,
             prune=search.prune,
             advance=advance,
-            preload=["laurel.training.arms", *preload(params)],
+            preload=["laurel.training.arms", *preload(params.resolved_arms.values())],
         )
         shutil.rmtree(folder, ignore_errors=True)
         trials = study.trials()
@@ -147,7 +149,7 @@ def publish(
         source = yaml.safe_dump(params.dump(), sort_keys=False) if text is None else text
         out.notes += write_results(out.path, sweep, params, source, trials)
         out.counts = counts(trials)
-        tracker = Tracker(params, STAGE, inputs, out)
+        tracker = Tracker(dict(params), STAGE, inputs, out)
         with tracker.stage_run() as tracked:
             if tracked:
                 track(tracker, tracked, sweep, trials, out.path)
@@ -178,51 +180,46 @@ def jobs_of(
 
     One job trains all of its seeds in lockstep, beside other candidates; one that has the machine `alone` is divided.
     """
-    from laurel.params.search import with_values
     from laurel.pool import Job
-    from laurel.rewards.method import Inputs
+    from laurel.rewards.method import Inputs, RewardContext
     from laurel.stages.train_agents import groups
 
     sources = Inputs(captions, preferences, reward)
 
     def jobs(values: Mapping[str, JsonValue], folder: Path) -> Mapping[Path, Job]:
-        candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
-        _check_engine(candidate)
-        agents = [(sweep.arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
+        candidate = candidate_of(params, sweep, values)
+        arm, context = candidate.resolved_arms[sweep.arm], RewardContext.of(candidate)
+        if arm.agent.engine == "sb3":  # refuse what it would refuse before a process is started for it
+            from laurel.agents.sb3.catalog import check_algorithm
+
+            check_algorithm(arm.agent.sb3, context.adapter.action_space)
+        agents = [(arm, seed, folder / f"seed-{seed}") for seed in sweep.seeds]
         found = {}
-        for some in groups(candidate, agents) if alone else [agents]:
-            job = Job(f"{folder.name} {sweep.arm}", train_candidate, (candidate, some, sources))
+        for some in groups(agents) if alone else [agents]:
+            job = Job(f"{folder.name} {sweep.arm}", train_candidate, (candidate.seed, context, some, sources))
             found.update({place: job for _, _, place in some})
         return found
 
     return jobs
 
 
-def _check_engine(candidate: Params) -> None:
-    """Refuse what Stable-Baselines3 would, before a process is started for it.
+def candidate_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> Params:
+    """Return the parameters of a candidate: the searched arm alone, with the sweep's seeds and steps.
 
     Raises:
-        ParamsError: its algorithm does not go with its arguments or the action space, or is not to be had.
+        ParamsError: values are not allowed.
     """
-    if candidate.agent.engine == "sb3":
-        from laurel.agents.sb3.catalog import check_algorithm
-        from laurel.envs import adapter_for
-
-        adapter = adapter_for(candidate.env, with_action=candidate.caption.with_action)
-        check_algorithm(candidate.agent.sb3, adapter.action_space)
-
-
-def steps_of(params: Params, sweep: Sweep, values: Mapping[str, JsonValue]) -> int:
-    """Return the environment steps of each training run of a candidate."""
     from laurel.params.search import with_values
-    from laurel.training import arms
 
-    candidate = narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
-    return arms.steps_of(candidate, sweep.arm, sweep.seeds[0])
+    return narrowed(with_values(params, values), sweep.arm, sweep.seeds, sweep.steps)
 
 
 def train_candidate(
-    params: Params, agents: Sequence[tuple[str, int, Path]], inputs: Inputs, advance: Callable[[int], None]
+    run_seed: int,
+    context: RewardContext,
+    agents: Sequence[tuple[Arm, int, Path]],
+    inputs: Inputs,
+    advance: Callable[[int], None],
 ) -> None:
     """Train agents as `train_arms`; training that diverges, or values that do not go together, are a result.
 
@@ -234,7 +231,7 @@ def train_candidate(
     from laurel.tuning.objective import note_of
 
     try:
-        train_arms(params, agents, inputs, advance)
+        train_arms(run_seed, context, agents, inputs, advance)
     except (ParamsError, TrainingError) as error:
         _, _, first = agents[0]
         first.parent.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from laurel.data.directory import read_json, write_json
 from laurel.errors import DataError
+from laurel.params.arms import Arm
 
 if TYPE_CHECKING:
-    from laurel.params import Params
+    from laurel.params import EnvParams
     from laurel.tracking.runs import Run, Tracker
 
 LOOK_SECONDS = 30.0
@@ -34,7 +35,7 @@ NOTE = ".mlflow.json"
 STAGE = "stage"
 """The stage's own run in that note."""
 
-Agent = tuple[str, int, Path]
+Agent = tuple[Arm, int, Path]
 """Arm, seed and directory."""
 
 
@@ -47,7 +48,7 @@ def name_of(arm: str, seed: int) -> str:
 class _Followed:
     """An agent, and how much of its training MLflow knows."""
 
-    arm: str
+    arm: Arm
     seed: int
     place: Path
     began: float
@@ -68,7 +69,6 @@ class AgentRuns:
 
     tracker: Tracker
     parent: Run
-    params: Params
     note: Path
     """The file in which runs are found again; its folder is the stage's output."""
     _followed: dict[str, _Followed] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class AgentRuns:
         """Note that the training of agents begins now."""
         with self._lock:
             for arm, seed, place in agents:
-                self._followed[name_of(arm, seed)] = _Followed(arm, seed, place, time.time())
+                self._followed[name_of(arm.name, seed)] = _Followed(arm, seed, place, time.time())
 
     def finish(self, agents: Sequence[Agent]) -> None:
         """Log what is missing of whole agents, and end their runs; note the runs in the stage's output.
@@ -112,7 +112,7 @@ class AgentRuns:
         if self._thread is not None:
             self._thread.join()
         for arm, seed, place in agents:
-            agent = self._followed.setdefault(name_of(arm, seed), _Followed(arm, seed, place, time.time()))
+            agent = self._followed.setdefault(name_of(arm.name, seed), _Followed(arm, seed, place, time.time()))
             self._look(agent)
         self.tracker.output.agent_runs.update(
             {name: agent.run.id for name, agent in self._followed.items() if agent.run is not None}
@@ -155,37 +155,35 @@ class AgentRuns:
         agent.step, agent.time = int(state["env_steps"]), now
         if state["finished"]:
             source = agent.run.log_directory(agent.place, "agent")
-            if self.params.tracking.register_models:
-                agent.run.register(f"agent.{self.params.env.id}", source, self._tags(agent))
+            if self.tracker.sections["tracking"].register_models:
+                agent.run.register(f"agent.{self.tracker.sections['env'].id}", source, self._tags(agent))
             agent.run.end(at=now)
             agent.ended = True
 
     def _open(self, agent: _Followed) -> Run:
         """Open an agent's run, or go on with the one that it had before the stage was stopped."""
-        name = name_of(agent.arm, agent.seed)
+        name = name_of(agent.arm.name, agent.seed)
         run = self.parent.find(self._known[name]) if name in self._known else None
         if run is not None:
             agent.ended = run.resume() == "FINISHED"
             agent.step, agent.time = run.last_point("episodes") or (0, agent.time)
             return run
-        name_shown = f"{agent.arm} seed {agent.seed}"
+        name_shown = f"{agent.arm.name} seed {agent.seed}"
         run = self.tracker.child_run(self.parent, name_shown, self._tags(agent), began=agent.time)
-        run.log_params(params_of(self.params, agent.arm, agent.seed))
+        sections = self.tracker.sections
+        run.log_params(params_of(sections["seed"], sections["env"], agent.arm, agent.seed))
         self._known[name] = run.id
         if self.note.exists():
             write_json(self.note, self._known)
         return run
 
     def _tags(self, agent: _Followed) -> dict[str, str]:
-        from laurel.params.arms import arm_infos
-
-        roles = {info.name: info.role for info in arm_infos(self.params)}
-        return {"arm": agent.arm, "seed": str(agent.seed), "role": roles[agent.arm]}
+        return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role}
 
     def _total(self, agent: _Followed) -> int:
         from laurel.training.arms import steps_of
 
-        return steps_of(self.params, agent.arm, agent.seed)
+        return steps_of(agent.arm)
 
 
 def read_note(note: Path) -> dict[str, str]:
@@ -196,21 +194,19 @@ def read_note(note: Path) -> dict[str, str]:
         return {}
 
 
-def params_of(params: Params, arm: str, seed: int) -> dict[str, Any]:
+def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, Any]:
     """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
     from laurel.tracking.runs import flatten
 
-    params = params.for_arm(arm)
-    agent = params.agent
-    section = agent.section
+    agent, section = arm.agent, arm.agent.section
     return {
-        "arm": arm,
+        "arm": arm.name,
         "seed": seed,
-        "run_seed": params.seed,
-        **flatten({"env": params.env.model_dump(mode="json")}),
+        "run_seed": run_seed,
+        **flatten({"env": env.model_dump(mode="json")}),
         **{f"agent.{name}": getattr(agent, name) for name in ("algorithm", "engine", "steps", "device")},
         **flatten({"agent": {section: getattr(agent, section).model_dump(mode="json")}}),
-        **flatten({"shaping": params.shaping.model_dump(mode="json")}),
+        **flatten({"shaping": arm.shaping.model_dump(mode="json")}),
     }
 
 

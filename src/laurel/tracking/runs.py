@@ -27,7 +27,7 @@ from laurel.workspace import lasting
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-    from laurel.params import Params, TrackingParams
+    from laurel.params import TrackingParams
 
 URI = "MLFLOW_TRACKING_URI"
 DATABASE = "mlflow.db"
@@ -160,7 +160,7 @@ class Tracker:
 
     def __init__(
         self,
-        params: Params | Mapping[str, Any],
+        sections: Mapping[str, Any],
         stage: str,
         inputs: Mapping[str, Path],
         output: Output,
@@ -169,14 +169,14 @@ class Tracker:
         """Args are as a stage has them.
 
         Args:
-            params: of the whole run, or the sections that the stage takes by their names, env and tracking among them.
+            sections: of params that the stage takes, by their names; seed, env and tracking among them.
             stage: its name.
             inputs: name -> directory.
             output: what is being written.
             known: runs of inputs whose manifests name none: name -> run id.
         """
-        self._sections = dict(params)
-        self._tracking: TrackingParams = self._sections["tracking"]
+        self.sections = dict(sections)
+        self._tracking: TrackingParams = self.sections["tracking"]
         self._stage = stage
         self._inputs = inputs
         self.output = output
@@ -258,18 +258,18 @@ class Tracker:
             experiment,
             start_time=_milliseconds(began),
             tags={**self._tags(), **upstream},
-            run_name=f"{self._stage} {self._sections['env'].id}",
+            run_name=f"{self._stage} {self.sections['env'].id}",
         )
         run = Run(client, created.info.run_id)
-        run.log_params(flatten(dumped(self._sections)))
+        run.log_params(flatten(dumped(self.sections)))
         for name, manifest in manifests.items():
             run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
         return run
 
     def _tags(self) -> dict[str, str]:
-        tags = {"stage": self._stage, "env": self._sections["env"].id, "laurel_version": __version__}
-        if "annotate" in self._sections:
-            tags["annotator"] = self._sections["annotate"].annotator
+        tags = {"stage": self._stage, "env": self.sections["env"].id, "laurel_version": __version__}
+        if "annotate" in self.sections:
+            tags["annotator"] = self.sections["annotate"].annotator
         sha = git_sha()
         return {**tags, "git_sha": sha} if sha else tags
 

@@ -5,15 +5,19 @@ Goes by spaces alone where it can, and then imports no torch.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from laurel.agents.algorithms import algorithm_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
-from laurel.params import Params
+from laurel.params import EnvParams
+from laurel.params.arms import Arm
 from laurel.params.training import AgentParams
-from laurel.rewards.arms import skipped_arms, trained_arms
+from laurel.rewards.arms import skipped_arms
+from laurel.rewards.method import RewardContext
 
 
-def check_agents(params: Params, adapter: EnvAdapter) -> None:
+def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, adapter: EnvAdapter) -> None:
     """Refuse agents that training would refuse; where no arm is trained, there are none.
 
     Raises:
@@ -21,22 +25,20 @@ def check_agents(params: Params, adapter: EnvAdapter) -> None:
         EnvError: an algorithm does not fit the environment's observations or actions.
         LaurelError: a method of the rewards lacks something.
     """
-    skipped = skipped_arms(params, adapter)
-    if len(skipped) == len(params.arms):
+    skipped = skipped_arms(arms, context, adapter)
+    if len(skipped) == len(arms):
         raise ParamsError(f"arms: no arm is left. {' '.join(skipped.values())}")
     checked: list[AgentParams] = []
-    for arm in trained_arms(params, adapter):
-        own = params.for_arm(arm)
-        if own.agent not in checked:
-            checked.append(own.agent)
-            _check_algorithm(own, adapter)
+    for arm in arms:
+        if arm.trained and arm.name not in skipped and arm.agent not in checked:
+            checked.append(arm.agent)
+            _check_algorithm(run_seed, context.env, arm.agent, adapter)
 
 
-def _check_algorithm(params: Params, adapter: EnvAdapter) -> None:
-    """Check the algorithm of an arm, whose parameters these are."""
-    if params.agent.engine == "sb3":
+def _check_algorithm(run_seed: int, env: EnvParams, agent: AgentParams, adapter: EnvAdapter) -> None:
+    if agent.engine == "sb3":
         from laurel.training.untrained import untrained
 
-        untrained(params, adapter, params.agent.seeds[0])  # only that tells whether it can be made; imports torch
+        untrained(run_seed, env, agent, adapter, agent.seeds[0])  # only that tells if it can be made; imports torch
         return
-    algorithm_of(params.agent.settings).check(params.agent.settings, adapter)
+    algorithm_of(agent.settings).check(agent.settings, adapter)

@@ -83,21 +83,31 @@ class Task:
 
     @property
     def steps_per_update(self) -> int:
-        return self.settings.n_envs * self.settings.n_steps
+        return steps_per_update(self.settings)
 
     @property
     def updates(self) -> int:
         """Updates until at least `steps` are done."""
-        return -(-self.steps // self.steps_per_update)
+        return self.total_steps // self.steps_per_update
 
     @property
     def total_steps(self) -> int:
         """Environment steps that are done in the end: whole updates."""
-        return self.updates * self.steps_per_update
+        return total_steps(self.settings, self.steps)
 
     @property
     def updates_per_checkpoint(self) -> int:
         return max(1, self.checkpoint_steps // self.steps_per_update)
+
+
+def steps_per_update(settings: Any) -> int:
+    """Return the environment steps that an algorithm learns from at once."""
+    return settings.n_envs * settings.n_steps
+
+
+def total_steps(settings: Any, steps: int) -> int:
+    """Return the environment steps of the whole updates in which at least `steps` are done."""
+    return -(-steps // steps_per_update(settings)) * steps_per_update(settings)
 
 
 @dataclass

@@ -49,21 +49,22 @@ def sweep_of(params: Params, search: Search) -> Sweep:
     """
     from laurel.envs import adapter_for
     from laurel.errors import closest
-    from laurel.params.arms import WELL_KNOWN, arm_infos, arm_of
+    from laurel.params.arms import WELL_KNOWN, arm_of
     from laurel.params.search import Sweep, read_space
     from laurel.rewards.arms import skipped_arms
+    from laurel.rewards.method import RewardContext
     from laurel.tuning.study import check_sampler
 
     allowed = [arm.name for arm in (*map(arm_of, WELL_KNOWN), *params.arms) if arm.trained]
-    trained = [info for info in arm_infos(params) if info.trained]
-    first = next((info for info in trained if info.role == "method"), trained[0] if trained else None)
+    trained = [found for found in params.resolved_arms.values() if found.trained]
+    first = next((found for found in trained if found.role == "method"), trained[0] if trained else None)
     arm = search.arm or (first.name if first else allowed[0])
     if arm not in allowed:
         allowed = list(dict.fromkeys(allowed))
         raise ParamsError(f'--arm is "{arm}", but must be one of {", ".join(allowed)}.{closest(arm, allowed)}')
     alone = narrowed(params, arm, (0,), 1)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    if skipped := skipped_arms(alone, adapter):
+    if skipped := skipped_arms(alone.arms, RewardContext.of(alone), adapter):
         raise ParamsError(f"--arm: {skipped[arm]}")
     seeds = tuple(search.seeds) if search.seeds else _own_seeds(params.agent.seeds)
     if len(set(seeds)) < len(seeds):
@@ -74,30 +75,32 @@ def sweep_of(params: Params, search: Search) -> Sweep:
             "it is. Name others."
         )
     space = read_space(search.entries, params, arm)
-    if params.agent.engine == "sb3":
-        _check_sb3(space, params, adapter.action_space)
+    _check_sb3(space, params, arm, adapter.action_space)
     check_sampler(search.sampler, space, params)
     return Sweep(arm, seeds, search.steps or params.agent.steps, space)
 
 
-def _check_sb3(space: Space, params: Params, action_space: gym.Space[Any]) -> None:
-    """Refuse what Stable-Baselines3's algorithm does not take, before any is trained.
+def _check_sb3(space: Space, params: Params, arm: str, action_space: gym.Space[Any]) -> None:
+    """Refuse what Stable-Baselines3's algorithm does not take, where it trains the arm, before anything is trained.
 
     Raises:
         ParamsError: it is not to be had, or does not go with an argument or the action space.
     """
     from laurel.agents.sb3.catalog import check_algorithm
-    from laurel.params.search import examples, with_values
+    from laurel.params.search import agent_of, examples, with_values
 
+    agent = agent_of(params, arm)
+    if agent.engine != "sb3":
+        return
     algorithm = "agent.sb3.algorithm"
     if algorithm in space:
         names = [algorithm]  # which arguments go with which of them, each trial says
     else:
-        check_algorithm(params.agent.sb3, action_space)
+        check_algorithm(agent.sb3, action_space)
         names = [name for name in space if name.startswith("agent.sb3.")]
     for name in names:
         for value in examples(name, space[name]):
-            check_algorithm(with_values(params, {name: value}).agent.sb3, action_space)
+            check_algorithm(agent_of(with_values(params, {name: value}), arm).sb3, action_space)
 
 
 def _own_seeds(taken: Sequence[int]) -> tuple[int, ...]:

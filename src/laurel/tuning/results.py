@@ -15,7 +15,6 @@ from laurel.data.directory import write_json
 from laurel.errors import DataError
 from laurel.evaluation import plots
 from laurel.params import Params, parse_params
-from laurel.params.arms import arm_infos
 from laurel.params.edit import edited
 from laurel.params.file import read_value
 from laurel.params.search import Sweep, value_of, with_values
@@ -75,7 +74,7 @@ def _notes(
         f"The best of {len(trials)} trials on the seeds {seeds} looks better than it is: evaluate it on agent.seeds, "
         "which no trial has seen.",
     ]
-    if any(info.trained and info.name != sweep.arm for info in arm_infos(params)):
+    if any(arm.trained and arm.name != sweep.arm for arm in params.arms):
         notes.append(
             f"Chosen for the arm {sweep.arm}; with these parameters the other arms run with values not chosen for them."
         )

@@ -17,6 +17,8 @@ ARMED_BANDIT = "laurel/ArmedBandit-v0"
 GRID_WORLD = "laurel/GridWorld-v0"
 CATCH = "laurel/Catch-v0"
 POSITION_ONLY = "laurel/PositionOnlyCartPole-v0"
+ULTIMATUM = "laurel/Ultimatum-v0"
+MATRIX_GAME = "laurel/MatrixGame-v0"
 
 gym.register(
     id=ARMED_BANDIT,
@@ -37,3 +39,5 @@ gym.register(
     vector_entry_point="laurel.envs.builtin.position_only:PositionOnlyCartPoleVector",
     max_episode_steps=500,
 )
+gym.register(id=ULTIMATUM, entry_point="laurel.envs.builtin.ultimatum:Ultimatum", max_episode_steps=1)
+gym.register(id=MATRIX_GAME, entry_point="laurel.envs.builtin.matrix_game:MatrixGame", max_episode_steps=1)

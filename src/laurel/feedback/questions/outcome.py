@@ -43,6 +43,8 @@ class Example(NamedTuple):
 
     episode: str
     reached: bool
+    why: str = ""
+    """In a sentence; shown with the outcome."""
 
 
 class OutcomeQuestion(Question[str, float]):
@@ -71,7 +73,8 @@ class OutcomeQuestion(Question[str, float]):
         super().__init__(prompt, adapter, goal, scored=scored)
         self.examples = tuple(examples)
         self._shown = "\n".join(
-            f"{quote(episode)}\nGoal reached: {'yes' if reached else 'no'}" for episode, reached in self.examples
+            f"{quote(episode)}\nGoal reached: {'yes' if reached else 'no'}{f'. {why}' if why else ''}"
+            for episode, reached, why in self.examples
         )
 
     def texts(self, item: str, variant: int) -> Mapping[str, str]:
@@ -82,7 +85,8 @@ class OutcomeQuestion(Question[str, float]):
 
     def shared(self) -> dict[str, Any]:
         """Return what all answers depend on, the examples among it."""
-        return {**super().shared(), "examples": self.examples}
+        shown = tuple(tuple(example) if example.why else tuple(example)[:2] for example in self.examples)
+        return {**super().shared(), "examples": shown}
 
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[float] | None:

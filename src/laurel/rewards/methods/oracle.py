@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params.rewards import RewardParams
-from laurel.rewards.method import Method
+from laurel.rewards.method import Method, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -21,7 +20,7 @@ class Oracle(Method):
     role = "bound"
     summary = "hand-written progress as reward"
 
-    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         return f"{adapter.env_id} has no hand-written progress." if adapter.oracle("") is None else None
 
     def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

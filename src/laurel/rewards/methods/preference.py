@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from laurel.params.rewards import PreferenceParams, RewardParams
-from laurel.rewards.method import QUALITY, Inputs, Method, PayTable
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -23,7 +22,7 @@ class Preference(Method):
     reads = ("trajectories", "captions", "preferences")
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         from laurel.data.directory import write_json
         from laurel.rewards.training import train_reward_model
@@ -31,7 +30,7 @@ class Preference(Method):
         assert inputs.trajectories is not None
         own = cast(PreferenceParams, settings)
         model, quality = train_reward_model(
-            params, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
+            seed, params.caption.segment_length, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
         )
         model.save(place)
         write_json(place / QUALITY, quality)

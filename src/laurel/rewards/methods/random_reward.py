@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params.rewards import RewardParams
-from laurel.rewards.method import Inputs, Method
+from laurel.rewards.method import Inputs, Method, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -24,7 +23,7 @@ class RandomReward(Method):
     per_seed = True
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.functions import ScoredCaptions

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, cast
 
 from laurel.params.fields import Count, Positive, Probability
 from laurel.params.rewards import RewardParams
-from laurel.rewards.method import Inputs, Method
+from laurel.rewards.method import Inputs, Method, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -44,7 +43,7 @@ class RND(Method):
     per_seed = True
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         from laurel.data.directory import write_json
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from laurel.params.rewards import PreferenceParams, RewardParams
-from laurel.rewards.method import Inputs, Method
+from laurel.rewards.method import Inputs, Method, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -35,7 +34,7 @@ class ShuffledLabels(Method):
     def needs(self, settings: RewardParams) -> Sequence[str]:
         return (_of(settings),)
 
-    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.errors import ParamsError
 
         original = params.rewards[_of(settings)]
@@ -47,7 +46,7 @@ class ShuffledLabels(Method):
         return None if original.input == "caption" else f'it needs rewards.{_of(settings)}.input "caption".'
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         from laurel.rewards.model import RewardModel
         from laurel.rewards.training import shuffled_model, usable_comparisons

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 from laurel.params.judges import EmbeddingParams
 from laurel.params.rewards import RewardParams
-from laurel.rewards.method import Inputs, Method
+from laurel.rewards.method import Inputs, Method, RewardContext
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray
-    from laurel.params import Params
     from laurel.rewards.base import Reward
 
 
@@ -30,14 +29,14 @@ class Similarity(Method):
     Settings = SimilarityParams
     reads = ("captions",)
 
-    def check(self, settings: RewardParams, params: Params, adapter: EnvAdapter) -> str | None:
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.feedback.goals import embedding_goals
 
         embedding_goals(_embedding(settings, params), adapter)
         return None
 
     def fit(
-        self, settings: RewardParams, params: Params, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.functions import ScoredCaptions
@@ -64,7 +63,7 @@ def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) ->
     return EmbeddingAnnotator.load(params, adapter).utility(texts).astype(np.float32)
 
 
-def _embedding(settings: RewardParams, params: Params) -> EmbeddingParams:
+def _embedding(settings: RewardParams, params: RewardContext) -> EmbeddingParams:
     return cast(SimilarityParams, settings).embedding or params.annotate.embedding
 
 

@@ -1,0 +1,75 @@
+"""`laurel run` and `laurel benchmark`: all stages of a project, and of many. Imports nothing heavy at the start."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command, add_params
+from laurel.console import USAGE_ERROR, say, tell
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    run = add_command(commands, "run", "Run all stages that are not up to date, and print the table.", "laurel run")
+    add_params(run)
+    run.add_argument("--force", action="store_true", help="run the stages that are up to date, too")
+    run.set_defaults(run=_run)
+    suite = add_command(
+        commands,
+        "benchmark",
+        "Run a suite: many environments, judges or methods, with one page of results.",
+        "laurel benchmark benchmarks/suites/reward_free.yaml --list",
+    )
+    suite.add_argument("suite", type=Path, metavar="FILE", help="the suite")
+    suite.add_argument("--list", action="store_true", help="list the runs and what each trains, and run nothing")
+    suite.add_argument("--only", nargs="+", default=(), metavar="RUN", help="run these alone")
+    suite.add_argument("--page", action="store_true", help="write the page of the runs that are there, and run nothing")
+    suite.add_argument("--work", type=Path, metavar="DIR", help="folders of the runs; default: data/suites/NAME")
+    suite.add_argument("--output", type=Path, metavar="DIR", help="where the page goes; default: beside FILE")
+    suite.set_defaults(run=_benchmark)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.data.directory import read_json
+    from laurel.evaluation.summary import checked, table
+    from laurel.params import load_params
+    from laurel.stages.preflight import check_run, described
+    from laurel.stages.project import REPORTS, places, run_project
+
+    folder = Path()
+    outputs = places(folder)
+    params = load_params(options.params)
+    tell(described(params, check_run(params, gold=False), outputs["captions"]))
+    run_project(options.params, folder, force=options.force)
+    metrics = outputs[REPORTS] / "metrics.json"
+    report = (outputs[REPORTS] / "report.html").resolve()
+    return say(f"{table(checked(read_json(metrics), metrics))}\n\nreport:  {report.as_uri()}\ncompare: laurel ui\n")
+
+
+def _benchmark(options: argparse.Namespace) -> int:
+    from laurel.params.suite import load_suite
+    from laurel.stages.suite import run_suite, write_page
+
+    suite = load_suite(options.suite)
+    if options.list:
+        lines = [f"{run.name}: {run.params.env.id}, {', '.join(run.params.arm_names)}" for run in suite.runs]
+        return say("".join(f"{line}\n" for line in lines))
+    work = options.work or Path("data/suites") / suite.name
+    output = options.output or options.suite.parent
+    command = f"laurel benchmark {shlex.quote(str(options.suite))}"
+    if options.page:
+        output.mkdir(parents=True, exist_ok=True)
+        write_page(suite, work, output, command)
+        failed: list[str] = []
+    else:
+        failed = run_suite(suite, work, output, command, only=options.only, said=tell)
+    say(f"page: {output / suite.name}.md\n")
+    if failed:
+        tell(f"laurel: {len(failed)} of {len(suite.runs)} runs failed: {', '.join(failed)}.")
+    return USAGE_ERROR if failed else 0

@@ -1,0 +1,35 @@
+"""The last layer of a language model in single precision, where the rest computes in half.
+
+Logits are about 16 to 32, where bfloat16 knows no step smaller than 1/8: read off as they are, the probabilities of two
+choices differ by multiples of 0.03, and many pairs are ties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+LARGEST = 2**30
+"""Bytes of a last layer up to which it is kept in single precision."""
+
+
+class PreciseHead(torch.nn.Module):
+    """Turns hidden states (B, W, D) into logits (B, W, V) in float32."""
+
+    def __init__(self, head: torch.nn.Linear) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(head.weight.detach().float(), requires_grad=False)
+        self.bias = None if head.bias is None else torch.nn.Parameter(head.bias.detach().float(), requires_grad=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        return torch.nn.functional.linear(hidden.float(), self.weight, self.bias)
+
+
+def make_precise(model: Any) -> None:
+    """Put such a layer into a model in half precision, unless it is not a plain one or would be too large."""
+    head = model.get_output_embeddings()
+    half = type(head) is torch.nn.Linear and head.weight.dtype in (torch.bfloat16, torch.float16)
+    if half and head.weight.device.type == "cpu" and 4 * head.weight.numel() <= LARGEST:
+        model.set_output_embeddings(PreciseHead(head))

@@ -1,0 +1,63 @@
+"""Pays an episode at its end, by the answer to a yes/no question: did it reach the goal?
+
+After Kwon et al. 2023, "Reward Design with Language Models" (arXiv 2303.00001). An episode's outcome is what its last
+captions say. Each distinct outcome that collection met, or that the environment lists, is asked about once, after
+examples if there are any; the answers are a table, by which agents are paid.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from laurel.params.rewards import OutcomeParams, RewardParams
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.rewards.base import Reward
+
+
+class Outcome(Method):
+    """Keeps a probability of success for each outcome."""
+
+    kind = "outcome"
+    summary = "at an episode's end, whether its outcome is the goal by the annotator"
+    Settings = OutcomeParams
+    reads = ("trajectories", "captions")
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        from laurel.rewards.outcomes import judge_of
+
+        own = cast(OutcomeParams, settings)
+        return judge_of(own, params, adapter).check()
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.directory import write_json
+        from laurel.rewards.outcomes import answered, collected_outcomes
+
+        assert inputs.trajectories is not None
+        own = cast(OutcomeParams, settings)
+        outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions)
+        table, quality = answered(outcomes, own, params, adapter, seed)
+        table.save(place)
+        write_json(place / QUALITY, quality)
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.outcomes import OutcomeReward, OutcomeTable
+
+        return OutcomeReward(OutcomeTable.load(place).answers, cast(OutcomeParams, settings).captions)
+
+    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
+        import numpy as np
+
+        from laurel.rewards.outcomes import OutcomeTable
+
+        found = OutcomeTable.load(place)
+        values = np.array([found.answers[text] for text in found.answers], dtype=np.float32)
+        return PayTable(list(found.answers), values, np.zeros_like(values), np.array(found.counts), 0.0)
+
+
+METHOD = Outcome

@@ -1,0 +1,101 @@
+"""All stages of a project, one after another: those run whose parameters or inputs changed since they last ran.
+
+Knows nothing about DVC. Each stage is a process of its own, so that it starts as `laurel collect` and the like do.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from laurel import __version__
+from laurel.console import tell
+from laurel.data.directory import digest_json, read_json, read_manifest, write_json
+from laurel.errors import DataError, StageError
+from laurel.params import Params, load_params
+from laurel.stages.pipeline import PLACES, STAGES, Stage
+
+DONE = ".laurel.json"
+"""Beside the outputs: stage -> what its output was made from, and the digest of that output."""
+REPORTS = "reports"
+WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
+"""Sections that no result depends on."""
+INTERRUPTED = 130
+
+
+def places(folder: Path) -> dict[str, Path]:
+    """Return where the outputs of stages lie in a project: those of PLACES, and the reports."""
+    return {name: folder / place for name, place in PLACES.items()} | {REPORTS: folder / REPORTS}
+
+
+def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list[str]:
+    """Run the stages of a project that are not up to date; return their names.
+
+    Args:
+        params_file: the parameters.
+        folder: where the outputs go, by the names of PLACES.
+        force: run all stages.
+
+    Raises:
+        ParamsError: as `load_params`.
+        StageError: a stage failed, and has said why.
+        KeyboardInterrupt: also where the stage that runs was interrupted.
+    """
+    params = load_params(params_file)
+    folder.mkdir(parents=True, exist_ok=True)
+    ran: list[str] = []
+    for stage in STAGES:
+        if not force and up_to_date(stage, params, folder):
+            tell(f"{stage.name}: up to date")
+            continue
+        _run(stage, params_file, folder)
+        write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
+        ran.append(stage.name)
+    return ran
+
+
+def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
+    """Say whether a stage's output is the one that this version of Laurel wrote from these parameters and inputs."""
+    state = _state(stage, params, folder)
+    return state is not None and _recorded(folder).get(stage.name) == state
+
+
+def _recorded(folder: Path) -> Mapping[str, Any]:
+    return read_json(folder / DONE) if (folder / DONE).exists() else {}
+
+
+def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
+    """Return what a stage's output was made from and what it is; None where an input or the output is not there."""
+    sections = set(stage.sections or Params.model_fields) - WITHOUT_EFFECT
+    outputs = places(folder)
+    try:
+        inputs = {name: read_manifest(outputs[name])["digest"] for name in stage.inputs}
+        digest = read_manifest(folder / stage.output, stage.name)["digest"]
+    except DataError:
+        return None
+    made_from = digest_json({"params": params.used(*sections), "inputs": inputs, "version": __version__})
+    return {"made_from": made_from, "digest": digest}
+
+
+def _run(stage: Stage, params_file: Path, folder: Path) -> None:
+    """Run a stage in a process of its own, which Ctrl-C reaches through this one, so that it hears it once."""
+    outputs = places(folder)
+    inputs = [word for name in stage.inputs for word in (f"--{name}", str(outputs[name]))]
+    command = [sys.executable, "-m", "laurel", stage.name, "--params", str(params_file), *inputs]
+    command += ["--output", str(folder / stage.output)]
+    with subprocess.Popen(command, process_group=0) as process:  # noqa: S603 - this package's own command
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+    if code in (INTERRUPTED, -signal.SIGINT):
+        raise KeyboardInterrupt
+    if code:
+        how = f"was killed by signal {-code}" if code < 0 else "failed"
+        raise StageError(f"{stage.name} {how}. What is finished is kept: mend it, and run the same command to go on.")

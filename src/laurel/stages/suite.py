@@ -1,0 +1,166 @@
+"""A suite of runs: each a project of its own, whose results go into one page that grows with every run.
+
+A run that is up to date is not repeated, so that a suite that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from laurel import __version__
+from laurel.data.directory import read_json, read_manifest, write_json
+from laurel.errors import ParamsError, StageError, closest
+from laurel.evaluation.summary import NONE, checked, estimated, legend, markdown, markdown_table
+from laurel.machine import machine
+from laurel.params.suite import Suite, SuiteRun
+from laurel.stages.pipeline import STAGES
+from laurel.stages.project import REPORTS, run_project, up_to_date
+
+NOT_RUN = "not run"
+
+
+def run_suite(
+    suite: Suite, work: Path, output: Path, command: str, *, only: Collection[str] = (), said: Callable[[str], None]
+) -> list[str]:
+    """Run what is not up to date of a suite, and write its page after each run; return the names of runs that failed.
+
+    Args:
+        suite: what to run.
+        work: a folder for each run is made here.
+        output: directory of NAME.json and NAME.md.
+        command: how the suite was started, for the page.
+        only: names of runs; all if there is none.
+        said: is told of each run that begins or fails.
+
+    Raises:
+        ParamsError: there is no run of such a name.
+    """
+    names = [run.name for run in suite.runs]
+    unknown = next((name for name in only if name not in names), None)
+    if unknown is not None:
+        raise ParamsError(f'The suite has no run "{unknown}".{closest(unknown, names)} It has {", ".join(names)}.')
+    output.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for number, run in enumerate(suite.runs, start=1):
+        if only and run.name not in only:
+            continue
+        said(f"{run.name} ({number} of {len(names)})")
+        try:
+            run_project(written(run, work), work / run.name)
+        except StageError as error:
+            failed.append(run.name)
+            said(f"{run.name}: {error}")
+        write_page(suite, work, output, command)
+    return failed
+
+
+def written(run: SuiteRun, work: Path) -> Path:
+    """Write the params.yaml of a run into its folder, where it is not there already; return the file."""
+    file = work / run.name / "params.yaml"
+    text = f"# {run.name}\n{yaml.safe_dump(dict(run.content), sort_keys=False)}"
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return file
+
+
+def write_page(suite: Suite, work: Path, output: Path, command: str) -> None:
+    """Write what the runs that are there found: NAME.json for programs, NAME.md to read."""
+    results = {run.name: result(run, work / run.name) for run in suite.runs}
+    about = {"title": suite.title, "command": command, "date": date.today().isoformat(), "version": __version__}
+    found = {
+        **about,
+        "machine": {"cores": os.cpu_count(), **machine()},
+        "runs": {name: one for name, one in results.items() if one is not None},
+        NOT_RUN: [name for name, one in results.items() if one is None],
+    }
+    write_json(output / f"{suite.name}.json", found)
+    page = output / f"{suite.name}.md"
+    partial = page.with_name(f".{page.name}.partial")
+    partial.write_text(markdown_page(suite, found), encoding="utf-8")
+    partial.replace(page)
+
+
+def result(run: SuiteRun, folder: Path) -> dict[str, Any] | None:
+    """Return what a run found and what it took; None where a stage is not up to date."""
+    if not all(up_to_date(stage, run.params, folder) for stage in STAGES):
+        return None
+    reports = folder / REPORTS
+    manifests = {stage.name: read_manifest(folder / stage.output, stage.name) for stage in STAGES}
+    usage = manifests["annotate"]["usage"]
+    return {
+        "levels": dict(run.levels),
+        "metrics": dict(checked(read_json(reports / "metrics.json"), reports / "metrics.json")),
+        "seconds": {name: manifest["seconds"] for name, manifest in manifests.items()},
+        "calls": usage.get("calls", 0),
+        "cost": usage.get("cost"),
+        "notes": [note for manifest in manifests.values() for note in manifest["notes"]],
+    }
+
+
+# -- the page -------------------------------------------------------------------------------------
+def markdown_page(suite: Suite, found: Mapping[str, Any]) -> str:
+    """Return the page: a table of all runs and arms, then each run by itself."""
+    runs: Mapping[str, Any] = found["runs"]
+    where = found["machine"]
+    parts = [
+        f"# {suite.title}",
+        suite.about.strip(),
+        f"`{found['command']}`, {found['date']}, {where.get('cpu', 'unknown CPU')} with {where['cores']} cores, Laurel "
+        f"{found['version']}.",
+        *([overview(suite, runs)] if runs else []),
+        *([f"Not run: {', '.join(found[NOT_RUN])}."] if found[NOT_RUN] else []),
+        *(_part(name, run) for name, run in runs.items()),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def overview(suite: Suite, runs: Mapping[str, Any]) -> str:
+    """Return the table of runs by arms: success where the environment knows it, else the return, and solved seeds."""
+    arms = list(dict.fromkeys(arm for run in runs.values() for arm in run["metrics"]["order"]))
+    axes = list(suite.runs[0].levels)
+    rows = [
+        [*(run["levels"][axis] for axis in axes), *(_cell(run["metrics"]["arms"].get(arm)) for arm in arms)]
+        for run in runs.values()
+    ]
+    caption = (
+        "Success of fresh episodes, or the return where an environment has no notion of success, and how many seeds "
+        "solved the task."
+    )
+    return f"{markdown([*axes, *arms], rows)}\n\n{caption}"
+
+
+def _cell(arm: Mapping[str, Any] | None) -> str:
+    if arm is None:
+        return NONE
+    score = estimated(arm["success"] or arm["return"])
+    return f"{score}, {arm['solved']['seeds']} of {arm['solved']['of']}" if arm["solved"] else score
+
+
+def _part(name: str, run: Mapping[str, Any]) -> str:
+    metrics = run["metrics"]
+    known = {stage: seconds for stage, seconds in run["seconds"].items() if seconds is not None}
+    cost = f", {run['cost']:.2f} US dollars" if run["cost"] else ""
+    took = f"{sum(known.values()):,.0f} s in all ({', '.join(f'{stage} {s:,.0f}' for stage, s in known.items())})"
+    lines: Sequence[str] = [
+        f"## {name}",
+        markdown_table(metrics),
+        legend(metrics),
+        "\n".join(f"- {sentence}" for sentence in metrics["headline"]["sentences"]),
+        f"Annotator: {_annotator(metrics)}; {run['calls']:,} calls{cost}. {took}.",
+        "\n".join(f"- {note}" for note in dict.fromkeys(run["notes"])),
+    ]
+    return "\n\n".join(line for line in lines if line)
+
+
+def _annotator(metrics: Mapping[str, Any]) -> str:
+    annotation = metrics.get("annotation") or {}
+    agreement = ((annotation.get("oracle") or {}).get("agreement") or {}).get("value")
+    named = annotation.get("annotator") or "none asked"
+    return named if agreement is None else f"{named}, {agreement:.0%} of its labels as hand-written progress has them"

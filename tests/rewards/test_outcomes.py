@@ -1,0 +1,148 @@
+"""Outcomes are asked about once each, with examples; agents are paid for them at the ends of episodes alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_server import chat_server
+from sayings import rollout_of
+
+from laurel.envs import adapter_for
+from laurel.errors import AnnotationError, DataError
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
+from laurel.params import EnvParams
+from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.outcomes import OutcomeReward, OutcomeTable, collected_outcomes
+from tiny_project import UNTRACKED, Project, read_json
+
+GAME = {
+    **UNTRACKED,
+    "env": {"id": "laurel/Ultimatum-v0", "kwargs": {"objective": "low_percentage"}},
+    "arms": {"outcome": {"reward": "outcome", "extrinsic": 0.0}},
+    "rewards": {},
+    "annotate.annotator": "scripted",
+    "collect.steps": 400,
+}
+
+
+def made(path: Path, **changes: Any) -> Project:
+    project = Project.create(path, {**GAME, **changes})
+    project.run("collect", "caption", "annotate", "train-reward")
+    return project
+
+
+def quality(project: Project, name: str = "outcome") -> dict[str, Any]:
+    return read_json(project.output("train-reward") / name / "quality.json")
+
+
+def test_a_simulated_judge_says_so_and_errs_as_often_as_it_should(tmp_path: Path) -> None:
+    rewards = {"truth": {"kind": "outcome", "judge": "truth"}}
+    arms = {"outcome": {"reward": "outcome"}, "truth": {"reward": "truth"}}
+    project = made(tmp_path / "p", rewards=rewards, arms=arms, **{"annotate.scripted": {"error_rate": 0.2}})
+    assert read_json(project.output("annotate") / "manifest.json")["counts"] == {"pairs": 0}, "no pair is asked about"
+    asked, truth = quality(project), quality(project, "truth")
+    assert (asked["judge"], asked["simulated"]) == ("scripted (simulated, errors 0.2)", True)
+    assert asked["outcomes"] == asked["accuracy"]["of"] == 8 * 11 * 2
+    assert asked["accuracy"]["ci95"][0] < 0.8 < asked["accuracy"]["ci95"][1]
+    assert truth["accuracy"]["value"] == 1
+
+
+def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        question = body["messages"][-1]["content"]
+        share, verb = re.findall(r'The report: "The pot is .*\((\d+)%\)\. You (\w+)', question)[0]
+        right = (int(share) >= 30) == (verb == "accept")
+        return question, [], f'{{"analysis": "", "goal_reached": {"true" if right else "false"}}}'
+
+    example = {"episode": "You are offered 10% and accept.", "reached": False, "why": "It is below 30%."}
+    with chat_server() as server:
+        server.plan = answer
+        (tmp_path / "p").mkdir()
+        monkeypatch.chdir(tmp_path / "p")
+        asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
+        rewards = {"outcome": {"examples": [example], "labels": 10}}
+        project = made(tmp_path / "p", rewards=rewards, **asking)
+        asked = [body["messages"][-1]["content"] for body in server.bodies]
+        project.run("train-reward")
+        assert len(server.bodies) == len(asked), "answers are kept"
+    assert len(asked) == 8 * 11 * 2 - 10
+    assert all("Goal reached: no. It is below 30%." in question for question in asked)
+    assert all(question.count("Goal reached:") == 11 for question in asked)
+    found = quality(project)
+    assert (found["judge"], found["simulated"], found["labelled"]) == ("tiny", False, 10)
+    assert (found["accuracy"]["value"], found["accuracy"]["of"]) == (1, 166)
+
+
+def test_a_classifier_learns_from_as_many_labels(tmp_path: Path) -> None:
+    rewards = {name: {"kind": "outcome", "judge": "supervised", "labels": n} for name, n in (("few", 10), ("more", 80))}
+    arms = {name: {"reward": name, "role": "control"} for name in rewards}
+    project = made(tmp_path / "p", rewards=rewards, arms=arms)
+    few, more = (quality(project, name)["accuracy"]["value"] for name in rewards)
+    assert quality(project, "few")["accuracy"]["of"] == 8 * 11 * 2 - 10
+    assert more > 0.6
+    assert more > few - 0.05
+
+
+def test_the_end_of_an_episode_is_paid_and_nothing_else() -> None:
+    reward = OutcomeReward({"b c": 1.0, "c": 0.25}, 2)
+    reward.begin(2)
+    texts, rows = ["a", "b", "c"], [[0, 2], [1, 0], [2, -1], [2, 2]]
+    rollout = rollout_of(
+        rows, terminated=[[0, 1], [0, 0], [1, 0], [0, 0]], truncated=[[0, 0], [0, 0], [0, 0], [0, 1]],
+        valid=[[1, 1], [1, 0], [1, 1], [0, 1]],
+    )  # fmt: skip
+    ends = rollout.valid, rollout.terminated, rollout.truncated
+    paid = reward.pay(Steps(rollout.transitions, np.array(rows), texts, *ends))
+    expected = np.full((4, 2), UNPAID)
+    expected[0, 1], expected[2, 0], expected[3, 1] = 0.25, 1.0, 0.25
+    assert np.array_equal(paid, expected)
+    assert reward.unseen == 0
+    reward.begin(1)
+    rollout = rollout_of([[0]], terminated=[[1]])
+    ends = rollout.valid, rollout.terminated, rollout.truncated
+    assert reward.pay(Steps(rollout.transitions, np.array([[0]]), texts, *ends)) == UNPAID
+    assert reward.unseen == 1
+
+
+def test_outcomes_of_longer_episodes_are_their_last_captions(rewarded: Project) -> None:
+    places = rewarded.output("collect"), rewarded.output("caption")
+    adapter = adapter_for(EnvParams(id="FrozenLake-v1"))
+    one, three = (collected_outcomes(*places, adapter, length) for length in (1, 3))
+    ended = sum(one.counts)
+    assert ended == sum(three.counts) > 20
+    assert len(three.texts) > sum(count > 0 for count in one.counts)
+    known = {text: truth for text, truth in zip(one.texts, one.truth, strict=True) if truth is not None}
+    assert all(truth == adapter.says_success(text) for text, truth in known.items())
+
+
+def test_a_table_is_kept_and_a_damaged_one_is_said(tmp_path: Path) -> None:
+    table = OutcomeTable({"a": 1.0, "b": 0.25}, [3, 0])
+    table.save(tmp_path)
+    assert OutcomeTable.load(tmp_path) == table
+    (tmp_path / "outcomes.parquet").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"outcomes\.parquet"):
+        OutcomeTable.load(tmp_path)
+
+
+def test_answers_to_examples_without_explanations_keep_their_keys() -> None:
+    adapter = adapter_for(EnvParams(id="laurel/MatrixGame-v0"))
+    prompt = OutcomeQuestion.load_prompt("yes_no")
+
+    def shared(*examples: Example) -> Any:
+        return OutcomeQuestion(prompt, adapter, examples=examples).shared()["examples"]
+
+    assert shared(Example("x", True)) == (("x", True),)
+    assert shared(Example("x", True, "Because.")) == (("x", True, "Because."),)
+
+
+def test_an_annotator_of_pairs_alone_is_refused(tmp_path: Path) -> None:
+    members = [{"annotator": "scripted"}, {"annotator": "embedding"}]
+    changes = {"annotate.annotator": "ensemble", "annotate.ensemble": {"members": members}}
+    with pytest.raises(AnnotationError, match=r"the annotator ensemble judges pairs"):
+        made(tmp_path / "p", **changes)

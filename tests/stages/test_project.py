@@ -1,0 +1,89 @@
+"""All stages of a project: those run that a change touches, and Ctrl-C and failures end the run as they should."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from laurel.data.directory import MANIFEST, write_json
+from laurel.errors import StageError
+from laurel.stages import project as project_module
+from laurel.stages.pipeline import STAGE, STAGES, Stage
+from laurel.stages.project import run_project, up_to_date
+from tiny_project import UNTRACKED, Project, lasting_content, read_json
+
+
+@pytest.fixture
+def ran(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Project, list[str]]:
+    """Return a copy of a finished project, whose outputs stand in for what stages would write, and what was run."""
+    started: list[str] = []
+    monkeypatch.setattr(project_module, "_run", lambda stage, *_: started.append(stage.name))
+    return finished.copy(tmp_path / "copy"), started
+
+
+def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]]) -> None:
+    project, started = ran
+    params = project.path / "params.yaml"
+
+    def run(*, force: bool = False) -> list[str]:
+        started.clear()
+        assert run_project(params, project.path, force=force) == started
+        return started
+
+    everything = list(STAGE)
+    assert run() == everything, "it is not known what the outputs were made from"
+    assert run() == []
+    project.change({"tracking.enabled": False, "agent.workers": 1})
+    assert run() == [], "neither makes a difference"
+    project.change({"caption.with_action": True})
+    assert run() == everything[1:]
+    manifest = project.output("annotate") / MANIFEST
+    write_json(manifest, {**read_json(manifest), "digest": "other labels"})
+    assert run() == everything[2:], "the labels are others, and so is what was made from them"
+    (project.output("evaluate") / MANIFEST).unlink()
+    assert run() == ["evaluate"]
+    assert run(force=True) == everything
+
+
+def test_a_stage_that_fails_ends_the_run(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.policies": [{"kind": "checkpoint", "path": "x"}]})
+    with pytest.raises(StageError, match=r"^collect failed\. What is finished is kept"):
+        run_project(project.path / "params.yaml", project.path)
+    assert not up_to_date(STAGE["collect"], project.params, project.path)
+
+
+def test_ctrl_c_reaches_the_stage_once(tmp_path: Path) -> None:
+    """The stage has a process group of its own, so that a terminal's Ctrl-C is not heard twice."""
+    project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.steps": 50_000_000})
+    process = project.start("run")
+    deadline = time.monotonic() + 120
+    while not any("collect" in command for command in project.processes().values()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "laurel: stopped." in said
+    assert "Traceback" not in said
+    project.wait_until_left()
+    assert not project.output("collect").exists()
+
+
+@pytest.mark.slow
+def test_a_run_gives_what_its_stages_give(finished: Project, tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "one", UNTRACKED)
+    done = project.laurel("run")
+    assert done.returncode == 0, done.stderr
+    assert "preference" in done.stdout
+    assert "report:  file://" in done.stdout
+    stage: Stage
+    for stage in STAGES[:-1]:  # the report tells the day
+        assert lasting_content(project.output(stage.name)) == lasting_content(finished.output(stage.name))
+    again = project.laurel("run")
+    assert again.stderr.count("up to date") == len(STAGES)
+    assert again.stdout == done.stdout

@@ -1,0 +1,104 @@
+"""A suite: the runs that its axes make, and its page of those that are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from laurel.cli.app import main
+from laurel.errors import LaurelError, ParamsError, StageError
+from laurel.params.suite import Suite, load_suite
+from laurel.stages import suite as suite_module
+from laurel.stages.project import run_project
+from laurel.stages.suite import run_suite
+from minimal_params import MINIMAL
+from tiny_project import REPOSITORY, TINY, Project, read_json
+
+SUITES = sorted((REPOSITORY / "benchmarks" / "suites").glob("*.yaml"))
+
+
+def written(folder: Path, **content: Any) -> Path:
+    file = folder / "tried.yaml"
+    file.write_text(yaml.safe_dump({"title": "What is tried", **content}, sort_keys=False))
+    return file
+
+
+def test_runs_are_the_product_of_the_axes(tmp_path: Path) -> None:
+    axes = {
+        "environment": {"Pole": {}, "Lake": {"env": {"id": "FrozenLake-v1"}, "agent": {"steps": 3000}}},
+        "judge": {"MiniLM": {}, "progress": {"annotate": {"annotator": "scripted"}, "agent": {"steps": 5000}}},
+    }
+    suite = load_suite(written(tmp_path, params=MINIMAL, axes=axes))
+    assert [run.name for run in suite.runs] == ["Pole.MiniLM", "Pole.progress", "Lake.MiniLM", "Lake.progress"]
+    assert [run.params.env.id for run in suite.runs] == ["CartPole-v1", "CartPole-v1", "FrozenLake-v1", "FrozenLake-v1"]
+    assert [run.params.agent.steps for run in suite.runs] == [2000, 5000, 3000, 5000], "later axes override earlier"
+    assert suite.runs[3].params.annotate.annotator == "scripted"
+    assert suite.runs[3].params.agent.seeds == (0, 1), "the rest of a section stays"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"axes": {}}, "axes.*is empty"),
+        ({"axes": {"judge": {"../up": {}}}}, 'has the name "../up"'),
+        ({"params": MINIMAL, "axes": {"judge": {"one": {"agent": {"step": 1}}}}}, r"tried\.yaml: one: agent\.step"),
+        ({"axes": {"judge": {"one": {}}}, "seeds": 3}, "seeds"),
+    ],
+)
+def test_what_is_no_suite_is_refused(content: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=says):
+        load_suite(written(tmp_path, **content))
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    return load_suite(written(tmp_path, params=TINY, axes={"judge": {"first": {}, "second": {"seed": 1}}}))
+
+
+def test_the_page_has_the_runs_that_are_there(
+    suite: Suite, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that fails does not keep the others from running, and the page names it."""
+
+    def run(params_file: Path, folder: Path) -> None:
+        if folder.name == "first":
+            raise StageError("collect failed.")
+        finished.copy(folder)
+        params_file.write_text((finished.path / "params.yaml").read_text())
+        monkeypatch.setattr("laurel.stages.project._run", lambda *_: None)
+        run_project(params_file, folder)
+        monkeypatch.setattr(suite_module, "up_to_date", lambda _stage, _params, place: place == folder)
+
+    monkeypatch.setattr(suite_module, "run_project", run)
+    said: list[str] = []
+    assert run_suite(suite, tmp_path / "work", tmp_path / "out", "laurel benchmark", said=said.append) == ["first"]
+    assert said == ["first (1 of 2)", "first: collect failed.", "second (2 of 2)"]
+    page = (tmp_path / "out" / "tried.md").read_text()
+    assert "Not run: first." in page
+    assert "## second" in page
+    found = read_json(tmp_path / "out" / "tried.json")
+    assert found["not run"] == ["first"]
+    arms = read_json(finished.output("evaluate") / "metrics.json")["arms"]
+    assert found["runs"]["second"]["metrics"]["arms"] == arms
+    success = arms["preference"]["success"]
+    assert f"| second | {suite_module.estimated(arms['extrinsic']['success'])}" in page
+    assert f"{suite_module.estimated(success)}, {arms['preference']['solved']['seeds']} of 2" in page
+
+
+def test_a_result_of_other_params_is_not_shown(suite: Suite, finished: Project, tmp_path: Path) -> None:
+    finished.copy(tmp_path / "first")
+    assert suite_module.result(suite.runs[0], tmp_path / "first") is None, "nothing tells what it was made from"
+
+
+def test_a_run_that_the_suite_lacks(suite: Suite, tmp_path: Path) -> None:
+    with pytest.raises(LaurelError, match=r'no run "firts"\. Did you mean "first"\? It has first, second\.'):
+        run_suite(suite, tmp_path, tmp_path, "laurel benchmark", only=["firts"], said=print)
+
+
+@pytest.mark.parametrize("file", SUITES, ids=lambda file: file.stem)
+def test_suites_of_the_repository_fit(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", str(file), "--list"]) == 0
+    assert capsys.readouterr().out
