@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name language-model clean
+.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name language-model judge clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,12 @@ docs-all: run  ## the same with the other environments, which it runs (some minu
 
 language-model: $(READY)  ## put a small chat model on this machine, which annotate.huggingface.model: smollm2 asks
 	@laurel language-model
+
+# Learned from environments unlike DoorKey, the example that it judges in README.
+judge: language-model  ## tune the judge that comes with Laurel, annotate.huggingface.adapter: laurel (some minutes)
+	@laurel annotate tune --model smollm2 --output src/laurel/llm/adapters/laurel --pairs 34 --test-pairs 42 \
+		--env Blackjack-v1 CliffWalking-v1 Taxi-v3 CartPole-v1 Acrobot-v1 LunarLander-v3 \
+		--held-out MiniGrid-DoorKey-8x8-v0 MiniGrid-UnlockPickup-v0 FrozenLake-v1 MountainCar-v0
 
 classics: $(READY)  ## draw to docs/ how agents learn well-known tasks
 	@laurel classics bandits --output docs

@@ -45,11 +45,6 @@ def adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned") / "adapter"
     losses = fitted(tiny_llama, folder)
     assert losses[-1] < losses[0] / 2
-    assert {file.name for file in folder.iterdir()} == {
-        "README.md",
-        "adapter_config.json",
-        "adapter_model.safetensors",
-    }, "no checkpoint stays"
     return folder
 
 

@@ -46,6 +46,8 @@ def test_a_judge_is_tuned_tested_and_registered(project: Path, capfd: pytest.Cap
     assert found["accuracy"]["of"] == 5
     assert found["position_bias"]["of"] == 10, "questions: both orders of five pairs"
     assert quality["mean_accuracy"] == found["accuracy"]["value"]
+    files = {file.name for file in judge.iterdir() if file.name not in ("manifest.json", ".run.json")}
+    assert files == {"README.md", "adapter_config.json", "adapter_model.safetensors", "quality.json"}
     weights = (judge / "adapter_model.safetensors").read_bytes()
     model = str(project / "tiny")
     load_local(HuggingFaceParams(model=model, adapter=str(judge), device="cpu"))

@@ -27,6 +27,7 @@ def add(actions: Commands) -> None:
         "laurel annotate tune --env FrozenLake-v1 Taxi-v3 CartPole-v1 --held-out MiniGrid-DoorKey-8x8-v0",
     )
     add_params(tuning, of_parent=True)
+    tuning.add_argument("--model", metavar="NAME", help="default: annotate.huggingface.model")
     tuning.add_argument(
         "--env", nargs="+", default=[], metavar="ID", help="learn from the hand-written progress of these environments"
     )
@@ -64,4 +65,5 @@ def _tune(options: argparse.Namespace) -> str:
         captions=options.captions if options.preferences else None,
     )
     how = Tuning(rank=options.rank, passes=options.passes)
-    return tune_judge.run(load_params(options.params), labels, options.output, prompt=options.prompt, tuning=how)
+    params = load_params(options.params)
+    return tune_judge.run(params, labels, options.output, prompt=options.prompt, tuning=how, model=options.model)

@@ -9,6 +9,7 @@ weights stay as they are; the added ones are learned in single precision.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,12 +73,14 @@ def tune(
 ) -> list[float]:
     """Fit an adapter and write it into a folder, where a run that was stopped goes on after its last pass.
 
+    CHECKPOINT stays there: the caller removes it once nothing is left to do.
+
     Args:
         local: the base; it has the adapter afterwards.
         items: all of one pass.
         tuning: how.
         seed: of the initial weights and the order.
-        folder: holds CHECKPOINT while this runs, and the adapter as peft writes it afterwards.
+        folder: for the adapter as peft writes it.
         advance: is told how many more items are done.
 
     Returns:
@@ -120,7 +123,6 @@ def tune(
     local.model.set_attn_implementation("sdpa")
     adapted.save_pretrained(folder, save_embedding_layers=False)
     _in_half(folder / ADAPTER)
-    (folder / CHECKPOINT).unlink()
     return losses
 
 
@@ -194,7 +196,9 @@ def _with_adapter(model: Any, tuning: Tuning) -> Any:
         r=tuning.rank, lora_alpha=2 * tuning.rank, target_modules=list(PROJECTIONS), task_type="CAUSAL_LM"
     )
     try:
-        return get_peft_model(model, config)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what peft still calls in transformers
+            return get_peft_model(model, config)
     except ValueError:
         raise AnnotationError(
             f"{type(model).__name__} has none of the projections {', '.join(PROJECTIONS)}, which an adapter is for."

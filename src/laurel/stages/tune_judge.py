@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from laurel.feedback.questions.pair import PairQuestion
     from laurel.llm.local_model import LocalModel
     from laurel.llm.local_tuning import Tuning
+    from laurel.params.judges import HuggingFaceParams
 
 STAGE = "tune-judge"
 CARD = "README.md"
@@ -47,8 +48,8 @@ class Labels:
     """What `preferences` are about."""
 
 
-def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tuning) -> str:
-    """Tune the model of annotate.huggingface, and return what came of it, in words.
+def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tuning, model: str | None = None) -> str:
+    """Tune a model, and return what came of it, in words.
 
     Args:
         params: sections seed, env, caption, annotate and tracking are used.
@@ -56,6 +57,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         output: directory to write the adapter, QUALITY and a model card.
         prompt: in which questions are put, one with choices; the judge is to be asked with it.
         tuning: how weights are fitted.
+        model: as annotate.huggingface names it; None takes the one of the params.
 
     Raises:
         AnnotationError: the model cannot be loaded or tuned, or there is nothing to learn from.
@@ -64,10 +66,12 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     """
     from laurel.data.directory import output_directory, write_json
     from laurel.llm.local_model import QUALITY, load_model, weights_digest
+    from laurel.llm.local_tuning import CHECKPOINT
     from laurel.tracking.runs import Tracker
 
-    _check(params, labels)
     settings = params.annotate.huggingface
+    settings = settings if model is None else settings.model_copy(update={"model": model, "adapter": None})
+    _check(settings, labels)
     question = _prompt(prompt)
     used = {**params.used("seed", "env", "caption"), **_recorded(settings.model, labels, question, tuning)}
     inputs = {
@@ -91,6 +95,7 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
         card = _card(settings.model, quality, labels, tuning)
         (out.path / CARD).write_text(card, encoding="utf-8")
         out.counts = {"pairs": sum(quality["learned"].values())}
+        (out.path / CHECKPOINT).unlink()
         sections = {"env": params.env, "tracking": params.tracking, "annotate": params.annotate}
         stages = {name: path for name, path in inputs.items() if name != "gold"}
         with Tracker(sections, STAGE, stages, out).stage_run() as tracked:
@@ -106,10 +111,10 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
     return card
 
 
-def _check(params: Params, labels: Labels) -> None:
+def _check(settings: HuggingFaceParams, labels: Labels) -> None:
     if both := set(labels.environments) & set(labels.held_out):
         raise ParamsError(f"{sorted(both)[0]} is both learned from and held out. Name it once.")
-    if params.annotate.huggingface.adapter is not None:
+    if settings.adapter is not None:
         raise ParamsError("annotate.huggingface.adapter: an adapter is made for a model alone. Set it to null.")
     if labels.preferences is not None and labels.gold is not None:
         raise ParamsError("Labels are a person's (--gold) or another judge's (--preferences). Give one of the two.")
