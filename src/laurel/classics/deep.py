@@ -1,7 +1,4 @@
-"""The deep agents on show: each learns a task that tells what it is for, is drawn, and is put into a table.
-
-Puts learners and figures together; no algorithm lives here.
-"""
+"""`laurel classics deep`: deep agents learn tasks that show what each is for; a figure and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.classics.lessons import save
@@ -19,14 +15,13 @@ from laurel.data.directory import write_json
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector
+from laurel.evaluation.intervals import Floats
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs, moving_average
 from laurel.evaluation.style import MUTED, drawing
 from laurel.evaluation.summary import markdown
 from laurel.params import EnvParams
 from laurel.params.algorithms import A2CParams, AlgorithmParams, DQNParams, PPOParams, ReinforceParams
 from laurel.seeding import derive_seed, generator
-
-Floats = npt.NDArray[np.float64]
 
 GRID = 1_000
 """Steps between two points of a curve."""

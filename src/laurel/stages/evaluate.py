@@ -400,9 +400,7 @@ def _write_report(
         results,
         curves,
         metrics,
-        vocabulary=vocabulary,
         calibration=metrics["reward"].get("calibration", ()),
-        threshold=table.threshold if table else None,
         draws=sections["evaluate"].bootstrap,
         seed=sections["seed"],
     )
@@ -419,6 +417,7 @@ def _write_report(
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
+        threshold=table.threshold if table else None,
         rank=rank,
         annotation={"annotator": sections["annotate"].annotator, **metrics["annotation"]}
         if asks(sections["arms"], sections["rewards"])
