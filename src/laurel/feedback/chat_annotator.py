@@ -89,7 +89,7 @@ class ChatAnnotator(AnnotatorKind):
         return sum(map(input_tokens_of, requests)), f"estimated as bytes / {BYTES_PER_TOKEN}"
 
     def paces(self, calls: int, tokens: float) -> tuple[dict[str, float], int]:
-        """Return the minutes that each limit on the pace makes so many calls take, and how many go at once."""
+        """Return the minutes that these calls take under each rate limit, and how many calls go at once."""
         return {}, 1
 
     def price(self, identity: Identity) -> Price | None:

@@ -39,7 +39,7 @@ MAX_VARIABLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question and its answer, with what they cost."""
+    """A question, its answer, and the cost."""
 
     key: str
     identity: Identity
