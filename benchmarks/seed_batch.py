@@ -34,7 +34,7 @@ TIMES = 2.0
 PARTS = {
     "products of matrices and tanh": ("stacked.py", {"forward", "backward"}),
     "environments": ("vector.py", {"step"}),
-    "Adam's step": ("stacked_update.py", {"_descend"}),
+    "Adam's step": ("stacked_update.py", {"_descend", "adam"}),
     "rows of minibatches": ("stacked_update.py", {"_take", "_columns", "epoch"}),
     "the loss and its gradient": ("stacked_update.py", {"differentiate"}),
 }

@@ -23,7 +23,7 @@ class AcceleratorKind:
     machines: str
     """The family of machines that have it."""
     largest: Mapping[int, tuple[int, int]]
-    """How many a machine can have -> vCPUs and GB of memory of the largest one with so many."""
+    """Number of accelerators -> vCPUs and GB of memory of the largest machine with that number."""
 
 
 LARGEST = (96, 624)

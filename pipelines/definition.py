@@ -90,7 +90,7 @@ def digest_of_sources() -> str:
 
 
 def gpu_variant(image: str) -> str:
-    """Return what `make image-gpu` calls the image with CUDA that goes with an image; a digest has none but itself."""
+    """Return the name that `make image-gpu` gives the CUDA variant of an image; a digest stands for itself."""
     _, colon, tag = image.rpartition(":")
     plain = not colon or "/" in tag or "@" in image or tag.endswith(GPU)
     return image if plain else f"{image}{GPU}"

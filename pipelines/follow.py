@@ -17,7 +17,7 @@ ENDED = (SUCCEEDED, "failed", "cancelled", "canceled", "skipped", "paused")
 SAME_AGAIN = "Try again later: the same command finds the run if it has begun, and does not start it twice."
 """What to do where it is not known whether a run has begun."""
 PATIENCE = 900.0
-"""Seconds without an answer after which following is given up; the run goes on."""
+"""Seconds without an answer after which following ends; the run continues."""
 LONGEST_PAUSE = 120.0
 """Seconds between two looks at most, while there is no answer."""
 

@@ -152,7 +152,7 @@ class _Listener(io.TextIOBase):
         self.unfinished: list[str] = []
         """Steps that began and did not end well, in that order."""
         self.sentences: dict[str, str] = {}
-        """Step -> what it said of its failure."""
+        """Step -> its message of failure."""
 
     def write(self, text: str) -> int:
         self._log.write(text)

@@ -103,7 +103,7 @@ class Submission:
     cluster_secrets: Mapping[str, tuple[str, str]]
     """Variable -> name of a Kubernetes secret and key in it."""
     images: Mapping[str, Needs]
-    """What the steps run in -> what they need of it."""
+    """Image -> what its steps need of it."""
     remarks: Sequence[str]
     """What the user should know, though it is not wrong."""
 

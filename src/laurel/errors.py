@@ -38,7 +38,7 @@ class MissingPackageError(ParamsError, MissingHereError):
 
 
 class ActorError(LaurelError):
-    """An actor of another package that raises, or returns what are no actions of the environment."""
+    """An actor of another package that raises, or returns invalid actions."""
 
 
 class AnnotationError(LaurelError):
@@ -46,7 +46,7 @@ class AnnotationError(LaurelError):
 
 
 class RefusedLabelsError(AnnotationError):
-    """Labels that nothing is to be trained on; they and their quality are kept beside where they were to go."""
+    """Labels that failed a gate; they and their quality are kept in a directory of their own."""
 
 
 class PromptError(LaurelError):

@@ -72,7 +72,7 @@ def _cpu() -> str:
 
 
 def _of_cpu(name: str) -> str:
-    """Return what Linux tells of the first CPU; empty where it does not."""
+    """Return an entry of /proc/cpuinfo of the first CPU; empty where there is no such file or entry."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

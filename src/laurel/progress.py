@@ -24,7 +24,7 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
-    """Yield a function that is told how many more units are done.
+    """Yield a function that is called with the number of further units done.
 
     >>> with progress(100, "collect", "steps") as advance:
     ...     advance(100)

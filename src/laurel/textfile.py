@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class UnfitFileError(Exception):
-    """A file that is not read; says why, in words that follow its name and a colon."""
+    """A file that cannot be used; the text says why, and follows the file's name and a colon."""
 
 
 def read_bytes(path: Path, most: int) -> bytes:

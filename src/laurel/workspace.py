@@ -1,7 +1,6 @@
 """Where files lie that outlive a run, such as a model's answers and what MLflow keeps.
 
-DVC runs a queued experiment in a copy of the project, and throws the copy away with all that git ignores. Knows nothing
-about experiments or what the files hold.
+DVC runs a queued experiment in a copy of the project, and throws the copy away with all that git ignores.
 """
 
 from __future__ import annotations

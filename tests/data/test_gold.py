@@ -73,7 +73,7 @@ def test_a_line_that_is_none(tmp_path: Path, line: str) -> None:
     GoldFile(path, TASK).add("a", "b", "first", "uniform")
     with path.open("a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(DataError, match=r"gold\.jsonl: line 2 is no gold label"):
+    with pytest.raises(DataError, match=r"gold\.jsonl: line 2 is not a gold label"):
         GoldFile(path, TASK)
 
 
@@ -82,7 +82,7 @@ def test_a_value_that_is_not_allowed(tmp_path: Path, change: dict[str, Any]) -> 
     path = tmp_path / "gold.jsonl"
     GoldFile(path, TASK).add("a", "b", "first", "uniform")
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}) + "\n")
-    with pytest.raises(DataError, match="line 1 is no gold label"):
+    with pytest.raises(DataError, match="line 1 is not a gold label"):
         GoldFile(path, TASK)
 
 

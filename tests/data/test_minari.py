@@ -111,7 +111,7 @@ def test_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["foo", "foo-v", "a/foo-v0", "/foo-v0", "../foo-v0", "a b-v0", "foo-v0/", "-v0", ""])
 def test_a_name_that_minari_does_not_allow_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
-    sentence = rf'"{re.escape(name)}" is no name .*: write NAME-vN or NAMESPACE/NAME-vN .*as in "doorkey/random-v0"\.$'
+    sentence = rf'"{re.escape(name)}" is not a name .*: write NAME-vN .*as in "doorkey/random-v0"\.$'
     with pytest.raises(DataError, match=sentence):
         export(tmp_path / "no trajectories", name, tmp_path / "sets")
     assert not (tmp_path / "sets").exists()

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from laurel.evaluation.label_report import calibrations, examples, kappa, label_calibration, members, usage_by_annotator
-from laurel.evaluation.plots import svg
+from laurel.evaluation.label_report import calibrations, examples, kappa, members, usage_by_annotator
+from laurel.evaluation.plots import calibration_curve, svg
 
 BINS = [
     {"p": 0.6, "observed": 0.5, "ci95": [0.2, 0.8], "pairs": 4},
@@ -16,12 +16,13 @@ def test_calibration_is_drawn_for_who_knows_better() -> None:
     bins = calibrations({"oracle": {"calibration": BINS}, "gold": {"pairs": 3}, "pairs": 3, **in_doubt})
     assert bins == {"oracle": BINS}
     both = {"gold": BINS, **bins}
-    figure = label_calibration(both)
+    words = {"low": 0.5, "title": "", "xlabel": "", "ylabel": ""}
+    figure = calibration_curve(both, **words)
     (axes,) = figure.axes
     dots = [collection for collection in axes.collections if isinstance(collection, PathCollection)]
     for dot, aside in zip(dots, (-0.0035, 0.0035), strict=True):
         np.testing.assert_allclose(np.asarray(dot.get_offsets()), [[0.6 + aside, 0.5], [0.95 + aside, 0.9]])
-    assert svg(label_calibration(both)) == svg(figure)
+    assert svg(calibration_curve(both, **words)) == svg(figure)
 
 
 def test_annotators_beside_each_other() -> None:

@@ -24,13 +24,13 @@ def drawn(results, curves, **extra):
 
 
 @pytest.fixture(scope="module")
-def figures(tables, vocabulary):
+def figures(tables):
     results, curves = tables({"extrinsic": 0.1, "preference": 0.9, "random_policy": 0.0})
-    return drawn(results, curves, vocabulary=vocabulary, calibration=BINS, threshold=0.5)
+    return drawn(results, curves, calibration=BINS)
 
 
 def test_every_figure_is_drawn_and_written(figures, tmp_path):
-    assert set(figures) == {"success_curve", "return_curve", "arms", "captions", "calibration", "reward_vs_return"}
+    assert set(figures) == {"success_curve", "return_curve", "arms", "calibration", "reward_vs_return"}
     for name, figure in figures.items():
         path = plots.save(figure, tmp_path / "plots", name)
         width, height = figure.get_size_inches()
@@ -76,18 +76,6 @@ def test_names_of_lines_that_end_together_do_not_overlap(tables, rate):
     assert np.diff(places).min() > 0.05
     assert places[0] >= 0.0
     assert places[-1] <= 1.0
-
-
-def test_captions_are_sorted_and_taken_literally(vocabulary):
-    axes = plots.caption_rewards(vocabulary, n=10).axes[0]
-    lengths = [bar.get_width() for bar in axes.patches]
-    assert len(lengths) == 20
-    assert lengths == sorted(lengths, reverse=True)
-    labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels[0] == "You meet thing 0."
-    assert labels[5] == r"\frac{ $ \alpha_{ $"
-    assert axes.patches[1].get_hatch()  # never met
-    assert not axes.patches[0].get_hatch()
 
 
 def test_one_seed_has_no_shade(tables):

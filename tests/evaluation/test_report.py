@@ -87,7 +87,7 @@ def content(tables, vocabulary, tmp_path_factory):
         title="MiniGrid-DoorKey-8x8-v0",
         description="A door & a key.",
         metrics=metrics,
-        figures=plots.draw(results, curves, metrics, vocabulary=vocabulary, calibration=bins, draws=50),
+        figures=plots.draw(results, curves, metrics, calibration=bins, draws=50),
         notes=["EnvPool <was> left out."],
         animation=animation,
         vocabulary=vocabulary,
@@ -140,7 +140,7 @@ def test_page_is_whole_and_needs_nothing_beside_it(content):
     assert "link" not in page.tags
     assert all(source.startswith(("data:", "#")) for source in page.sources)
     assert not re.search(r"url\((?!#)", html)
-    assert page.tags.count("svg") == 6
+    assert page.tags.count("svg") == 5
     encoded = base64.b64encode(content.animation.read_bytes()).decode()
     assert f"data:image/webp;base64,{encoded}" in page.sources
 

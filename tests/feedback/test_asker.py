@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from math import log
@@ -21,7 +22,8 @@ from laurel.feedback.asker import Asker
 from laurel.feedback.forget import Wanted, find
 from laurel.feedback.question import QUESTIONS
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
-from laurel.llm.chat import Failure, Reply, Sampling
+from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling
+from laurel.llm.durable import Durable
 from laurel.llm.responses import ResponseStore
 
 BEFORE = Path(__file__).parent / "answers_before"
@@ -67,6 +69,29 @@ def test_answers_that_were_paid_for_before_are_not_asked_for_again(tmp_path: Pat
 def test_questions_are_files() -> None:
     assert {"outcome", "pair"} <= set(QUESTIONS.kinds())
     assert QUESTIONS.load("outcome", "question") is OutcomeQuestion
+
+
+def test_answers_are_on_disk_before_it_is_said_what_was_paid(
+    store: ResponseStore, door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where the thread that syncs them is never given time; also when asking ends with an error."""
+    synced: list[str] = []
+    monkeypatch.setattr(Durable, "_sync_until_the_end", lambda self: None)
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(Path(f"/proc/self/fd/{number}").readlink().name))
+    replies: list[Reply] = []
+
+    def answer(first: str, second: str, request: ChatRequest) -> Reply:
+        if len(replies) == 3:
+            raise RefusedError("The server has gone.")
+        replies.append(longer(first, second, request))
+        return replies[-1]
+
+    judge = annotator(PlayedModel(answer), door_key, store)
+    list(judge.annotate([Pair("You pass the red door.", "You turn.")]))
+    assert (judge.usage["calls"], synced) == (2, ["responses.db-wal"])
+    with pytest.raises(RefusedError):
+        list(judge.annotate([Pair("You pass the blue door.", "You turn.")]))
+    assert (judge.usage["calls"], synced) == (3, ["responses.db-wal"] * 2)
 
 
 def test_an_outcome_is_asked_once_followed_up_and_kept(

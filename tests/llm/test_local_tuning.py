@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import exp
 from pathlib import Path
 
@@ -45,6 +46,8 @@ def adapter(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned") / "adapter"
     losses = fitted(tiny_llama, folder)
     assert losses[-1] < losses[0] / 2
+    config = json.loads((folder / "adapter_config.json").read_text())
+    assert config["target_modules"] == sorted(config["target_modules"]), "a set has another order in each process"
     return folder
 
 

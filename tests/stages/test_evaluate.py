@@ -17,7 +17,7 @@ from laurel.rewards.model import RewardModel
 from laurel.stages import evaluate
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
 
-FIGURES = {"arms", "calibration", "captions", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
+FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
 
 
 @pytest.fixture

@@ -40,27 +40,30 @@ def test_methods_and_an_algorithm_of_another_package_train_arms(examples: Path, 
         "rnd": {"reward": "rnd", "shaping": {"beta": 0}},
         "potential": {"reward": "novelty", "shaping": {"form": "potential"}},
         "outcome": {"reward": "outcome"},
+        "goals": {"reward": "goals"},
     }
     project = Project.create(tmp_path / "p", params)
     project.run()
     assert read_json(project.output("annotate") / "manifest.json")["counts"] == {"pairs": 0}
     assert {*read_json(project.output("train-reward") / "rewards.json")} == {
         *("forward", "arrived", "quick"),
-        *("novelty", "rnd", "outcome"),
+        *("novelty", "rnd", "outcome", "goals"),
     }
     forward, arrived, both = (rewards_paid(project, arm) for arm in ("forward", "arrived", "both"))
     assert all(share and 0.1 < share < 0.6 for share in forward)
     assert max(share or 0 for share in arrived) < 0.1
     assert all(share and share >= 0.1 for share in both)
-    novelty, rnd, potential, outcome = (
-        rewards_paid(project, arm) for arm in ("novelty", "rnd", "potential", "outcome")
+    novelty, rnd, potential, outcome, goals = (
+        rewards_paid(project, arm) for arm in ("novelty", "rnd", "potential", "outcome", "goals")
     )
+    assert any(goals), "a goal is reached now and then"
+    assert max(share or 0 for share in goals) < 0.5
     assert all(share == 1 for share in (*novelty, *rnd))
     assert all(share and share > 0.5 for share in potential)
     assert max(share or 0 for share in outcome) < 0.1
     metrics = read_json(project.output("evaluate") / "metrics.json")
     roles = {arm: entry["role"] for arm, entry in metrics["arms"].items()}
-    methods = ["forward", "arrived", "both", "linear", "outcome"]
+    methods = ["forward", "arrived", "both", "linear", "outcome", "goals"]
     controls = ["novelty", "rnd", "potential"]
     assert roles == {
         "extrinsic": "baseline",

@@ -1,7 +1,4 @@
-"""Which actions agents take: one of a few, or a row of numbers.
-
-Knows Gymnasium's spaces.
-"""
+"""The action spaces that policies support."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from laurel.errors import EnvError
 
 
 def action_form(space: gym.Space[Any]) -> tuple[int, bool]:
-    """Return how many actions there are to choose from, or of how many numbers one is, and whether it is the latter.
+    """Return the number of discrete actions, or the dimension of continuous ones, and whether they are continuous.
 
     >>> action_form(gym.spaces.Discrete(3)), action_form(gym.spaces.Box(-1.0, 1.0, (2,)))
     ((3, False), (2, True))
@@ -34,7 +31,7 @@ def action_form(space: gym.Space[Any]) -> tuple[int, bool]:
 
 
 def discrete_actions(space: gym.Space[Any], algorithm: str) -> int:
-    """Return how many actions there are to choose from, for an algorithm that cannot do otherwise.
+    """Return the number of actions, for an algorithm that supports discrete ones alone.
 
     Raises:
         EnvError: the space is not Discrete from 0 on.

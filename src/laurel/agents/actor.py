@@ -1,7 +1,7 @@
 """What acts: an actor sees a view of N environments and returns an action for each.
 
-A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`. Collection, evaluation,
-films and `laurel play` know nothing else of it. The kinds that params can name are in `laurel.agents.actors`.
+A network, a table, a uniform policy, a rule, a model of another library: each is an `Actor`, and all that collection,
+evaluation, films and `laurel play` use. The kinds that params can name are in `laurel.agents.actors`.
 """
 
 from __future__ import annotations
@@ -67,16 +67,13 @@ class Acted(NamedTuple):
     action: Array
     """(N,) integers, or (N, A) floats."""
     log_prob: FloatArray | None = None
-    """(N,) under the policy that drew the actions; None where there is none."""
+    """(N,) under the policy that drew the actions; None where it is unknown."""
     value: FloatArray | None = None
-    """(N,) what the policy expects to earn from here; None where it expects nothing."""
+    """(N,) the policy's estimate of the return; None where it has none."""
 
 
 class Actor(ABC):
-    """Acts in N environments, row by row of always the same ones.
-
-    One that remembers nothing defines `act` alone.
-    """
+    """Acts in N environments, always the same ones in the same order; one without memory defines `act` alone."""
 
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
         """Forget what came before where an episode begins (N,) with the next view; called before the first, too."""

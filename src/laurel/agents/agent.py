@@ -31,21 +31,21 @@ class Experience:
     action: Ints
     """What it did."""
     reward: Floats
-    """What it was paid: by the environment, by a learned reward, or by both."""
+    """From the environment, a learned reward, or both."""
     next_observation: Any
-    """What it saw then; of the same episode, also where that ended."""
+    """What the agent saw next; of the same episode, also where that ended."""
     terminated: Bools
-    """Where the episode ended by the task's rules: nothing is to be had after it."""
+    """Where the episode ended by the task's rules: the next state has value 0."""
     truncated: Bools
-    """Where the episode was cut short: more was to be had."""
+    """Where the episode was cut short: the next state has a value."""
     valid: Bools
-    """Where this was a step; False where the environment was reset instead, or rests."""
+    """False where the environment was reset instead of stepped, or rests."""
 
 
 class Agent(ABC):
     """Acts and learns in N environments.
 
-    Unless an agent says otherwise it learns apart in each environment: one agent is then a batch of N independent
+    Unless an agent says otherwise it learns separately in each environment: one agent is then a batch of N independent
     runs, which costs little more than one. The same seed and N give the same actions.
     """
 

@@ -1,7 +1,7 @@
-"""What a bandit agent knows, as a policy, and the agents of `laurel.agents.bandits` as learners of an arm.
+"""The agents of `laurel.agents.bandits` as policies and learners of an arm.
 
-The agents look at one pull at a time; here they look at the steps of a rollout in order, once its rewards are mixed,
-and all environments pull the same arms: the actions.
+The agents learn pull by pull; here they are shown the steps of a rollout in order, once its rewards are mixed, and all
+environments pull the same bandit arms: the actions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,7 @@ METHODS: dict[str, Callable[..., OpenBanditAgent]] = {
 
 
 class BanditPolicy(PolicyNetwork):
-    """Pulls arms as the agent of a method does that has learned what the buffers hold, whatever is observed.
-
-    Args:
-        method: one of METHODS.
-        n_features: F of the features that it gets and does not look at.
-        n_actions: K, the arms.
-        options: arguments of the method's agent.
-    """
+    """Pulls arms as the agent of one of METHODS does, whose state the buffers hold; features are ignored."""
 
     kind = "bandit"
     continuous = False
@@ -56,7 +49,7 @@ class BanditPolicy(PolicyNetwork):
             self.register_buffer(name, torch.from_numpy(getattr(agent, name)[0:1].copy()))
 
     def agent(self, n_envs: int = 1) -> OpenBanditAgent:
-        """Return an agent that knows in each environment what the buffers hold; its random numbers are not ours."""
+        """Return an agent with the buffers' state in each environment."""
         agent = METHODS[self.method](self.n_actions, **self.options)
         agent.reset(0, n_envs)
         for name, tensor in self.named_buffers():
@@ -64,7 +57,7 @@ class BanditPolicy(PolicyNetwork):
         return agent
 
     def keep(self, agent: OpenBanditAgent) -> None:
-        """Take over what an agent of one environment knows."""
+        """Take over the state of an agent of one environment."""
         for name, tensor in self.named_buffers():
             tensor.copy_(torch.from_numpy(getattr(agent, name)))
 
@@ -89,29 +82,16 @@ class BanditPolicy(PolicyNetwork):
 
 
 def make_bandit_policy(n_features: int, adapter: EnvAdapter, settings: BanditParams) -> BanditPolicy:
-    """Make the policy that knows nothing yet.
-
-    Raises:
-        EnvError: the environment's actions are not Discrete from 0 on.
-    """
-    return BanditPolicy(
-        settings.method, n_features, discrete_actions(adapter.action_space, "bandit"), _options(settings)
-    )
-
-
-def _options(settings: BanditParams) -> dict[str, Any]:
-    """Return the arguments of the method's agent."""
-    match settings.method:
-        case "reward_averaging":
-            own = {"epsilon": settings.epsilon, "optimism": settings.initial}
-            return {**own, "step_size": settings.step_size or None}
-        case "ucb":
-            return {"c": settings.c, "step_size": settings.step_size or None}
-        case "gradient":
-            return {"step_size": settings.step_size}
-        case "gaussian_thompson":
-            belief = {"prior_mean": settings.initial, "prior_deviation": settings.prior_deviation}
-            return {**belief, "noise": settings.noise}
+    """Make the untrained policy; raises EnvError where the environment's actions are not Discrete from 0 on."""
+    s, step_size = settings, settings.step_size or None
+    options: dict[str, dict[str, Any]] = {
+        "reward_averaging": {"epsilon": s.epsilon, "optimism": s.initial, "step_size": step_size},
+        "ucb": {"c": s.c, "step_size": step_size},
+        "gradient": {"step_size": s.step_size},
+        "gaussian_thompson": {"prior_mean": s.initial, "prior_deviation": s.prior_deviation, "noise": s.noise},
+    }
+    n_actions = discrete_actions(adapter.action_space, "bandit")
+    return BanditPolicy(s.method, n_features, n_actions, options[s.method])
 
 
 class Bandit(Collecting):

@@ -85,17 +85,14 @@ def digest(policy: PolicyShare) -> str | None:
 def collect_steps(
     envs: VectorEnv, behaviour: Behaviour, n_steps: int, write: Callable[[Rows], None], advance: Callable[[int], None]
 ) -> int:
-    """Let policies act from new episodes on until exactly `n_steps` transitions are there.
+    """Let policies act, from new episodes on, until there are exactly `n_steps` transitions.
 
-    Resets are no transitions. In the last step, the environments beyond the count are left out. While the environments
-    take a step, the one before it is recorded.
+    Resets do not count. Of the last step, environments beyond the count are dropped. While the environments take a
+    step, the one before it is recorded.
 
     Args:
-        envs: what is stepped.
-        behaviour: the policies.
-        n_steps: transitions in all.
-        write: takes whole episodes as `laurel.data.recorder` makes them.
-        advance: told how many transitions were taken since it was last told.
+        write: called with whole episodes, as `laurel.data.recorder` makes them.
+        advance: called with the number of transitions since its last call.
 
     Returns:
         How many episodes were still running in the end.

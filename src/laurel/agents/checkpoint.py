@@ -39,7 +39,7 @@ def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
     """Write a network into a directory, which is made if need be; `extra` stands beside it in config.json."""
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    (path / MODEL).write_bytes(save(weights))  # by Python's own hands, so that a full disk is an OSError
+    (path / MODEL).write_bytes(save(weights))  # safetensors' save_file raises no OSError where the disk is full
     digests = {MODEL: digest_file(path / MODEL)}
     write_json(path / CONFIG, {"kind": network.kind, "network": network.config(), "digests": digests, **extra})
 

@@ -1,7 +1,4 @@
-"""Choosing among actions: by value with ties broken at random, or by given probabilities.
-
-Works on rows of a batch.
-"""
+"""Choosing among actions, row by row: by value with ties broken at random, or by given probabilities."""
 
 from __future__ import annotations
 
@@ -31,9 +28,7 @@ def sample(probabilities: Floats, rng: np.random.Generator) -> Ints:
 def epsilon_greedy(values: Floats, epsilon: float) -> Floats:
     """Return the probabilities of the policy that explores with probability ε and is greedy otherwise.
 
-    Args:
-        values: (..., A) action values; the best ones share what greed gives.
-        epsilon: from 0 to 1.
+    `values` are action values (..., A); equally good best actions share the greedy probability.
     """
     best = values == values.max(axis=-1, keepdims=True)
     return (1 - epsilon) * best / best.sum(axis=-1, keepdims=True) + epsilon / values.shape[-1]
@@ -46,12 +41,12 @@ def act_on_values(
 
     Args:
         values: (N, A) action values.
-        epsilon: from 0 to 1.
-        rng: draws.
-        greedy: take the first of the best instead.
+        epsilon: ε.
+        rng: draws actions.
+        greedy: take the first of the best actions instead.
 
     Returns:
-        Actions, their log-probabilities under the policy, and what it is worth on average (N,).
+        Actions, their log-probabilities under the policy, and its expected value, (N,) each.
     """
     policy = epsilon_greedy(values.astype(np.float64), epsilon)
     action = policy.argmax(axis=1) if greedy else sample(policy, rng)

@@ -1,4 +1,4 @@
-"""Learners that collect a plain rollout: a step at a time with the policy as it stands."""
+"""Learners that collect a plain rollout, a step at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from laurel.envs.vector import VectorEnv
 
 
 class Collecting(Learner):
-    """Acts; what is learned from that is for subclasses to say. `params.n_steps` is T of a rollout."""
+    """Collects rollouts of `params.n_steps` steps; subclasses learn from them."""
 
     adapter: EnvAdapter
 

@@ -4,9 +4,9 @@ What is computed is that of `laurel.agents.stacked_ppo`; environments are tensor
 numbers are counted (`laurel.envs.tensor.philox`), an agent's by its own key alone. What one learns does not depend on
 which others are in the group, but for the order in which a device may sum up products of matrices.
 
-The host waits for the device twice an update, whatever the number of agents and steps: for what the agents did, from
-which rewards and episodes are told, and for the figures of what was learned. It copies to the device twice, too, when
-that has nothing else to do: keys of random numbers, then rewards with what Adam must know.
+The host waits for the device twice an update, whatever the number of agents and steps: for the steps taken, from which
+it computes rewards and episode returns, and for the losses. It copies to the device twice, too, while that is idle:
+keys of random numbers, then rewards and Adam's rates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from laurel.agents.learner import Rollout
 from laurel.agents.ppo import FIGURES, gae, minibatches
 from laurel.agents.stacked import BOTH
 from laurel.agents.stacked_ppo import PPOGroup, StackedPPO
-from laurel.agents.stacked_update import BETA1, BETA2, EPSILON, Update
+from laurel.agents.stacked_update import BETA1, BETA2, Update
 from laurel.envs.base import Array
 from laurel.envs.tensor.base import TensorEnv, host
 from laurel.envs.tensor.philox import uniform, words
@@ -42,7 +42,7 @@ class Steps:
     observation: Tensor
     """(T + 1, S, N, D)"""
     output: Tensor
-    """(T, S, A, N) what the actors said."""
+    """(T, S, A, N) outputs of the actors."""
     value: Tensor
     """(T + 1, S, N)"""
     action: Tensor
@@ -126,7 +126,7 @@ class DevicePPO(PPOGroup):
             steps.terminated[t], steps.truncated[t] = step.terminated.view(each), step.truncated.view(each)
 
     def _think(self, t: int) -> None:
-        """Keep what actors and critics make of the observations at t; of those after the last step, the critics."""
+        """Keep the outputs of actors and critics for the observations at t; after the last step, the critics' alone."""
         steps, work = self._steps, self.pass_of(slice(0, len(self.learners)), self.envs.n_envs, BOTH)
         work.forward(self.envs.features(steps.observation[t]))
         steps.value[t] = work.value[:, 0]
@@ -134,7 +134,7 @@ class DevicePPO(PPOGroup):
             steps.output[t] = work.output
 
     def _tell(self, rollouts: Sequence[Rollout]) -> None:
-        """Copy to the rollouts what the host is to know, all at once: this waits for the device."""
+        """Copy the steps to the host's rollouts, all at once: this waits for the device."""
         steps = self._steps
         flags = steps.terminated * 1 + steps.truncated * 2 + steps.valid * 4
         observation = steps.observation.index_select(1, self._observed)
@@ -167,7 +167,7 @@ class DevicePPO(PPOGroup):
         """Learn from rewards (T, S, N) of the steps that were taken; nothing here waits for the device.
 
         Returns:
-            (S, 6) the figures that are told of an update; NaN where an agent had nothing to learn from.
+            (S, 6) FIGURES and the explained variance; NaN where an agent had no valid step.
         """
         p, steps = self.params, self._steps
         valid, n_rows = steps.valid, steps.valid[:, 0].numel()
@@ -226,21 +226,12 @@ class DeviceUpdate(Update):
         self._rates = put(np.array([[learner.learning_rate] for learner in group.learners]))
 
     def descend(self, active: Tensor) -> None:
-        """Take Adam's step along the gradient, which is clipped for each agent; those not active (S, 1) stay.
-
-        The steps of `Update._descend`, but without a count that the host would have to wait for.
-        """
-        gradient = self.gradient
-        norm = gradient.square().sum(-1, keepdim=True).sqrt()
-        gradient *= (self.group.params.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        """Take the step of `Update` where active (S, 1), without a count that the host would have to wait for."""
+        kept = [array.clone() for array in self.state]
         self._steps += active
-        rate = (self._rates / (1 - BETA1**self._steps)).float()
-        root = (1 - BETA2**self._steps).sqrt().float()
-        mean = BETA1 * self.mean + (1 - BETA1) * gradient
-        square = BETA2 * self.square + (1 - BETA2) * gradient.square()
-        weights = self.weights - rate * mean / (square.sqrt() / root + EPSILON)
-        for there, new in ((self.mean, mean), (self.square, square), (self.weights, weights)):
-            torch.where(active, new, there, out=there)
+        self.adam((self._rates / (1 - BETA1**self._steps)).float(), (1 - BETA2**self._steps).sqrt().float())
+        for array, before in zip(self.state, kept, strict=True):
+            torch.where(active, array, before, out=array)
 
 
 def _inverted(output: Tensor, noise: Tensor) -> Tensor:
@@ -250,7 +241,7 @@ def _inverted(output: Tensor, noise: Tensor) -> Tensor:
 
 
 def _explained(advantage: Tensor, returns: Tensor, valid: Tensor) -> Tensor:
-    """Return what share of the variance of returns (T, S, N) each critic (S,) foresaw, over the rows that are valid."""
+    """Return 1 - Var[return - value] / Var[return] of each critic (S,), over valid rows (T, S, N)."""
     weight = valid / valid.sum((0, 2), keepdim=True)
 
     def variance(of: Tensor) -> Tensor:

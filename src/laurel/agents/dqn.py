@@ -3,15 +3,15 @@
     y = R_1 + γ R_2 + … + γ^(m-1) R_m + γ^m Q'(S_m, a*);   Q(S_0, A_0) moves towards y
 
 Q' is the target network, a copy of Q that is renewed now and then; a* is the best action by Q (double DQN: van Hasselt
-et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are those of whoever acted then,
-uncorrected (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
+et al. 2016, arXiv 1509.06461), or by Q' where `double` is off. Sums of m rewards are not corrected for the policy
+having changed since (as in Rainbow, Hessel et al. 2018, arXiv 1710.02298). `prioritized` is Schaul et al. 2016 (arXiv
 1511.05952). `layer_norm` holds a network that learns from its own values (Gallici et al. 2024, arXiv 2407.04811), so
 that the target may be renewed often. Truncation bootstraps, termination does not.
 
-The error counts by its square, where the paper clips it: clipped, many small errors outweigh a rare large one, and an
-agent that seldom fails does not learn of it.
+The loss is the squared error, where the paper clips it: clipped, many small errors outweigh a rare large one, and an
+agent that seldom fails does not learn from its failures.
 
-The memory is not saved: a resumed run takes its steps again, which fills it.
+The replay memory is not saved: a resumed run takes its steps again, which fills it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class DQN(AdamLearner, Collecting):
         p = self.params
         if self.replay.size < p.learning_starts:
             return {"epsilon": self.epsilon}
-        sums = torch.zeros(2, device=self.policy.device)
+        sums = torch.zeros(2, device=self.device)
         for _ in range(p.gradient_steps):
             batch = self.replay.sample(p.batch_size, self.rng, steps=p.multi_step, gamma=p.gamma, beta=self.beta)
             sums += self._step(batch)

@@ -1,15 +1,13 @@
 """Returns, lengths and successes of training episodes: the window that learning curves show.
 
-Works on rollouts of any length, whoever collected them.
-
-Which episodes a mean is taken over decides whether it is biased. Of parallel environments, those whose episodes are
-short are heard of first: where a success ends an episode and a failure lasts until the time limit, the first hundred
-episodes to end may all be successes of an agent that mostly fails, and that wave returns with every time limit. So
-episodes are put in the order in which they began, and one counts only when every episode that began before it has
-ended, too. Whether an episode began says nothing of how it will end, so by Wald's identity no outcome is preferred:
-the bias of a mean over n episodes is at most 1/n of their range, that of the one episode at which the count stops.
-Those that began in the same step are in the order of their environments. The price is delay: an episode counts, and
-so do those that began after it, once it has ended, for a failure at its time limit.
+Which episodes a mean is taken over decides whether it is biased. In parallel environments, short episodes end first:
+where a success ends an episode and a failure lasts until the time limit, the first hundred episodes to end may all be
+successes of an agent that mostly fails, and that wave returns with every time limit. So episodes are put in the order
+in which they began, and one counts only when every episode that began before it has ended, too. Whether an episode
+began says nothing of how it will end, so by Wald's identity no outcome is preferred: the bias of a mean over n episodes
+is at most 1/n of their range, that of the one episode at which the count stops. Those that began in the same step are
+in the order of their environments. The price is delay: an episode counts, and so do those that began after it, once it
+has ended, for a failure at its time limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Networks for observations with images in them: convolutions over the images, everything else beside them.
-
-Knows observation spaces and their features.
-"""
+"""Networks for observations that contain images: convolutions over the images, beside all other features."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from laurel.agents.policy import ActorCritic, mlp, orthogonal_
 from laurel.envs.base import EnvAdapter
 
 SMALLEST = 16
-"""Width and height from which on a picture is looked at as one without being asked."""
+"""Width and height from which `network: auto` uses convolutions."""
 NATURE = 36
 """Width and height that the filters of Mnih et al. 2015 need."""
 
@@ -78,7 +75,7 @@ def _n_features(space: gym.Space[Any]) -> int:
 
 
 class ImageEncoder(nn.Module):
-    """Turns features (B, F) into codes (B, `size`): filters over each image, then what is no image as it is.
+    """Turns features (B, F) into codes (B, `size`): convolutions over each image; other features pass unchanged.
 
     Large images get the filters of Mnih et al. 2015, small ones two layers of 3 by 3.
     """
@@ -111,15 +108,7 @@ class ImageEncoder(nn.Module):
 
 
 class ImageActorCritic(ActorCritic):
-    """An actor-critic whose bodies begin with filters.
-
-    Args:
-        n_features: as of `ActorCritic`, with the following.
-        n_actions: likewise.
-        continuous: likewise.
-        hidden: widths of the layers after the filters.
-        images: where they are, as `Image.config` says it.
-    """
+    """An actor-critic whose bodies begin with convolutions; `images` are as `Image.config` gives them."""
 
     kind = "image_actor_critic"
 

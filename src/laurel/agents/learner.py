@@ -1,4 +1,4 @@
-"""What training knows of an algorithm: it fills a rollout, learns from its rewards, and can be saved and restored."""
+"""An algorithm as training sees it: it fills a rollout, learns from its rewards, and can be saved and restored."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from laurel.envs.joined import joined
 from laurel.envs.vector import Step, VectorEnv
 
 METRICS = ("policy", "value", "entropy", "approx_kl", "clip_fraction", "explained_variance", "q_value", "epsilon")
-"""What algorithms may say of an update; a learning curve has a column for each."""
+"""What algorithms may report of an update; a learning curve has a column for each."""
 
 
 class PolicyNetwork(nn.Module, ABC):
@@ -51,7 +52,7 @@ class PolicyNetwork(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Where the weights are; arrays are NumPy's, whichever it is."""
-        return next(iter((*self.parameters(), *self.buffers()))).device
+        return next(chain(self.parameters(), self.buffers())).device
 
     @property
     def action_shape(self) -> tuple[int, ...]:
@@ -137,7 +138,7 @@ class Rollout:
 
 
 class Learner(ABC):
-    """An algorithm at work: a policy, its random generator and all else that a checkpoint must hold.
+    """A policy that is being trained, with its random generator and all else that a checkpoint must hold.
 
     The caller fills rollouts with `collect`, mixes `rollout.reward`, and has them learned from, in turns:
 
@@ -151,7 +152,7 @@ class Learner(ABC):
     """The metric that is NaN or infinite once training has diverged."""
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator) -> None:
-        """Args: policy, a PolicyNetwork; params, the algorithm's section; rng, which draws all that is drawn."""
+        """Take a PolicyNetwork, the algorithm's section of params, and the generator of all random numbers."""
         self.policy = policy
         self.params = params
         self.rng = rng
@@ -238,6 +239,7 @@ class AdamLearner(Learner):
 
     def __init__(self, policy: Any, params: Any, rng: np.random.Generator, *, eps: float = 1e-5) -> None:
         super().__init__(policy, params, rng)
+        self.device: torch.device = policy.device
         self.optimizer = torch.optim.Adam(policy.parameters(), lr=params.learning_rate, eps=eps, fused=True)
 
     def descend(self, loss: Tensor) -> None:
@@ -249,7 +251,7 @@ class AdamLearner(Learner):
 
     def tensor(self, array: Array) -> Tensor:
         """Bring an array to where the weights are."""
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.policy.device)
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def schedule(self, done: float) -> None:
         """Lower the learning rate where it is to be annealed."""

@@ -1,8 +1,6 @@
-"""The actor-critic network: what to do, and what it is worth.
+"""The actor-critic network: separate bodies, orthogonal initialisation, tanh (as CleanRL's ppo.py).
 
-Knows features and actions. Separate bodies for
-actor and critic, orthogonal initialisation, tanh (as CleanRL's ppo.py). Actions are drawn with one uniform
-number each by NumPy, which on small networks costs less than a distribution object.
+Actions are drawn by NumPy with one uniform number each, which on small networks costs less than a distribution object.
 """
 
 from __future__ import annotations

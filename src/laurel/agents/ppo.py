@@ -4,8 +4,7 @@
 
 Equations 7 and 9 there. Â are generalised advantage estimates, normalised in each minibatch; G = Â + V_old(S). The
 choices are those of "The 37 Implementation Details of PPO" (Huang et al. 2022) for flat observations.
-Knows rewards only as an array that the caller fills in between `collect` and `learn`; knows nothing about
-captions, files or the time limit of a run.
+The caller fills in rewards between `collect` and `learn`.
 
 Environments reset on the step after an episode's end (see `laurel.envs.vector`), so the value of a
 truncated episode's last observation is simply the next value in the rollout: truncation bootstraps,
@@ -36,7 +35,7 @@ FIGURES = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 
 @dataclass
 class OnPolicyRollout(Rollout):
-    """A rollout with what the policy that made it saw and thought."""
+    """A rollout with the features, log-probabilities and values of the policy that acted."""
 
     features: FloatArray
     """(T + 1, N, F) what the network saw."""
@@ -82,7 +81,7 @@ class PPO(AdamLearner):
         arrays = (rollout.features[:-1], rollout.action, rollout.log_prob, advantage, rollout.value[:-1])
         features, action, old_log_prob, advantages, value_then = (self.tensor(rollout.rows(array)) for array in arrays)
         returns = advantages + value_then
-        sums = torch.zeros(5, device=self.policy.device)
+        sums = torch.zeros(5, device=self.device)
         n_batches = min(minibatches(p, rollout.valid.size), n_rows)
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(n_rows), n_batches):

@@ -1,7 +1,4 @@
-"""The network of action values, and the policy that goes by it.
-
-Knows features and actions.
-"""
+"""The network of action values, and its ε-greedy policy."""
 
 from __future__ import annotations
 
@@ -74,12 +71,7 @@ class QNetwork(PolicyNetwork):
 
 
 def make_q_network(n_features: int, action_space: gym.Space[Any], **shape: Any) -> QNetwork:
-    """Make the network for an action space.
-
-    Args:
-        n_features: as of `QNetwork`, with all that follows.
-        action_space: of the environment.
-        shape: what else `QNetwork` takes.
+    """Make the network for an action space; `shape` is what else `QNetwork` takes.
 
     Raises:
         EnvError: the space is not Discrete from 0 on.

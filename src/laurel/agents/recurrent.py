@@ -1,7 +1,4 @@
-"""An actor-critic that remembers: a gated recurrent unit between what is seen and what is done.
-
-Knows features and actions; where episodes begin is for its callers to say.
-"""
+"""An actor-critic with memory: a gated recurrent unit between encoder and heads. Callers say where episodes begin."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class RecurrentActorCritic(PolicyNetwork):
         n_actions: number of discrete actions, or the dimension of continuous ones.
         continuous: a Gaussian with a state-independent deviation instead of a categorical policy.
         hidden: widths of the layers before the memory, and, last, of the memory: M.
-        images: where images are in a row of features, as `laurel.agents.images.Image.config` says it.
+        images: where images are in a row of features, as `laurel.agents.images.Image.config` gives them.
     """
 
     kind = "recurrent_actor_critic"
@@ -58,7 +55,7 @@ class RecurrentActorCritic(PolicyNetwork):
         self.heads = ActorCritic(self.memory_size, n_actions, continuous=continuous, hidden=())
 
     def nothing(self, n: int) -> FloatArray:
-        """Return the memory (n, M) of those to whom nothing has happened yet."""
+        """Return the memory (n, M) before an episode's first step."""
         return np.zeros((n, self.memory_size), dtype=np.float32)
 
     @torch.inference_mode()

@@ -26,7 +26,7 @@ MEMORY, BEGINS = "memory", "begins"
 
 @dataclass
 class RememberedRollout(Rollout):
-    """A rollout with what the policy that made it saw, remembered and thought."""
+    """A rollout with the features, memories, log-probabilities and values of the policy that acted."""
 
     features: FloatArray
     """(T + 1, N, F) what the network saw."""
@@ -91,7 +91,7 @@ class RecurrentPPO(AdamLearner):
         advantages, returns = tensor(advantage), tensor(advantage + rollout.value[:-1])
         n_envs = rollout.valid.shape[1]
         n_batches = min(n_envs, max(1, round(rollout.valid.size / p.batch_size)))
-        sums, n_updates = torch.zeros(5, device=self.policy.device), 0
+        sums, n_updates = torch.zeros(5, device=self.device), 0
         for _ in range(p.n_epochs):
             for batch in np.array_split(self.rng.permutation(n_envs), n_batches):
                 rows = tensor(batch)

@@ -1,7 +1,6 @@
-"""The memory that DQN learns from: the last steps of N environments, and the targets of a few of them.
+"""DQN's replay memory: the last steps of N environments, and the targets of sampled ones.
 
-Rewards are kept as they were mixed when the steps were taken: a caption's count in its episode, which shapes the
-reward, is that of then.
+Rewards are kept as they were when the steps were taken, shaped by the caption counts of that moment.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Minibatch:
     discount: FloatArray
     """(B,) gamma to the power of their number; 0 where the episode terminated with them."""
     weight: FloatArray
-    """(B,) by how much each counts."""
+    """(B,) importance-sampling weights."""
 
 
 class Replay:
@@ -115,7 +114,7 @@ class Replay:
         return Minibatch(place, observation, self.action[row, env], reward, after, discount, weight)
 
     def set_priorities(self, place: IntArray, error: FloatArray) -> None:
-        """Say how wrong the network was about steps; without priorities it makes no difference."""
+        """Set priorities (B,) by TD errors; does nothing where steps are drawn uniformly."""
         if self.tree is not None and self.alpha is not None:
             priority = (np.abs(error.astype(np.float64)) + 1e-6) ** self.alpha
             self.tree.set(place, priority)

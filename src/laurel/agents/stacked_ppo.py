@@ -1,9 +1,8 @@
 """PPO for many agents at once: the algorithm of `laurel.agents.ppo`, one row an agent, without autograd.
 
 Agents of a group share only the calls that compute them: each has its environments, random numbers, order of
-minibatches, and state of Adam (Kingma & Ba 2015, arXiv 1412.6980). What one learns is the same to the bit whoever
-else is in the group, because rows never meet in a sum and minibatches are padded to one size, by rows that weigh
-nothing.
+minibatches, and state of Adam (Kingma & Ba 2015, arXiv 1412.6980). What an agent learns is the same to the bit whatever
+else is in the group: rows of two agents are never summed, and minibatches are padded to one size with rows of weight 0.
 """
 
 from __future__ import annotations
@@ -49,19 +48,15 @@ class StackedPPO(PPO):
         return other
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:
-        """Fill the rollout, starting from `observation` (N, D); return where the next one begins."""
         return self._group().collect([envs], [observation], [rollout])[0]
 
     def learn(self, rollout: OnPolicyRollout) -> dict[str, float]:
-        """Improve the policy on `rollout.reward`; leaves the rollout as it was."""
         return self._group().learn([rollout])[0]
 
     def grouped(self, others: Sequence[PPO]) -> LearnerGroup:
-        """Return a group of this learner and others of the same settings."""
         return PPOGroup([self, *others])  # type: ignore[list-item]
 
     def schedule(self, done: float) -> None:
-        """Lower the learning rate where it is to be annealed."""
         if self.params.anneal:
             self.learning_rate = self.params.learning_rate * (1 - done)
 
@@ -78,7 +73,6 @@ class StackedPPO(PPO):
         return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a `state`."""
         assert self.place is not None
         group, row = self.place
         for key, moments in (("exp_avg", group.mean), ("exp_avg_sq", group.square)):
@@ -150,7 +144,7 @@ class PPOGroup(LearnerGroup):
         return [rollout.observation[-1].copy() for rollout in rollouts]
 
     def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
-        """Draw what T steps of N environments need of chance."""
+        """Draw the random numbers of T steps of N environments."""
         if self.stack.continuous:
             return rng.standard_normal((n_steps, n_envs, self.stack.n_actions), np.float32)
         return rng.random((n_steps, n_envs), np.float32)
@@ -167,7 +161,7 @@ class PPOGroup(LearnerGroup):
         return choice
 
     def _values(self, features: FloatArray) -> FloatArray:
-        """Return what the critics say (T, S * N) of features (T, S, N, F)."""
+        """Return the critics' values (T, S * N) of features (T, S, N, F)."""
         n_steps, n, n_envs, _ = features.shape
         values = np.zeros((n_steps, n, n_envs), dtype=np.float32)
         rows = n_steps * n_envs
@@ -247,6 +241,6 @@ class PPOGroup(LearnerGroup):
 
 
 def _explained(advantage: FloatArray, returns: FloatArray) -> float:
-    """Return what share of the returns' variance the critic foresaw."""
+    """Return 1 - Var[return - value] / Var[return]."""
     variance = float(returns.var()) if len(returns) else 0.0
     return 1 - float(advantage.var()) / variance if variance > 0 else math.nan

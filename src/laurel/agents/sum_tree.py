@@ -1,4 +1,4 @@
-"""A tree of sums: drawing from many numbers in proportion to them, some of which change all the time."""
+"""A sum tree: sampling in proportion to priorities that change all the time."""
 
 from __future__ import annotations
 

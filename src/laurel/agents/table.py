@@ -1,7 +1,7 @@
 """A table of action values as a policy, and the agents that learn one as learners of an arm.
 
-The agents of `laurel.agents.tabular` look at one step at a time; here they look at the steps of a rollout in order,
-once its rewards are mixed, and all environments learn one table.
+The agents of `laurel.agents.tabular` learn step by step; here they are shown the steps of a rollout in order, once its
+rewards are mixed, and all environments share one table.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Tabular(Collecting):
         return {"q_value": float(taken.mean()), "epsilon": self.policy.epsilon}
 
     def replayed(self, rollout: Rollout) -> None:
-        """Let the agent see again what it waits with, and learn nothing from it twice."""
+        """Show the agent the steps again, so that it holds the same unfinished ones, and undo what it learned."""
         q, updates = self.agent.q.copy(), self.agent.updates.copy()
         self._observe(rollout)
         self.agent.q[:], self.agent.updates[:] = q, updates

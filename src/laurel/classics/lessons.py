@@ -1,7 +1,4 @@
-"""The classics on show: every bandit and tabular agent learns, is drawn, and is put into a table.
-
-Puts agents, worlds and figures together; no algorithm lives here.
-"""
+"""`laurel classics bandits` and `tabular`: every agent learns known tasks; figures and tables of the results."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from laurel.agents.agent import Agent
@@ -32,11 +28,10 @@ from laurel.classics.running import run_agent, run_episodes
 from laurel.envs.builtin import ARMED_BANDIT, GRID_WORLD
 from laurel.envs.builtin.model import model_of
 from laurel.envs.builtin.simulator import Simulator
+from laurel.evaluation.intervals import Floats
 from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing, settings
 from laurel.evaluation.summary import markdown
-
-Floats = npt.NDArray[np.float64]
 
 ARMS = 10
 LAST = 100

@@ -1,7 +1,4 @@
-"""Running an agent many times at once, and keeping what it was paid.
-
-Uses environments and the interface of agents alone.
-"""
+"""Running an agent many times at once, and keeping its rewards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Work in a thread beside the caller's: writing what is finished, and reading what comes next.
+"""Work in a second thread: writing finished items, and reading the next one ahead.
 
-It pays where the work is done outside of Python, as in Arrow and NumPy. Order stays as it is, so results do not depend
-on it; an error of the work is raised in the caller.
+It saves time where the work is done outside of Python, as in Arrow and NumPy. The order is kept; errors are raised in
+the caller.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ WAITING = 64
 
 
 class InBackground(Generic[Item]):
-    """Calls a function with one item after the other, in a thread; at the end of the block all is done.
-
-    Raises, in the next call or at the end of the block, what the function raised.
-    """
+    """Calls a function with one item after the other, in a thread; its errors are raised later or at the end."""
 
     def __init__(self, work: Callable[[Item], None]) -> None:
         self._work = work

@@ -70,7 +70,7 @@ class Segments:
     """S distinct segments of up to L captions."""
 
     texts: Sequence[str]
-    """What each says, repeats collapsed."""
+    """Their captions joined, repeats collapsed."""
     counts: IntArray
     """(S,) how often each occurred."""
     members: IntArray
@@ -96,7 +96,7 @@ def write_captions(path: Path, number: int, position: Position, ids: IntArray) -
 
 
 def read_captions(path: Path) -> Iterator[IntArray]:
-    """Yield the caption ids (N,) of one shard after the other, -1 where there is nothing to say.
+    """Yield the caption ids (N,) of one shard after the other, -1 where a step has no caption.
 
     Rows are those that `read_trajectories` yields for the trajectories that the captions were made of.
 

@@ -1,7 +1,7 @@
 """Gold labels: what a person answered to pairs of texts, a line of JSON each, kept by what the texts say.
 
-A label holds for a task alone: an environment and a goal. Lines are added, never changed: a later answer to the same
-pair stands, and one that was taken back says so.
+A label belongs to one task: an environment and a goal. Lines are added, never changed: the last answer to a pair
+counts, and null takes an answer back.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class GoldFile:
         self.path = path
         self.task = task
         self.labels: dict[frozenset[str], Gold] = {}
-        """Those that stand, in the order in which they were given."""
+        """The last answer to each pair, in the order in which they were given."""
         self.others = 0
         """Lines that are for another task."""
         for gold in _read(path):
             self._take(gold)
 
     def add(self, first: str, second: str, answer: Side | None, chosen: Chosen) -> None:
-        """Write down an answer; it is on disk when this returns. None takes an earlier one back."""
+        """Append an answer; it is on disk when this returns. None takes an earlier one back."""
         gold = Gold(self.task.env, self.task.goal, first, second, answer, chosen)
         line = json.dumps(asdict(gold), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         try:
@@ -134,7 +134,7 @@ def _gold(path: Path, number: int, line: bytes) -> Gold:
         good = False
     if not good or gold.answer not in (*get_args(Side), None) or gold.chosen not in get_args(Chosen):
         raise DataError(
-            f"{path}: line {number} is no gold label, such as "
+            f"{path}: line {number} is not a gold label, such as "
             '{"env": "...", "goal": "...", "first": "...", "second": "...", "answer": "first", "chosen": "uniform"}. '
             "Mend or remove it."
         )
@@ -142,7 +142,7 @@ def _gold(path: Path, number: int, line: bytes) -> Gold:
 
 
 def _kept(content: bytes) -> bytes:
-    """Return what a file holds in whole lines: a crash may have cut off the last, an editor only its end."""
+    """Return the whole lines of a file: a crash may have cut off the last one, an editor its line break."""
     last = content.rpartition(b"\n")[2]
     try:
         return content + b"\n" if last and json.loads(last) else content

@@ -1,4 +1,4 @@
-"""Writing pairs and what was said about them as they come, so that memory does not grow with their number.
+"""Writing pairs and their labels as they come, so that memory does not grow with their number.
 
 The files are those that `laurel.data.preferences` reads; their bytes depend on the rows alone, not on the shares in
 which they were written.

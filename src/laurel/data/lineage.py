@@ -1,7 +1,4 @@
-"""Whether the directories that a stage is given go together: made with the same parameters, each from the others.
-
-Compares manifests, and checks that files are those that their stages wrote.
-"""
+"""Whether a stage's inputs fit together: made with the same parameters, from each other, and unchanged since."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ PRODUCERS = {
     "reward": "train-reward",
     "agents": "train-agents",
 }
-"""What is handed from stage to stage -> the stage that writes it."""
+"""Name of an input -> the stage that writes it."""
 
 FREE = ("env.backend", "agent.seeds", "agent.workers")
 """Parameters that may differ: results do not depend on them, or each arm and seed stands for itself."""
 NAMED = re.compile(r"(arms|rewards)\.[^.]+")
-"""Each of these stands for itself, too: one that is not there on both sides is no contradiction."""
+"""Single arms and rewards, which may be missing on one side."""
 
 _UNSET = object()
 
@@ -34,8 +31,8 @@ _UNSET = object()
 def read_inputs(used: Mapping[str, Any], inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """Read the manifests of a stage's inputs.
 
-    Preferences name segments of captions by number, and agents know a task by the shape of its observations:
-    of other captions or another task they would be read without complaint, and mean nothing.
+    Preferences name segments by number, and agents fit any task with observations of their shape: with other captions
+    or another task they would be read without an error, and mean nothing.
 
     Args:
         used: the params that the stage says it used; where an input names the same, they must agree.

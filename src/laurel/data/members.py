@@ -1,4 +1,4 @@
-"""What each member of an ensemble said about each pair, beside the label that they voted for."""
+"""The labels of each member of an ensemble of annotators, beside the label that they voted for."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Tally:
-    """How often members said what; memory does not grow with the number of pairs."""
+    """Counts of the members' labels; memory does not grow with the number of pairs."""
 
     names: tuple[str, ...]
     """The members', in order."""
     statuses: tuple[dict[str, int], ...]
     """Of each member: how many pairs have each status."""
     patterns: dict[tuple[str | None, ...], int]
-    """What the members said of a pair, first, second, tie or None -> in how many pairs."""
+    """The members' labels of a pair (first, second, tie or None) -> number of pairs."""
 
 
 def read_members(path: Path, stage: str = STAGE) -> pa.Table | None:
@@ -52,7 +52,7 @@ def read_members(path: Path, stage: str = STAGE) -> pa.Table | None:
 
 
 def tally_members(path: Path) -> Tally | None:
-    """Count what the members of an ensemble said, also in a directory that is still being written.
+    """Count the labels of an ensemble's members, also in a directory that is still being written.
 
     Returns:
         None where the annotator is not an ensemble.
@@ -98,7 +98,7 @@ def _members(batch: pa.RecordBatch) -> int:
 
 
 def read_votes(path: Path, n: int) -> dict[str, Preferences]:
-    """Read what each member said about all of n pairs, also of a directory that is still being written.
+    """Read each member's labels of all of n pairs, also of a directory that is still being written.
 
     Returns:
         Member -> its labels, in the members' order; a pair that it was not asked about is a tie of no votes. Empty

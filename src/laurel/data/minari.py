@@ -57,7 +57,7 @@ def export(trajectories: Path, dataset_id: str, output: Path) -> dict[str, int]:
         parse_dataset_id(dataset_id)
     except (ValueError, TypeError):  # the latter where the version is missing
         raise DataError(
-            f'"{dataset_id}" is no name for a Minari data set: write NAME-vN or NAMESPACE/NAME-vN with letters, '
+            f'"{dataset_id}" is not a name of a Minari data set: write NAME-vN or NAMESPACE/NAME-vN with letters, '
             'digits, - and _, the namespace no shorter than two, as in "doorkey/random-v0".'
         ) from None
     place = output / dataset_id

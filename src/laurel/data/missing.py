@@ -1,4 +1,4 @@
-"""Why answers are missing: reasons and how often each was met, kept beside the labels."""
+"""Why answers are missing: reasons and their counts, kept beside the labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = "missing.json"
 FAILED, UNREAD = "failed", "unread"
 IN_WORDS = {FAILED: "no answer came", UNREAD: "the answer could not be read"}
 MOST = 20
-"""Reasons that are told apart."""
+"""Most reasons that are listed separately."""
 OTHER = "other reasons"
 _NUMBERED = re.compile(r"(?<!status )\b\w*\d\w*")
 
@@ -42,7 +42,7 @@ class Missing:
 
 
 class Reasons:
-    """How often each reason was met; those that differ in numbers and ids alone are one, and the first stands for it.
+    """Counts of reasons; reasons that differ in numbers and ids alone are one, shown as the first of them.
 
     >>> reasons = Reasons()
     >>> for text in ("status 500: request a1 broke", "status 500: request b2 broke", "status 503: overloaded"):
@@ -69,7 +69,7 @@ class Reasons:
 
 
 def kind_of(reason: str) -> str:
-    """Return what reasons have in common that differ in numbers and ids alone; a refusal's status is left out."""
+    """Return a reason without its numbers and ids, apart from a refusal's status."""
     return _NUMBERED.sub("0", reason)
 
 

@@ -33,6 +33,7 @@ class ParquetWriter:
     ) -> None:
         self._group_rows = group_rows
         self._waiting: list[pa.Table] = []
+        self._rows = 0
         columns = [name for name in schema.names if name not in plain]
         self._stream: IO[bytes] = path.open("wb")  # Python's own, so that a full disk is an OSError with its number
         self._writer = pq.ParquetWriter(
@@ -49,10 +50,15 @@ class ParquetWriter:
             self._write_group(table)
             return
         self._waiting.append(table)
-        while sum(waiting.num_rows for waiting in self._waiting) >= self._group_rows:
-            whole = pa.concat_tables(self._waiting)
-            self._write_group(whole.slice(0, self._group_rows).combine_chunks())
-            self._waiting = [whole.slice(self._group_rows)]
+        self._rows += table.num_rows
+        if self._rows < self._group_rows:
+            return
+        whole, start = pa.concat_tables(self._waiting), 0
+        while self._rows >= self._group_rows:
+            self._write_group(whole.slice(start, self._group_rows).combine_chunks())
+            start += self._group_rows
+            self._rows -= self._group_rows
+        self._waiting = [whole.slice(start)] if self._rows else []
 
     def _write_group(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))

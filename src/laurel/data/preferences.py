@@ -1,7 +1,4 @@
-"""Pairs of segments and what an annotator said about them.
-
-`laurel.data.labels` writes what is read here.
-"""
+"""Pairs of segments and an annotator's labels of them, as `laurel.data.labels` writes them."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Preferences:
-    """What was said about P pairs; row i is about pair i.
+    """Labels of P pairs; row i is of pair i.
 
     Raises:
         DataError: a status is unknown, or a probability does not go with its status.

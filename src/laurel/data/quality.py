@@ -1,4 +1,4 @@
-"""What quality.json holds, the figures that say how far labels can be trusted, and how they are put in words."""
+"""quality.json: figures that say how far labels can be trusted, and how they are put in words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFERENCES = {
     "gold_uncertain": "a person, where in doubt",
     "oracle": "the environment's progress",
 }
-"""What labels are compared with -> who that is."""
+"""Reference that labels are compared with -> in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Figure:
     measure: str
     value: float
     interval: tuple[float, float] | None
-    """Of 95%; None for what is no share."""
+    """95%; None where the value is not a share."""
     of: int
     """How many there are."""
     unit: str

@@ -1,8 +1,8 @@
 """Cuts the steps of many environments into whole episodes, in blocks.
 
-Knows the seam of `laurel.envs.vector`: an environment resets on the step after an episode's end, so the observation
-before that step is the episode's final one. Each step of an environment is therefore exactly one row, and only the
-block's end costs Python work per environment. Memory holds a block and the episodes that are running.
+Environments reset on the step after an episode's end (`laurel.envs.vector`), so the observation before that step is the
+episode's final one: each step of an environment is exactly one row, and only the end of a block takes Python work per
+environment. Memory holds a block and the episodes that are running.
 """
 
 from __future__ import annotations

@@ -71,11 +71,11 @@ def write_sample(
     Args:
         path: the directory.
         chosen: numbers of the pairs, in the order to be shown.
-        pairs: all pairs.
-        preferences: what was said about them.
-        texts: (S,) what segments say.
+        pairs: all pairs, as `preferences`.
+        preferences: their labels.
+        texts: (S,) of segments.
         answers: pair -> its single answers.
-        replies: key of a raw answer -> what it says.
+        replies: key of a raw answer -> its text.
     """
     rows = []
     for number in chosen.tolist():

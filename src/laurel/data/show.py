@@ -1,12 +1,12 @@
 """What a stage's output holds, as text for a terminal: its manifest, files, schemas and sample rows.
 
-Knows the kinds of file (Parquet, safetensors, JSON), not the stages; only captions with rewards, the quality of
-labels and agents with curves get a table of their own.
+Goes by the kind of file (Parquet, safetensors, JSON); captions with rewards, the quality of labels and agents with
+curves have tables of their own.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from safetensors import SafetensorError, safe_open
 
 from laurel.data.directory import MANIFEST, RUN, checked_manifest, read_json
 from laurel.data.missing import listed
@@ -171,17 +171,13 @@ def _reward_lines(file: pq.ParquetFile) -> list[str]:
 
 
 def _safetensors_lines(path: Path, stage: str) -> list[str]:
-    """Read the header alone (https://github.com/huggingface/safetensors#format)."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = file.read(length) if 0 < length <= size - 8 else b""
     try:
-        tensors = json.loads(header)
-        rows = [[name, t["dtype"], t["shape"]] for name, t in tensors.items() if name != "__metadata__"]
-        numbers = sum(int(np.prod(t[2])) for t in rows)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        with safe_open(path, framework="numpy") as file:
+            parts = [(name, file.get_slice(name)) for name in file.keys()]  # noqa: SIM118  not a mapping
+            rows = [[name, part.get_dtype(), part.get_shape()] for name, part in parts]
+    except (SafetensorError, OSError):
         raise DataError(f"{path}: not a whole safetensors file. Run laurel {stage} again.") from None
+    numbers = sum(math.prod(shape) for _, _, shape in rows)
     return [*_table(["tensor", "dtype", "shape"], rows), f"  {numbers:,} numbers in all"]
 
 

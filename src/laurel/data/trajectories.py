@@ -1,8 +1,7 @@
 """Trajectories as Parquet shards, a row a step.
 
 An episode of T steps is T + 1 consecutive rows of one shard; the last holds its final observation, without
-action or reward. So the transition of row i ends in the observation of row i + 1. Knows nothing about
-environments beyond the size and dtype of a packed observation.
+action or reward. So the transition of row i ends in the observation of row i + 1.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def trajectory_schema(
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Steps and final observations in order; what stands beside a final observation means nothing."""
+    """Steps and final observations in order; the other columns of a final observation have no meaning."""
 
     observation: Array
     """(N, D) packed."""
@@ -132,8 +131,6 @@ class TrajectoryWriter:
         self._shard_steps = max(1, min(shard_steps, SHARD_BYTES // _row_bytes(schema)))
         self._group_rows = max(1, min(shard_steps, GROUP_BYTES // _row_bytes(schema)))
         self._shard_rows = 0
-        self._buffer: list[pa.Table] = []
-        self._buffered = 0
         self._writer: ParquetWriter | None = None
 
     def write(self, rows: Rows) -> None:
@@ -168,29 +165,14 @@ class TrajectoryWriter:
         before: IntArray = np.cumsum(rows.final) - rows.final  # episodes that ended above each row
         begins = np.concatenate([[0], np.flatnonzero(rows.final)[:-1] + 1])
         t: IntArray = np.arange(len(rows)) - begins[before]
-        self._buffer.append(_table(rows, before + self.episodes, t, self._schema))
+        if self._writer is None:
+            place = shard_path(self._path, self.shards)
+            self._writer = ParquetWriter(place, self._schema, plain=("observation",), group_rows=self._group_rows)
+        self._writer.write(_table(rows, before + self.episodes, t, self._schema))
         self.episodes += len(begins)
         self._shard_rows += len(rows)
-        self._buffered += len(rows)
-        if self._buffered >= self._group_rows:
-            self._write_groups(whole=True)
-
-    def _write_groups(self, *, whole: bool) -> None:
-        """Write the buffer in row groups of equal size, the last shorter one only if not `whole`."""
-        table = pa.concat_tables(self._buffer)
-        written = 0
-        while self._buffered >= (self._group_rows if whole else 1):
-            if self._writer is None:
-                self._writer = ParquetWriter(shard_path(self._path, self.shards), self._schema, plain=("observation",))
-            group = table.slice(written, self._group_rows)
-            self._writer.write(group)
-            written += group.num_rows
-            self._buffered -= group.num_rows
-        self._buffer = [table.slice(written)] if self._buffered else []
 
     def _end_shard(self) -> None:
-        if self._buffered:
-            self._write_groups(whole=False)
         assert self._writer is not None
         self._writer.close()
         self._writer = None

@@ -1,4 +1,4 @@
-"""The single answers behind labels as arrays, millions of them; what was said in words stays in the store."""
+"""The single answers behind labels as arrays; their raw text stays in the store of responses."""
 
 from __future__ import annotations
 

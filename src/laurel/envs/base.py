@@ -1,7 +1,7 @@
 """Environment adapters, and the batch of transitions that they describe.
 
-An adapter knows one family of environments: how to pack its observations into a row of numbers, how to say a transition
-in words, what to tell a language model.
+An adapter is for one family of environments: it packs observations into rows of numbers, puts transitions in words, and
+describes the task to a language model.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Transition:
     terminated: bool
     truncated: bool
     info: Mapping[str, Any] = field(default_factory=dict)
-    """What the environment told beside, of the fields that its adapter names."""
+    """The fields of the environment's `info` that its adapter names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
     """N transitions, a row each; arrays share their first axis.
 
-    Batches of a running agent may hold reset rows, which pair the end of one episode with the start of the
-    next: what is said of those is thrown away, but saying it must not fail.
+    Batches of a running agent may hold reset rows, which pair the end of one episode with the start of the next: their
+    captions are thrown away, but making them must not fail.
     """
 
     observation: Array
@@ -62,7 +62,7 @@ class Transitions:
     truncated: BoolArray
     """(N,) the episode was cut, e.g. by a time limit."""
     info: Mapping[str, Array] = field(default_factory=dict)
-    """Name -> (N,) what the environment told beside, of the fields that its adapter names."""
+    """Name -> (N,) the fields of the environment's `info` that its adapter names."""
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -81,7 +81,7 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Two captions of which one is better beyond doubt, to show a language model what is asked of it."""
+    """Two captions of which one is clearly better, as an example for a language model."""
 
     better: str
     worse: str
@@ -108,11 +108,11 @@ class EnvAdapter:
     anti_goal: str = "Nothing useful happens."
     """What useless behaviour reads like."""
     goals: Mapping[str, str] = MappingProxyType({})
-    """Name -> what else a language model can be told to aim at, to steer agents by."""
+    """Name -> another goal that a language model can judge by, to steer agents."""
     success_words: tuple[str, ...] = ()
     """Words that captions of solving the task hold, and no others, e.g. ("reach the goal",); () where none says so."""
     example: Example | None = None
-    """What to show a language model of how captions compare; none of the questions with known answers."""
+    """An example of how captions compare, for prompts; not one of the questions with known answers."""
     action_names: tuple[str, ...] = ()
     """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
     generic: ClassVar[bool] = False
@@ -123,7 +123,7 @@ class EnvAdapter:
     """Name in the environment's `info` -> NumPy dtype ("int64", "float32", "bool"): what transitions and trajectories
     keep of it, a number a step."""
     limit_argument: ClassVar[str] = "max_episode_steps"
-    """Argument by which Gymnasium is told of a limit."""
+    """Argument of the environment that sets its limit."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
@@ -139,7 +139,7 @@ class EnvAdapter:
         self._seen: dict[bytes, int] = {}
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
-        """Look at the environment itself for what its spaces do not tell, e.g. a map; called once by `adapter_for`."""
+        """Read from the environment what its spaces do not show, e.g. a map; called once by `adapter_for`."""
 
     # -- observations: the defaults fit every Discrete, Box, Tuple or Dict space -----------------
     @property
@@ -186,20 +186,16 @@ class EnvAdapter:
         return f"action {action}"
 
     def describe_observation(self, observation: Any) -> str | None:
-        """Say in plain sentences what an observation shows, for actors that read text; None where no words are known.
-
-        Args:
-            observation: one, as the environment gives it.
-        """
+        """Describe an observation, as the environment gives it, for actors that read text; None where it cannot."""
         return None
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:
-        """Say one transition in words; an empty string means that there is nothing to say."""
+        """Return the caption of a transition; an empty string where it has none."""
         raise NotImplementedError(f"{type(self).__name__} defines neither `caption` nor `encode` and `describe`")
 
     def encode(self, transitions: Transitions) -> IntArray:
-        """Return an event number for each transition (N,); equal numbers read the same.
+        """Return an event number for each transition (N,); equal numbers have the same caption.
 
         This default calls `caption` once for each distinct transition.
         """
@@ -223,7 +219,7 @@ class EnvAdapter:
         return events
 
     def describe(self, event: int) -> str:
-        """Say an event in words."""
+        """Return the caption of an event."""
         return self._texts[event]
 
     def events(self) -> Iterable[int]:
@@ -231,15 +227,15 @@ class EnvAdapter:
         return ()
 
     def says_success(self, caption: str) -> bool:
-        """Tell whether a caption, or one of a segment's, says that the task is solved."""
+        """Whether a caption, or one of a segment's, says that the task is solved."""
         return any(words in caption for words in self.success_words)
 
     def success_captions(self) -> tuple[str, ...]:
-        """List the captions that say that the task is solved, as far as they can be listed.
+        """List the captions that say that the task is solved, as far as `events` lists them.
 
-        Whoever knows the goal prefers each of them to any caption for which `says_success` is false: these are
-        questions with known answers for an annotator that judges by the adapter's own goal. A subclass that only
-        defines `caption`, and so lists no events, may override this with captions of its own.
+        An annotator that judges by the adapter's goal should prefer each of them to any caption for which
+        `says_success` is false: these are questions with known answers. A subclass that defines `caption` alone, and so
+        lists no events, may override this.
         """
         return tuple(dict.fromkeys(filter(self.says_success, map(self.describe, self.events()))))
 
@@ -262,7 +258,7 @@ class EnvAdapter:
 
     # -- the task -------------------------------------------------------------------------------
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
-        """Say which finished episodes (N,) solved the task; None where success has no meaning."""
+        """Return which finished episodes (N,) solved the task; None where success has no meaning."""
         return None
 
     def oracle(self, caption: str) -> float | None:

@@ -8,7 +8,7 @@ from laurel.envs.base import BoolArray, EnvAdapter, IntArray, Transitions
 from laurel.errors import EnvError
 
 NOTHING = -1
-"""Caption id of a transition about which there is nothing to say."""
+"""Id of a transition without a caption."""
 
 
 class Captioner:
@@ -29,10 +29,10 @@ class Captioner:
                 self._id_of(int(event))
 
     def ids(self, transitions: Transitions) -> IntArray:
-        """Return the caption id of each transition (N,), NOTHING where there is nothing to say.
+        """Return the caption id of each transition (N,), NOTHING where it has no caption.
 
         Raises:
-            EnvError: what the adapter says is not text.
+            EnvError: a caption is not text, or the transitions lack fields of `info` that the adapter names.
         """
         if len(transitions) == 0:
             return np.zeros(0, dtype=np.int64)
@@ -74,13 +74,13 @@ class Captioner:
         if event not in self._known:
             text = self.adapter.describe(event)
             if text and text not in self._ids:
-                self._refuse_what_is_no_text(text)
+                self._check_text(text)
                 self._ids[text] = len(self.texts)
                 self.texts.append(text)
             self._known[event] = self._ids[text] if text else NOTHING
         return self._known[event]
 
-    def _refuse_what_is_no_text(self, caption: str) -> None:
+    def _check_text(self, caption: str) -> None:
         try:
             caption.encode()
         except UnicodeEncodeError as error:

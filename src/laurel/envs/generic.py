@@ -1,8 +1,8 @@
-"""Any environment without an environment adapter: captions from the observation space alone.
+"""The adapter of environments without one of their own: captions from the observation space alone.
 
-Discrete parts are named by their value, continuous ones by a coarse level, pictures by their brightness;
-parts beyond the first few are left out. That is enough to run the pipeline, seldom enough for a language
-model to judge by: an environment adapter of one's own says what the numbers mean.
+Discrete parts are named by their value, continuous ones by a coarse level, pictures by their brightness; parts beyond
+the first few are left out. That is enough to run the pipeline, seldom enough for a language model to judge by: only an
+adapter of its own says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ THIRDS = ("in the first third", "in the middle third", "in the last third", "now
 BRIGHTNESS = ("very dark", "dark", "of medium brightness", "bright", "very bright")
 SIDES = ("on the left", "in the middle", "on the right", "nowhere in particular")
 EVEN = 0.02
-"""Share of the range that thirds must differ by to be told apart."""
+"""Share of the range by which thirds must differ for one to be named."""
 
 MAX_PARTS = 6
 MAX_ACTION_PARTS = 2
 MOST_VALUES = 100
-"""Values of a discrete part that are told apart; above, it is named by level, unless there is no other part."""
+"""Most values of a discrete part that are named; with more it is named by level, unless there is no other part."""
 MOST_STATES = 10_000
 MOST_NUMBERS = 64
-"""Numbers in a box that are named one by one; a larger box is summed up."""
+"""Most numbers in a box that are named one by one; a larger box is summarised."""
 
 GOES_ON, ENDS, ENDS_WELL, ENDS_BADLY = range(4)
 _ENDS = (

@@ -1,6 +1,4 @@
-"""What an environment's own code gets wrong, said in a sentence: exceptions, and observations and rewards that no agent
-can learn from.
-"""
+"""Errors of an environment's own code as one sentence: exceptions, and observations and rewards that are not valid."""
 
 from __future__ import annotations
 

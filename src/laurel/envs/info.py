@@ -22,7 +22,7 @@ def named_info(adapter: EnvAdapter, info: Mapping[str, Any], valid: BoolArray) -
         adapter: whose `info_fields` are wanted.
         info: of a step of N environments, as Gymnasium's vector environments give it: name -> (N,), and "_name" -> (N,)
             True where an environment gave it.
-        valid: where a row is a step; a reset tells nothing.
+        valid: where a row is a step; a reset has no info.
 
     Raises:
         EnvError: a field is missing from a step, or is not one number.

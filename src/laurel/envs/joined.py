@@ -1,8 +1,7 @@
 """The environments of agents in lockstep, stepped as one vector environment.
 
-Gymnasium's cart poles become rows of one array; those of other forms are stepped in turns, and those with threads of
-their own are at work at the same time. All keep their own random streams, so that what happens in each is to the bit
-what happens in it alone.
+Gymnasium's cart poles become rows of one array; others are stepped in turns, those with threads of their own at the
+same time. All keep their own random streams, so that each is equal to the bit to what it is alone.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def joined(envs: Sequence[VectorEnv]) -> Iterator[VectorEnv]:
 
 
 class _InTurns(VectorEnv):
-    """Environments that know nothing of one another."""
+    """Environments stepped one after another."""
 
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
         self.adapter, self.n_envs = envs[0].adapter, sum(its.n_envs for its in envs)
@@ -78,7 +77,7 @@ class _CartPoles(VectorEnv):
         self.resting = np.concatenate([its.resting for its in envs])
 
     def part(self) -> None:
-        """Give back what is theirs."""
+        """Copy the state back to the members."""
         for s, its in enumerate(self._members):
             rows = slice(s * its.n_envs, (s + 1) * its.n_envs)
             its.form.state = self.form.state[:, rows].copy()

@@ -86,7 +86,7 @@ class MiniGridAdapter(EnvAdapter):
         return {"image": row[:IMAGE].reshape(VIEW, VIEW, 3), "direction": int(row[IMAGE])}
 
     def features(self, observation: Array) -> FloatArray:
-        """Scale object, colour and state of each cell to about [0, 1]; the direction tells nothing more."""
+        """Scale object, colour and state of each cell to about [0, 1]; the direction is left out."""
         return observation[:, :IMAGE].astype(np.float32) * SCALE
 
     def describe_observation(self, observation: Any) -> str:
@@ -124,7 +124,7 @@ class MiniGridAdapter(EnvAdapter):
         fails = ended & ~rewarded
         seen = _first_sight(before, after)
 
-        # (condition, event, what it is about); the first that holds is said
+        # (condition, event, what it is about); the first that holds counts
         front, carried, carried_after, seen = (_kind(cells) for cells in (front, carried, carried_after, seen))
         cases: list[tuple[BoolArray, int, Array | None]] = [
             (rewarded & forward & (thing == GOAL), REACH_GOAL, None),
@@ -171,7 +171,7 @@ class MiniGridAdapter(EnvAdapter):
             for color in colors
         ]
         for verb in range(SHAPE[0]):
-            if verb != GO_TO and self._possible(verb):  # going somewhere is only told where it ends the episode
+            if verb != GO_TO and self._possible(verb):  # GO_TO is a caption of an episode's end alone
                 yield from self._listed(verb, GOES_ON, [one for one in things if one[0] in _ABOUT.get(verb, ())])
         for mission, endings in ((SUCCEEDS, self._task.solved_by), (FAILS, self._task.failed_by)):
             for words, objects in endings.items():
@@ -273,7 +273,7 @@ _CAUSES = {
 
 
 def _image_and_direction(env_id: str, space: gym.Space[Any]) -> gym.Space[Any]:
-    """Leave out the mission's text: within the tasks here it tells nothing that the image does not.
+    """Leave out the mission's text, which says nothing that the image does not, except in tasks that vary.
 
     Raises:
         EnvError: the view has another size.

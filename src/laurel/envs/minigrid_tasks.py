@@ -1,4 +1,4 @@
-"""What each member of the MiniGrid family asks for, and what there is in it, in MiniGrid's own words."""
+"""The goal and the objects of each task of the MiniGrid family, in MiniGrid's own words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Task:
     """What completes the mission elsewhere than on the goal: verb -> objects, such as "door" for any colour or
     "blue door"; the empty verb says nothing of it."""
     failed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What fails the mission, likewise."""
+    """What fails the mission: verb -> objects."""
     objects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Object -> its possible colours, for listing captions."""
     milestones: tuple[str, ...] = ("You see the goal", "You reach the goal")

@@ -1,7 +1,7 @@
 """Packing: any observation of a Gymnasium space as one row of numbers, and back.
 
-EnvPool and Gymnasium batch the same observations differently (arrays, tuples, dicts); a packed row is
-the same for both, fits a Parquet column, and turns into a network's input in one place.
+EnvPool and Gymnasium batch the same observations differently (arrays, tuples, dicts); a packed row is the same for
+both, fits a Parquet column, and becomes a network's input in one place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
 
 UNBOUNDED = 1e6
-"""A bound of a Box from here on says nothing about the values to expect."""
+"""Bounds of a Box from here on are taken as missing."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _leaves(space: gym.Space[Any], name: str, get: Callable[[Any], Any]) -> list
 
 
 def _is_text(space: gym.Space[Any]) -> bool:
-    """Tell text: Gymnasium's Text, or a space of strings of a package's own, as MiniGrid's missions."""
+    """Whether a space is Gymnasium's Text, or a package's own space of strings, as MiniGrid's missions."""
     return isinstance(space, gym.spaces.Text) or (space.dtype is not None and space.dtype.kind == "U")
 
 

@@ -1,9 +1,9 @@
 """Many environments stepped at once: by their own vector form, through EnvPool, or through Gymnasium.
 
-One seam hides which. Both autoreset on the step *after* an episode's end: that step ignores its action,
-returns the first observation of a new episode, and is marked invalid here so that it reaches neither
-training nor data. An episode's final observation is therefore always the `observation` of a valid step.
-EnvPool calls an episode truncated that ends by its own rules in the last step that the limit allows.
+All autoreset on the step *after* an episode's end: that step ignores its action, returns the first observation of a new
+episode, and is marked invalid here so that it reaches neither training nor data. An episode's final observation is
+therefore always the `observation` of a valid step. EnvPool calls an episode truncated that ends by its own rules in the
+last step that the limit allows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Step(NamedTuple):
     terminated: BoolArray
     truncated: BoolArray
     valid: BoolArray
-    """(N,) False where the step was a reset, or the environment rests: its reward is 0, its action was ignored."""
+    """(N,) False where the step was a reset, or the environment rests: reward 0, action ignored."""
     info: Mapping[str, Array] = MappingProxyType({})
     """Name -> (N,) the fields of `info` that the adapter names."""
 
@@ -110,10 +110,10 @@ class VectorEnv:
         self._in_halves = in_halves
         self.form = form
         self.steps = 0
-        """Steps that were taken of each environment, for what is said of a bad one."""
+        """Steps taken in each environment, for error messages."""
         self._actions: Array | None = None
         self.resting = np.zeros(n_envs, dtype=np.bool_)
-        """(N,) of which nothing more is wanted."""
+        """(N,) whose steps are not wanted any more."""
         self.ended = np.zeros(n_envs, dtype=np.bool_)
         """(N,) whose next step is a reset."""
         low, high = getattr(adapter.action_space, "low", None), getattr(adapter.action_space, "high", None)
@@ -130,7 +130,7 @@ class VectorEnv:
         return self.end_step()
 
     def begin_step(self, actions: Array) -> None:
-        """Begin `step`; environments with threads of their own are at work until `end_step` asks for the answer."""
+        """Begin `step`; environments with threads of their own work until `end_step`."""
         if self._bounds is not None:
             actions = actions.clip(*self._bounds)
         self._actions = actions
@@ -138,7 +138,7 @@ class VectorEnv:
             self._in_halves.send(actions)
 
     def end_step(self) -> Step:
-        """Return what the step that was begun led to."""
+        """Return the result of the step that was begun."""
         answer = self._envs.step(self._actions) if self._in_halves is None else self._in_halves.recv()
         raw, rewards, terminated, truncated, info = answer
         valid = ~(self.ended | self.resting)
@@ -154,7 +154,7 @@ class VectorEnv:
         return Step(observation, reward, terminated, truncated, valid, kept)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
-        """Let environments (N,) rest for good: nothing more is wanted of them. The others go on as they would have.
+        """Let environments (N,) rest for good; the others go on as they would have.
 
         Where environments are stepped one by one, those that rest take no time, and keep their row of `observation`.
         """
@@ -168,7 +168,7 @@ class VectorEnv:
 
 
 class _Resting:
-    """Stands in for a single environment of which nothing more is wanted."""
+    """Takes the place of a single environment that rests."""
 
     def __init__(self, env: gym.Env[Any, Any], observation: Array) -> None:
         self.close = env.close
@@ -225,7 +225,7 @@ def _say_why_not_envpool(env_id: str, fields: str) -> None:
 
 
 def is_original(env: EnvParams) -> bool:
-    """Tell whether the id still means the environment that EnvPool copies, not one that a user registered over it."""
+    """Whether the id still is the environment that EnvPool copies, not one that a user registered over it."""
     import gymnasium as gym
 
     return str(gym.spec(reference_id(env)).entry_point).startswith(("gymnasium.", "minigrid."))
@@ -266,7 +266,7 @@ def _gymnasium(env: EnvParams, adapter: EnvAdapter, n_envs: int, seed: int) -> V
         )
         pack = np.array  # rows are packed already; they are copied out of the buffer that the next step fills
         singles = envs.envs
-    seeds = iter([seed])  # later resets go on in the same random streams, lest every episode repeat
+    seeds = iter([seed])  # later resets go on in the same random streams, or every episode would be the same
     return VectorEnv(
         "gymnasium",
         envs,

@@ -1,7 +1,4 @@
-"""One episode before and one after training, as pictures with their captions, side by side in a small file.
-
-Runs the reference Python environment.
-"""
+"""One episode before and one after training, as pictures with their captions, side by side in a small file."""
 
 from __future__ import annotations
 
@@ -38,14 +35,7 @@ def record(
 ) -> list[Moment]:
     """Play one episode and keep its moments, with pictures scaled to fit SIDE.
 
-    Args:
-        env: the environment.
-        adapter: its adapter.
-        actor: acts.
-        captioner: of that adapter; the one that the learned reward was asked with before, if it was.
-        max_steps: cut the recording here.
-        seed: of the episode and its actions; the same seed begins in the same state.
-        learned: the learned reward, if any.
+    The arguments are those of `moments`; the seed is that of the actions, too.
 
     Raises:
         NotRenderedError: this environment cannot be shown.

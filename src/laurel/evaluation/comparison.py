@@ -1,4 +1,4 @@
-"""Methods against their opponents: how often a seed of ours scores more, with an interval and an exact test."""
+"""Comparisons of arms: P(a seed of one scores more than a seed of the other), with an interval and an exact test."""
 
 from __future__ import annotations
 

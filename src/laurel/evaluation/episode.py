@@ -94,14 +94,14 @@ def moments(
         reference: the environment, made to render.
         adapter: its adapter.
         actor: acts.
-        rng: draws its actions.
-        captioner: of that adapter; the one that the learned reward was asked with before, if it was.
-        max_steps: go no further than this.
-        seed: of the episode; the same seed begins in the same state.
+        rng: of its actions.
+        captioner: of that adapter; the same one for all episodes that are scored by `learned`.
+        max_steps: after which the recording is cut.
+        seed: of the episode.
         learned: the learned reward, if any.
 
     Raises:
-        NotRenderedError: the environment renders something else than its mode says.
+        NotRenderedError: the environment does not render what its mode says.
     """
     observation, _ = reference.reset(seed=seed)
     before = adapter.pack_one(observation)[None]

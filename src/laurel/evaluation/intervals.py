@@ -1,7 +1,5 @@
 """95% intervals that cover with as few as five seeds, and that never shrink to a point because all seeds were alike.
 
-Works on the scores of an arm's seeds.
-
 Training runs succeed or fail: a bootstrap, and a t interval, of five successes is a point, although one run in ten may
 fail. The intervals here allow for outcomes that so few seeds would miss. `tests/evaluation/test_intervals.py` measures
 how often they hold a planted truth.

@@ -1,4 +1,4 @@
-"""How far labels can be trusted, laid out for the report: figures, annotators side by side, a plot, a sample of pairs.
+"""How far labels can be trusted, laid out for the report: figures, annotators side by side, a sample of pairs.
 
 Takes what quality.json and the sample hold.
 """
@@ -9,11 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from laurel.data.quality import MEASURES, REFERENCES, figures, label_in_words
-from laurel.evaluation.style import GRID, POSITIVE, drawing
 from laurel.llm.prices import in_words
 
 USED = {
@@ -118,7 +114,7 @@ def usage_by_annotator(
 
 
 def used(usage: Mapping[str, float | None]) -> list[tuple[str, str]]:
-    """Say what asking took; a cost without a known price is unknown, not zero."""
+    """Return what asking took, in words; a cost without a known price is unknown, not zero."""
     return [(words, _amount(key, usage[key])) for key, words in USED.items() if key in usage]
 
 
@@ -183,38 +179,3 @@ def calibrations(annotation: Mapping[str, Any]) -> dict[str, Sequence[Mapping[st
     """
     known = {name: annotation[name] for name in ("gold", "oracle") if name in annotation}
     return {name: found["calibration"] for name, found in known.items() if "calibration" in found}
-
-
-def label_calibration(references: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
-    """Draw how often labels are right against how sure they are, with 95% intervals.
-
-    Args:
-        references: reference -> bins, each with `p`, how sure labels are on average, the share `observed` that
-            is right, its `ci95`, and `pairs`.
-    """
-    looks = {"gold": (POSITIVE, "o"), "oracle": ("#C0609A", "D")}
-    with drawing(4.6, 3.9) as figure:
-        axes = figure.subplots()
-        axes.plot([0.5, 1], [0.5, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
-        most = max(entry["pairs"] for bins in references.values() for entry in bins)
-        for place, (name, bins) in enumerate(references.items()):
-            color, marker = looks[name]
-            aside = 0.007 * (place - (len(references) - 1) / 2)  # so that neither hides the other
-            p = [entry["p"] + aside for entry in bins]
-            observed = [entry["observed"] for entry in bins]
-            low, high = zip(*(entry["ci95"] for entry in bins), strict=True)
-            axes.vlines(p, low, high, color=color, lw=1.3, alpha=0.55, zorder=3)
-            area = [14 + 110 * entry["pairs"] / most for entry in bins]
-            axes.scatter(
-                p, observed, s=area, color=color, marker=marker, alpha=0.9, ec="white", lw=0.8, zorder=4,
-                label=f"according to {REFERENCES[name]}",
-            )  # fmt: skip
-        axes.axhline(0.5, color=GRID, lw=1.0, zorder=1)
-        axes.set(xlim=(0.48, 1.02), ylim=(-0.03, 1.03))
-        axes.xaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
-        axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
-        axes.set_title("Are labels right as often as they are sure?")
-        axes.set_xlabel("how sure the label is (area: pairs)")
-        axes.set_ylabel("share that is right")
-        figure.legend(frameon=False, loc="outside lower center", fontsize=8.5)
-        return figure

@@ -24,14 +24,14 @@ from laurel.params import EnvParams
 from laurel.seeding import derive_seed, generator
 
 FASTEST = 10.0
-"""Steps a second at most, unless one asks for more: captions want to be read."""
+"""Steps a second at most, unless more are asked for, so that captions can be read."""
 Write = Callable[[str], int]
 """Writes text; returns 0, or an exit code once the reader has closed the pipe."""
 
 
 @dataclass(frozen=True)
 class Performance:
-    """What is shown. The same performance gives the same moments whenever it is shown."""
+    """What is shown; the same performance always gives the same moments."""
 
     env: EnvParams
     adapter: EnvAdapter
@@ -102,12 +102,12 @@ def show_in_window(performance: Performance) -> None:
 def show_in_terminal(performance: Performance, write: Write, remark: Callable[[str], None]) -> int:
     """Draw the moments over each other; return the exit code.
 
-    Where the output is no terminal, or one that cannot draw, each moment is a line.
+    Where the output is not a terminal, or one that cannot draw, each moment is a line.
 
     Args:
         performance: what to show.
         write: writes to the terminal.
-        remark: called with a sentence on what could not be done.
+        remark: called with a sentence where pictures cannot be shown.
     """
     modes, unfit = metadata(performance.env).get("render_modes", ()), _why_unfit()
     if unfit is None and not {"ansi", "rgb_array"} & set(modes):

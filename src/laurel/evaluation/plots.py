@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from laurel.data.quality import REFERENCES
 from laurel.evaluation.arms import arms_of, main_of, ordered
-from laurel.evaluation.label_report import calibrations, label_calibration
+from laurel.evaluation.label_report import calibrations
 from laurel.evaluation.statistics import areas, curve_band, return_range, seed_scores
-from laurel.evaluation.style import BAND, INK, MUTED, NEGATIVE, POSITIVE, ArmStyle, drawing, mark, settings, styles
+from laurel.evaluation.style import BAND, INK, MUTED, POSITIVE, ArmStyle, drawing, mark, settings, styles
 from laurel.evaluation.summary import number, steps
 from laurel.params.arms import ArmInfo
 
@@ -31,16 +31,14 @@ def draw(
     curves: pd.DataFrame,
     metrics: Mapping[str, Any],
     *,
-    vocabulary: pd.DataFrame | None = None,
     calibration: Sequence[Mapping[str, float]] = (),
-    threshold: float | None = None,
     draws: int = 1000,
     seed: int = 0,
 ) -> dict[str, Figure]:
     """Draw every figure that the data allows.
 
     Returns:
-        name -> figure, of `success_curve`, `return_curve`, `arms`, `captions`, `calibration`, `label_calibration`,
+        name -> figure, of `success_curve`, `return_curve`, `arms`, `calibration`, `label_calibration`,
         `reward_vs_return`.
     """
     arms, infos = metrics["arms"], arms_of(metrics)
@@ -54,12 +52,22 @@ def draw(
                 levels = {arm: entry[measure]["mean"] for arm, entry in arms.items() if _has_no_curve(entry, measure)}
                 figures[name] = learning_curves(curves, column, infos, levels=levels, draws=draws, seed=seed)
     figures["arms"] = forest(arms, infos, results, curves)
-    if vocabulary is not None and len(vocabulary):
-        figures["captions"] = caption_rewards(vocabulary, threshold=threshold)
     if calibration:
-        figures["calibration"] = calibration_curve(calibration)
-    if bins := calibrations(metrics.get("annotation", {})):
-        figures["label_calibration"] = label_calibration(bins)
+        figures["calibration"] = calibration_curve(
+            {"": calibration},
+            low=0.0,
+            title="Calibration on held-out pairs",
+            xlabel="predicted probability (area: pairs)",
+            ylabel="share that was preferred",
+        )
+    if references := calibrations(metrics.get("annotation", {})):
+        figures["label_calibration"] = calibration_curve(
+            {f"according to {REFERENCES[name]}": bins for name, bins in references.items()},
+            low=0.5,
+            title="Are labels right as often as they are sure?",
+            xlabel="how sure the label is (area: pairs)",
+            ylabel="share that is right",
+        )
     if results["shaped_reward"].notna().any():
         figures["reward_vs_return"] = reward_scatter(results, infos)
     return figures
@@ -228,85 +236,40 @@ def _apart(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return 0.085 * (place - 1.5)
 
 
-def caption_rewards(vocabulary: pd.DataFrame, *, n: int = 10, threshold: float | None = None) -> Figure:
-    """Draw the captions with the highest and the lowest learned reward; error bars are the ensemble's spread.
+def calibration_curve(
+    series: Mapping[str, Sequence[Mapping[str, Any]]], *, low: float, title: str, xlabel: str, ylabel: str
+) -> Figure:
+    """Draw how often something is true against how probable it was said to be.
 
     Args:
-        vocabulary: id, text, reward, spread, count.
-        n: captions shown from either end.
-        threshold: a caption is paid for only above it; drawn as a line.
+        series: name -> bins, each with `p`, the mean probability, the share `observed` that is true, how many `pairs`
+            there are, and maybe the share's interval `ci95`. Series with a name stand in the legend.
+        low: of both axes, which end at 1.
+        title: of the figure, as xlabel and ylabel.
     """
-    ordered = vocabulary.sort_values(["reward", "text"], ascending=[False, True], kind="stable")
-    cut = len(ordered) > 2 * n
-    shown = pd.concat([ordered.head(n), ordered.tail(n)]) if cut else ordered
-    rows = np.arange(len(shown), dtype=np.float64)
-    if cut:
-        rows[n:] += 1.0  # a gap where the middle is left out
-    texts = [_shorten(str(text)) for text in shown["text"]]
-    reward = shown["reward"].to_numpy(dtype=np.float64)
-    met = shown["count"].to_numpy() > 0
-    colors = np.where(reward >= 0, POSITIVE, NEGATIVE)
-    lines = sum(1 + text.count("\n") for text in texts) + cut
-    with drawing(7.4, 0.9 + 0.25 * lines) as figure:
+    looks = [(POSITIVE, "o"), ("#C0609A", "D")]
+    with drawing(4.6, 3.9) as figure:
         axes = figure.subplots()
-        bars = axes.barh(rows, reward, height=0.66, color=list(colors), alpha=0.85, zorder=3)
-        for bar, known in zip(bars, met, strict=True):
-            if not known:
-                bar.set(alpha=0.35, hatch="////", edgecolor="white", linewidth=0)
-        axes.errorbar(
-            reward,
-            rows,
-            xerr=shown["spread"].to_numpy(dtype=np.float64),
-            fmt="none",
-            ecolor=INK,
-            elinewidth=1.0,
-            capsize=2.2,
-            zorder=4,
-        )
-        axes.axvline(0, color="#9aa0a8", lw=0.8, zorder=2)
-        if threshold is not None:
-            axes.axvline(threshold, color=INK, lw=1.0, ls=(0, (3, 2)), zorder=5)
-            axes.text(
-                threshold, 1.005, "paid above", size=8, color=INK, ha="center", transform=axes.get_xaxis_transform()
-            )
-        axes.set_yticks(rows, texts, color=INK)
-        axes.set_ylim(rows[-1] + 0.7, rows[0] - 0.7)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False, axis="y")
-        hatched = "" if met.all() else " · hatched: never met in collection"
-        axes.set_xlabel(f"learned reward, normalised\nerror bars: spread of the ensemble{hatched}")
-        if cut:
-            axes.text(
-                0, n, f"… {len(ordered) - 2 * n} more …", size=8, color=MUTED, ha="right", va="center",
-                transform=mpl.transforms.offset_copy(axes.get_yaxis_transform(), figure, x=-6, units="points"),
-            )  # fmt: skip
-        return figure
-
-
-def _shorten(text: str, width: int = 44, max_lines: int = 2) -> str:
-    return "\n".join(textwrap.wrap(text, width, max_lines=max_lines, placeholder=" …")) or "(blank)"
-
-
-def calibration_curve(bins: Sequence[Mapping[str, float]]) -> Figure:
-    """Draw how often the first of a pair was preferred against the reward model's probability of it.
-
-    Args:
-        bins: `p`, the mean predicted probability; `observed`, the mean label; `pairs`, how many.
-    """
-    kept = [entry for entry in bins if entry["pairs"]]
-    p = [entry["p"] for entry in kept]
-    observed = [entry["observed"] for entry in kept]
-    pairs = np.array([entry["pairs"] for entry in kept], dtype=np.float64)
-    with drawing(4.0, 3.9) as figure:
-        axes = figure.subplots()
-        axes.plot([0, 1], [0, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
-        axes.plot(p, observed, color=POSITIVE, lw=1.4, zorder=3)
-        area = 14 + 130 * pairs / max(pairs.max(initial=1.0), 1.0)
-        axes.scatter(p, observed, s=area, color=POSITIVE, alpha=0.85, ec="white", lw=0.8, zorder=4)
-        axes.set(xlim=(-0.04, 1.04), ylim=(-0.04, 1.04), aspect="equal")
-        axes.set_title("Calibration on held-out pairs")
-        axes.set_xlabel("predicted probability (area: pairs)")
-        axes.set_ylabel("share that was preferred")
+        axes.plot([low, 1], [low, 1], color="#9aa0a8", lw=1.0, ls=(0, (3, 2)))
+        most = max((entry["pairs"] for bins in series.values() for entry in bins), default=1)
+        for place, (name, bins) in enumerate(series.items()):
+            kept, (color, marker) = [entry for entry in bins if entry["pairs"]], looks[place]
+            aside = 0.007 * (place - (len(series) - 1) / 2)  # so that neither hides the other
+            p, observed = [entry["p"] + aside for entry in kept], [entry["observed"] for entry in kept]
+            if all("ci95" in entry for entry in kept):
+                bounds = np.array([entry["ci95"] for entry in kept]).reshape(-1, 2)
+                axes.vlines(p, *bounds.T, color=color, lw=1.3, alpha=0.55, zorder=3)
+            else:
+                axes.plot(p, observed, color=color, lw=1.4, zorder=3)
+            area = [14 + 110 * entry["pairs"] / most for entry in kept]
+            look: dict[str, Any] = {"color": color, "marker": marker, "alpha": 0.9, "ec": "white", "lw": 0.8}
+            axes.scatter(p, observed, s=area, zorder=4, label=name or None, **look)
+        margin = 0.04 * (1 - low)
+        axes.set(xlim=(low - margin, 1 + margin), ylim=(-0.03, 1.03), title=title, xlabel=xlabel, ylabel=ylabel)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
+        if any(series):
+            figure.legend(frameon=False, loc="outside lower center", fontsize=8.5)
         return figure
 
 

@@ -1,7 +1,4 @@
-"""One environment that shows itself: as pictures, or in text where it draws itself in letters.
-
-Works without a display.
-"""
+"""One environment that renders itself, as pictures or as text; works without a display."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ SIDE = 320
 
 
 class NotRenderedError(Exception):
-    """The environment does not show itself; its text is a sentence that says why."""
+    """The environment does not render; the text is a sentence that says why."""
 
 
 @contextmanager
@@ -66,7 +63,7 @@ def rendering(env: EnvParams, mode: Mode | None, *, headless: bool = True) -> It
 
 
 def metadata(env: EnvParams) -> dict[str, Any]:
-    """Return what the environment says of itself: render_modes, render_fps and more."""
+    """Return the environment's metadata: render_modes, render_fps and more."""
     reference = make_reference(env)
     try:
         return reference.metadata

@@ -1,7 +1,6 @@
-"""The report: one HTML file that opens from disk and says what a run found, plainly in every case.
+"""The report: one HTML file that opens from disk, with everything inline: styles, figures (SVG) and the animation.
 
-Lays out what others computed. Everything is inline: styles, figures (SVG) and the animation. Captions and keys are
-data and are escaped.
+Captions and keys are data and are escaped.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ _FIGURES = {
     "success_curve": "Success rate of each arm over environment steps.",
     "return_curve": "Return of each arm over environment steps.",
     "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
-    "captions": "Captions with the highest and the lowest learned reward.",
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "How often labels are right against how sure they are.",
     "reward_vs_return": "Learned reward against true return, a panel for each arm.",
@@ -69,7 +67,7 @@ class Portrait:
 
 @dataclass(frozen=True)
 class ReportContent:
-    """All that the report shows. What is None or empty is left out, and where it matters the report says so."""
+    """All that the report shows; what is None or empty is left out."""
 
     title: str
     """The environment's id."""
@@ -89,6 +87,8 @@ class ReportContent:
     """The arm that the animation shows after training."""
     vocabulary: pd.DataFrame | None = None
     """A caption a row: id, text, reward (normalised), spread, count (0: listed, never met in collection)."""
+    threshold: float | None = None
+    """Reward above which a caption is paid for."""
     rank: Mapping[str, Any] | None = None
     """How the learned reward ranks episodes, as `statistics.rank_agreement` gives it."""
     annotation: Mapping[str, Any] | None = None

@@ -1,7 +1,4 @@
-"""Curves of what agents were paid, run by run: means over the runs with 95% intervals.
-
-Works on arrays (agents, runs, steps or episodes); the pipeline's arms are drawn by `plots`.
-"""
+"""Reward curves of the classics: means over runs with 95% intervals, from arrays (agents, runs, steps or episodes)."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from laurel.errors import DataError
+from laurel.evaluation.intervals import Floats
 from laurel.evaluation.style import drawing
-
-Floats = npt.NDArray[np.float64]
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#C0609A", "#B07C00", "#4BA3D3", "#000000", "#7A7A7A")
 """After Okabe and Ito (https://jfly.uni-koeln.de/color/), told apart with any colour vision."""
@@ -62,14 +58,14 @@ def plot_rewards(
     title: str = "Reward",
     xlabel: str = "step",
 ) -> Figure:
-    """Draw what agents were paid, a line each; the legend begins with the highest at the end.
+    """Draw the rewards of agents, a line each; the legend begins with the highest at the end.
 
     Args:
         rewards: (agents, runs, steps); truth values are drawn as shares.
         names: of the agents.
-        moving_avg_window: each run is averaged over so many steps; None leaves it as it is.
-        title: what is drawn.
-        xlabel: what the last axis counts.
+        moving_avg_window: steps over which each run is averaged; None leaves it as it is.
+        title: of the figure.
+        xlabel: of its steps.
 
     Raises:
         DataError: the array is not of that shape, or has another number of agents than names.

@@ -1,7 +1,7 @@
-"""Fresh episodes of a policy on the reference environment, with what the learned reward makes of them.
+"""Fresh episodes of a policy on the reference environment, scored by the learned reward, too.
 
-Runs on the environment's own Python package with seeds that training never used, so that a difference
-between it and a faster re-implementation would show.
+Runs the environment's own Python package with seeds that training never used, so that a difference between it and a
+faster re-implementation would show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from laurel.seeding import generator
 
 @dataclass(frozen=True)
 class LearnedReward:
-    """A reward and how it is shaped: what agents are watched by, before its weight."""
+    """A reward and how it is shaped, by which evaluation episodes are scored."""
 
     reward: Reward
     shaping: ShapingParams

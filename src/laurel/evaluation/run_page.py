@@ -1,7 +1,4 @@
-"""What is true of one run alone, as a page beside the report: when and where it ran, how long, and at what cost.
-
-The report itself is the same for two runs with the same result.
-"""
+"""The page beside the report, with what differs between equal runs: when, where, how long, at what cost."""
 
 from __future__ import annotations
 

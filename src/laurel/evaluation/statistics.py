@@ -1,6 +1,4 @@
-"""What a handful of seeds allow one to say of each arm: means, intervals, solved seeds, steps to a threshold.
-
-Works on tables of evaluation episodes and training curves.
+"""Statistics of each arm over a few seeds: means, intervals, solved seeds, steps to a threshold.
 
 A seed is one sample: episodes are first averaged within their seed, then seeds are compared (Agarwal et al.
 2021, arXiv 2108.13264). An interval needs at least two seeds; with one it is None and never made up.
@@ -13,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import scipy.stats
 from rliable import metrics
@@ -22,10 +19,8 @@ from laurel.agents.episodes import WINDOW
 from laurel.errors import DataError
 from laurel.evaluation.arms import described, ordered
 from laurel.evaluation.comparison import compare_arms
-from laurel.evaluation.intervals import mean_intervals, median_interval, wilson
+from laurel.evaluation.intervals import Floats, mean_intervals, median_interval, wilson
 from laurel.params.arms import ArmInfo
-
-Floats = npt.NDArray[np.float64]
 
 CURVE_DRAWS = 1000
 """Most draws for the interval at a point of a curve, where the second digit does not matter."""
@@ -127,8 +122,8 @@ def areas(curves: pd.DataFrame) -> pd.DataFrame:
 def return_range(curves: pd.DataFrame, returns: Floats = _NONE) -> tuple[float, float]:
     """Return the lowest and the highest mean return that any seed of any arm had, while training or in the end.
 
-    What environments say of their returns is seldom known. A seed that learns nothing, as may happen and may not have
-    happened to an arm, is rarely worse than those at the start of training.
+    It stands for the range of possible returns, which environments seldom declare: a seed that learns nothing is rarely
+    worse than those at the start of training.
     """
     known = np.concatenate([returns, curves["return_mean"].to_numpy(dtype=np.float64)])
     known = known[np.isfinite(known)]
@@ -141,12 +136,7 @@ def estimate(scores: Floats, low: float, high: float, *, draws: int, seed: int) 
     With fewer than four seeds nothing is trimmed, and the interquartile mean is the mean. It hides a failing seed in
     four, so that it never stands without the mean.
 
-    Args:
-        scores: of the seeds.
-        low: the least that a seed may score.
-        high: the most.
-        draws: of the interval.
-        seed: of the draws.
+    A seed scores between `low` and `high`; `draws` and `seed` are of the interval.
 
     >>> estimate(np.array([0.0, 4.0, 5.0, 6.0, 100.0]), 0.0, 100.0, draws=200, seed=0)["iqm"]
     5.0
@@ -193,15 +183,8 @@ def steps_to_threshold(runs: pd.DataFrame, column: str, threshold: float) -> dic
 def curve_band(runs: pd.DataFrame, column: str, low: float, high: float, *, draws: int, seed: int) -> dict[str, Floats]:
     """Return an arm's learning curve: the mean over seeds and its 95% interval at each point.
 
-    It begins where every seed's does: a mean over too few episodes is none.
-
-    Args:
-        runs: of the arm.
-        column: `success_rate` or `return_mean`.
-        low: the least that a seed may have.
-        high: the most.
-        draws: of the intervals.
-        seed: of the draws.
+    `column` is `success_rate` or `return_mean`, which lies between `low` and `high`; `draws` and `seed` are of the
+    intervals. The mean is NaN until every seed has a value.
 
     Returns:
         `env_steps`, `mean`, `low` and `high`, each (T,) with T at most 200; `low` and `high` are NaN for one seed.

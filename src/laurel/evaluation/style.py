@@ -1,7 +1,4 @@
-"""How figures look: a colour and a stroke for each arm, and matplotlib's settings.
-
-Uses matplotlib's figures directly: no pyplot, no global state, any thread.
-"""
+"""How figures look: a colour and a stroke for each arm, and matplotlib's settings; no pyplot, no global state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The results of an experiment: numbers in words, tables for terminals and for Markdown.
-
-Works on the metrics alone; imports nothing heavy.
-"""
+"""The results of an experiment as tables for terminals and Markdown, from metrics.json alone; imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Moments of an episode in a terminal: the picture in half blocks, or the environment's own text, with words beside it.
-
-Returns text, and writes nothing itself.
-"""
+"""Moments of an episode for a terminal: the picture in half blocks, or the environment's own text, with words."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The headline: whether learning from feedback helped, in words that claim no more than the intervals do.
-
-Works on the metrics alone; imports nothing heavy.
-"""
+"""The headline: whether feedback helped, claiming no more than the intervals do. Imports nothing heavy."""
 
 from __future__ import annotations
 

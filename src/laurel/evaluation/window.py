@@ -1,7 +1,4 @@
-"""Moments of an episode in a window of the desktop.
-
-Shows pictures that are drawn elsewhere.
-"""
+"""A window of the desktop that shows an episode's pictures."""
 
 from __future__ import annotations
 
@@ -72,4 +69,4 @@ def window(caption: str) -> Iterator[Window]:
 
 
 _LINUX_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-"""What tells SDL of a display; the last one names a driver outright."""
+"""Variables that name a display to SDL; the last one names a driver."""

@@ -1,1 +1,1 @@
-"""From captions to preferences: which pairs, and who judges them."""
+"""From captions to preferences: sampling pairs, and annotators."""

@@ -24,7 +24,7 @@ Chosen = tuple[IntArray, IntArray]
 
 
 class Information:
-    """Pairs whose answers tell most about the weights of a utility that is linear in the embedding (BALD).
+    """Pairs with the most expected information about the weights of a linear utility of the embedding (BALD).
 
     A round is chosen greedily, after each pair as if it had been answered, by chance as the posterior has it: so no two
     pairs of a round ask the same. (Houlsby et al. 2011, arXiv 1112.5745, on a Laplace posterior.)
@@ -86,7 +86,7 @@ class Disagreement:
 
 
 class Ranking:
-    """Pairs whose answers tell most about the order of captions, each with a utility of its own (as in TrueSkill).
+    """Pairs with the most expected information about the order of captions with independent utilities (TrueSkill).
 
     First every caption meets another, then one of about its own place, as in a merge sort; uncertain ones more often.
     It needs no embedding. Within a round a caption's variance is what it will be once its pairs are answered.

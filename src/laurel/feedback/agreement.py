@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Pattern = tuple[str | None, ...]
-"""What each judge said of a pair: a category, or None where nothing."""
+"""The labels of a pair: a category for each annotator, None where it gave none."""
 Kappa = dict[str, Any]
 """value, ci95 (both None where undefined) and of: the pairs that at least two judges had a say in."""
 

@@ -65,7 +65,7 @@ class OnJudged(Protocol):
     """Called as judgements become known, in any order."""
 
     def __call__(self, number: int, *, stored: bool) -> None:
-        """Count so many more; `stored`: their answers were in the store."""
+        """Count this many more; `stored`: their answers were in the store."""
 
 
 Usage = dict[str, float | None]

@@ -98,7 +98,7 @@ class AnnotatorKind(ABC):
         return None
 
     def goal(self, adapter: EnvAdapter) -> str:
-        """Return what it judges by, in words."""
+        """Return the goal that it judges by."""
         return goal_in_words(adapter, None)
 
     def aims_elsewhere(self, adapter: EnvAdapter) -> bool:

@@ -148,17 +148,22 @@ class Asker(Generic[Item, Value]):
     def ask(self, items: Iterable[Item]) -> Iterator[list[Answer[Value]]]:
         """Yield the answers about each item, in the items' order; those of an item by variant and vote.
 
+        At the end all answers are on disk, before `usage` says what was paid for.
+
         Raises:
             RefusedError: the model cannot be asked; all answers that came are kept.
             UnreadableError: none of the first answers can be read.
         """
         stream = iter(items)
-        while some := list(islice(stream, min(LOOK_UP, self._block))):
-            pending: list[_Pending[Value]] = []
-            asks = self._recall(some, pending)
-            while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
-                asks += self._recall(some, pending)
-            yield from self._answer_all(pending, asks)
+        try:
+            while some := list(islice(stream, min(LOOK_UP, self._block))):
+                pending: list[_Pending[Value]] = []
+                asks = self._recall(some, pending)
+                while asks and len(pending) < self._block and (some := list(islice(stream, LOOK_UP))):
+                    asks += self._recall(some, pending)
+                yield from self._answer_all(pending, asks)
+        finally:
+            self._store.flush()
 
     def _recall(self, items: Sequence[Item], pending: list[_Pending[Value]]) -> list[_Ask[Item]]:
         """Add items with their stored answers to the pending ones; return the requests without a stored answer."""

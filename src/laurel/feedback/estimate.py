@@ -40,7 +40,7 @@ class Estimate:
     input_tokens: float
     """Input tokens of the questions that are still to be asked."""
     counted_by: str
-    """How tokens were counted, in words."""
+    """How tokens were counted, as text."""
     most_output: int
     """Tokens that the answers may have."""
     usual_output: float | None
@@ -50,7 +50,7 @@ class Estimate:
     minutes: float | None
     """Minutes of live calls; None where they cannot be estimated."""
     minutes_by: str
-    """What limits the speed, in words."""
+    """What limits the speed, as text."""
     can_batch: bool
     """Whether the Batch API could be used."""
     in_batches: bool
@@ -138,7 +138,7 @@ def _budget(found: Estimate, budget: BudgetParams) -> Iterator[str]:
 def limits(
     budget: BudgetParams, *, calls: int, tokens: float, cost: float | None, minutes: float | None, reached: str
 ) -> Iterator[str]:
-    """Say of each limit whether so much may reach it, and if so what happens then (`reached`)."""
+    """Say for each limit whether these amounts may reach it, and if so what happens then (`reached`)."""
     taken = (
         ("max_calls", budget.max_calls, calls),
         ("max_tokens", budget.max_tokens, tokens),

@@ -89,7 +89,7 @@ def forecast(cells: Sequence[Cell], adapter: EnvAdapter, questions: Sequence[Pai
 def _needs(
     voter: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair], asked: dict[Path, set[str]]
 ) -> tuple[Needs, Iterator[str]]:
-    """Return what one annotator takes, and what is to be said of it; add what it asks to what was asked."""
+    """Return the estimate of one annotator with its notes; add its questions to `asked`."""
     kept = asked.setdefault(voter.language_model.store, set())
     found = kind_of(voter).estimate(adapter, questions, kept)
     if found is None:
@@ -122,7 +122,7 @@ def _needs(
 
 
 def in_table(found: Forecast) -> str:
-    """Write a forecast as a table and what is to be said of it."""
+    """Format a forecast as a table with notes."""
     rows = [[plain(judge), *_cells(needs)] for judge, needs in found.rows]
     if len(rows) > 1:
         rows.append([IN_ALL, *_cells(found.total)])

@@ -31,7 +31,7 @@ CUT = frozenset({"length", replies.REASONING_CUT})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which answers are meant; what is None is any."""
+    """A selection of answers; None is any."""
 
     status: Status | None = None
     model: str | None = None
@@ -56,11 +56,11 @@ class Group:
 
 
 Groups = dict[tuple[str, str, str, str], Group]
-"""Model, prompt, status and its reason -> what they are together."""
+"""(model, prompt, status, reason) -> totals."""
 
 
 def find(store: ResponseStore, wanted: Wanted) -> tuple[list[str], Groups]:
-    """Return the keys of the answers that are meant, in order, and what they are together."""
+    """Return the keys of the selected answers, in order, and their totals."""
     costs = Costs(None)
     keys: list[str] = []
     groups: Groups = {}

@@ -48,7 +48,7 @@ _GATES: Mapping[str, tuple[str, Callable[[float], tuple[float, float]], str, str
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """What a figure must hold."""
+    """A limit on a figure."""
 
     name: str
     """Of the gate."""
@@ -74,7 +74,7 @@ class _Limit:
 
     @property
     def fact(self) -> str:
-        """The figure in words."""
+        """The figure as text."""
         assert self.rate is not None
         return f"{self.rate['value']:.1%} of {self.what} ({interval(self.rate)})"
 
@@ -97,7 +97,7 @@ class _Limit:
 
 @dataclass(frozen=True)
 class Checked:
-    """What came of looking at the gates."""
+    """The outcome of checking the gates."""
 
     refusals: list[str] = field(default_factory=list)
     """A sentence for each gate that does not let the labels pass."""
@@ -110,13 +110,13 @@ class Checked:
 
 
 def interval(rate: Mapping[str, Any]) -> str:
-    """Put the interval of a share in words, with how many it is of."""
+    """Format the interval of a share and its number of cases."""
     low, high = rate["ci95"]
     return f"95% interval {low:.1%} to {high:.1%}, of {rate['of']:,}"
 
 
 def check_gates(gates: GateParams, quality: Mapping[str, Any], advice: Advice) -> Checked:
-    """Look whether labels pass.
+    """Check the labels against the gates.
 
     Args:
         gates: the limits; null sets no limit.
@@ -148,7 +148,7 @@ def _was_set(gates: GateParams, name: str) -> bool:
 
 
 def check_success(gates: GateParams, found: Mapping[str, Any], advice: Advice) -> Checked:
-    """Look whether an annotator prefers success at the task, before it is asked about anything else.
+    """Check that an annotator prefers success at the task, before it is asked about anything else.
 
     Args:
         gates: min_success_preferred is used.

@@ -32,7 +32,7 @@ class KnownPairs:
     questions: tuple[Pair, ...]
     first_is_better: tuple[bool, ...]
     source: str
-    """Who knows, in words."""
+    """Where the answers are from, as text."""
 
     def __len__(self) -> int:
         return len(self.questions)

@@ -22,7 +22,7 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """What an annotator answers to a difference of utilities.
+    """The distribution of an annotator's answers given a difference of utilities.
 
     >>> Likelihood(0.1).p_first(np.array([0.0, 100.0])).tolist()
     [0.5, 0.9]
@@ -47,7 +47,7 @@ class Likelihood:
         return (p_first - p) / (p * (1 - p)) * self._density(difference)
 
     def precision(self, difference: Real) -> Real:
-        """Return what an answer tells about its difference: Fisher's information, never negative."""
+        """Return Fisher's information of an answer about its difference, never negative."""
         p = self.p_first(difference)
         return self._density(difference) ** 2 / (p * (1 - p))
 
@@ -65,7 +65,7 @@ class Likelihood:
         return chance, moved / chance, moved / (1 - chance)
 
     def information(self, mean: Real, variance: Real) -> Real:
-        """Return the nats that an answer is expected to tell about its difference (C,), known as normal.
+        """Return the expected information in nats of an answer about a normally distributed difference (C,).
 
         The entropy of the answer less that which would remain if the difference were known: BALD (Houlsby et al. 2011,
         arXiv 1112.5745), by Gauss-Hermite quadrature.

@@ -34,7 +34,7 @@ CONVERGED = 1e-3
 
 @dataclass(frozen=True)
 class Labels:
-    """P pairs of captions with what was said about them."""
+    """P labelled pairs of captions."""
 
     first: IntArray
     second: IntArray

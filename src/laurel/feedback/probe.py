@@ -68,7 +68,7 @@ def wilson(right: int, of: int) -> Score:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a judge made of a question."""
+    """The answers to one question."""
 
     question: Pair
     expected: Side
@@ -85,7 +85,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What came of asking all questions."""
+    """The answers to all questions, and the score."""
 
     answers: tuple[Answered, ...]
     score: Score

@@ -124,7 +124,7 @@ class Prompt:
         return {slot: text for slot, text in words.items() if slot in self.used}
 
     def messages(self, texts: Mapping[str, str], adapter: EnvAdapter, goal: str | None = None) -> tuple[Message, ...]:
-        """Put a question in words.
+        """Render a question.
 
         Args:
             texts: slot of the form -> what stands there, quoted (`quote`).

@@ -81,7 +81,7 @@ def _measured(
 
 
 def _answers(verdicts: Verdicts) -> dict[str, Any]:
-    """Say what came of asking.
+    """Measure the single answers.
 
     Returns:
         `answers`, how often was asked; `failure_rate`, the share that got no answer; `unusable_rate`, the share that

@@ -69,12 +69,12 @@ class Question(ABC, Generic[Item, Value]):
     @classmethod
     @abstractmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Value] | None:
-        """Say what an answer in words means; None where it cannot be read, which is never guessed."""
+        """Parse an answer; None where it is unreadable: an answer is never guessed."""
 
     def read(
         self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
     ) -> Reading[Value] | None:
-        """Say what an answer means for the item; a kind with variants or scored choices overrides it.
+        """Read an answer about the item; a kind with variants or scored choices overrides it.
 
         Args:
             logprobs: choice -> log-probability, where choices were scored.
@@ -82,7 +82,7 @@ class Question(ABC, Generic[Item, Value]):
         return self.parse(text, cut=cut)
 
     def messages(self, item: Item, variant: int = 0) -> tuple[Message, ...]:
-        """Put the question in words; errors as of `Prompt.messages`."""
+        """Render the prompt; errors as of `Prompt.messages`."""
         return self.prompt.messages(self.texts(item, variant), self.adapter, self.goal)
 
     def shared(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def rate_of_variance(p: float, variance: float, of: int, groups: int) -> Rate:
 
 
 def _rate(p: float, n: float, of: int) -> Rate:
-    """Return Wilson's (1927) interval: centre (p + z^2 / 2n) / (1 + z^2 / n), sensible where all are alike, too."""
+    """Return Wilson's (1927) interval: centre (p + z^2 / 2n) / (1 + z^2 / n), valid also for shares of 0 and 1."""
     z2 = Z**2
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n**2))

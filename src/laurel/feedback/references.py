@@ -56,7 +56,7 @@ def oracle_sides(pairs: Pairs, texts: Sequence[str], adapter: EnvAdapter, captio
 
 
 def gold_sides(pairs: Pairs, texts: Sequence[str], gold: GoldFile, chosen: Chosen) -> Floats:
-    """Return what a person said of each pair (P,), NaN where it was not asked about or was chosen otherwise."""
+    """Return a person's label of each pair (P,), NaN where it has none or was chosen otherwise."""
     labels = [label for label in gold.labels.values() if label.chosen == chosen and label.answer is not None]
     wanted = {text for label in labels for text in (label.first, label.second)}
     place = {text: segment for segment, text in enumerate(texts) if text in wanted}

@@ -31,7 +31,7 @@ class Offer:
     first: str
     second: str
     label: str | None
-    """What the annotator said, in words; None where nothing is known."""
+    """The annotator's label as text; None where there is none."""
 
 
 def order(pairs: Pairs, preferences: Preferences | None, chosen: Chosen, rng: np.random.Generator) -> IntArray:
@@ -60,7 +60,7 @@ def review(
     write: Callable[[str], object],
     limit: int,
 ) -> int:
-    """Ask about pairs until they are all labelled or skipped, or the person has had enough.
+    """Ask about pairs until all are labelled or skipped, or the person quits.
 
     Args:
         offers: the pairs, in order; those that have a gold label are passed over.

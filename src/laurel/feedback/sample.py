@@ -1,4 +1,4 @@
-"""A sample of labelled pairs for a person to look at: of each kind some, those in doubt first.
+"""A sample of labelled pairs for a person to look at: some of each kind, the uncertain ones first.
 
 Whether a pair is drawn depends on its segments, the seed and its kind alone, so that the sample of all pairs is the one
 that is left of samples of shares.

@@ -18,7 +18,7 @@ from laurel.feedback.unasked import UnaskedPairs
 
 
 class DrawnSampler:
-    """Draws all pairs beforehand, by chance alone; what is said about them changes nothing.
+    """Draws all pairs in advance, at random; labels change nothing.
 
     Args:
         counts: (N,) how often each caption occurred.
@@ -50,7 +50,7 @@ class DrawnSampler:
 
 
 class AdaptiveSampler:
-    """Asks a strategy which pairs are worth a label by what was said so far.
+    """Lets a strategy choose the pairs by the labels so far.
 
     Args:
         unasked: pairs that it may propose; those proposed are taken from it.
@@ -76,7 +76,7 @@ class AdaptiveSampler:
         return np.where(turned, second, first), np.where(turned, first, second)
 
     def observe(self, first: IntArray, second: IntArray, p_first: Sequence[float | None] | Real) -> None:
-        """Take note of what was said; None and NaN stand for no label."""
+        """Take in labels; None and NaN stand for no label."""
         self._labels = self._labels.with_more(first, second, p_first)
 
 

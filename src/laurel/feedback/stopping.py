@@ -37,7 +37,7 @@ class StoppingRule:
         self._quiet = 0
         """Rounds in a row after which the order stayed as it was."""
         self.state = "no round is over"
-        """What the rule saw last, in words."""
+        """What the rule measured last, as text."""
 
     def after_round(self, labels: Labels, held_out: Labels) -> bool:
         """Return whether more labels would buy nothing.

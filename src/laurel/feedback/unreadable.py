@@ -17,7 +17,7 @@ AT_ONCE = 4096
 
 
 def why_unreadable(text: str, finish_reason: str) -> str:
-    """Return the reason in words.
+    """Return why an answer is unreadable.
 
     >>> why_unreadable('{"analysis": "I', "length")
     'it was cut off after as many tokens as it may have (max_tokens)'

@@ -1,4 +1,4 @@
-"""What a batch that ended says about each of its requests: an answer, a failure, or that it is worth another batch."""
+"""The outcome of each request of a batch that ended: an answer, a failure, or worth another batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Outcome = Reply | Failure | RefusedError | Again
 def read_batch(
     server: BatchServer, batch: Batch, requests: Mapping[str, ChatRequest], written_in: Dialect, dialect: Dialect
 ) -> Iterator[tuple[str, Outcome]]:
-    """Yield what a batch says about each request, a RefusedError where every request would fail alike.
+    """Yield the outcome of each request, a RefusedError where every request would fail alike.
 
     Args:
         requests: by key; others that the batch holds are left out.

@@ -28,7 +28,7 @@ NO_SUCH_PATH = frozenset({404, 405, 501})
 
 
 class UnreachableError(RefusedError):
-    """The server does not answer for now."""
+    """The server does not answer at the moment."""
 
 
 class BatchServer:
@@ -60,7 +60,7 @@ class BatchServer:
         self._client.close()
 
     def upload(self, name: str, lines: IO[bytes]) -> str:
-        """Upload requests; return the file's id. A file that no batch comes of costs nothing.
+        """Upload requests; return the file's id. A file without a batch costs nothing.
 
         Raises:
             RefusedError: the server has no Batch API, or does not take the file.

@@ -49,7 +49,7 @@ class Budget:
         self.spent = Spending()
         self.on_its_way = Spending()
         self.reached: str | None = None
-        """The limit that was reached, in words; None while there is room."""
+        """The limit that was reached, as text; None while there is room."""
         self._limits = Spending(
             *(
                 float("inf") if limit is None else limit
@@ -71,7 +71,7 @@ class Budget:
         return begun + 60 * self.params.max_minutes - self._clock()
 
     def exceeded_by(self, more: Spending, slack: float = 0.0) -> str | None:
-        """Return which limit has no room for so much more, in words; None where all have.
+        """Return the limit that this amount would exceed, as text; None where it fits.
 
         Args:
             more: what is to be spent besides what is spent and on its way.

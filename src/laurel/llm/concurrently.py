@@ -20,13 +20,13 @@ from laurel.console import tell
 from laurel.interrupt import ctrl_c_noted
 
 GRACE = 3.0
-"""Seconds that are waited after Ctrl-C for what is on its way, and will be paid for."""
+"""Seconds to wait after Ctrl-C for calls in flight, which are paid for in any case."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Idle:
-    """Items that only wait for now: each makes place for another one, as long as they are no more than the window."""
+    """Items that wait to be retried: each makes room for another one, up to the size of the window."""
 
     def __init__(self) -> None:
         self.now = 0

@@ -2,7 +2,7 @@
 
 Waiting for the disk after every answer (SQLite's `synchronous = FULL`) takes about 2 ms each, and would make a fast
 server wait. So a thread syncs the write-ahead log, again as long as there is something new: what is lost with the power
-is what came within the last sync.
+is what came within the last sync. `flush` waits until nothing can be lost, before it is reported what was paid.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ class Durable:
         if self._thread is None:
             self._thread = threading.Thread(target=self._sync_until_the_end, name="sync answers", daemon=True)
             self._thread.start()
+
+    def flush(self) -> None:
+        """Sync what is not yet on disk, and wait for it; raises as `changed`."""
+        if self._thread is not None:
+            self._sync()
+        self._raise()
 
     def close(self) -> None:
         """Sync what is not yet on disk, and end; raises as `changed`."""

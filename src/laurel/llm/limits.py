@@ -21,7 +21,7 @@ OPENING = 3.0
 REOPENING = 16
 """A window that was shut opens by this part with every round of answers, and by two places at least."""
 SLOW, SLOW_AT_LEAST = 3.0, 0.5
-"""A request is slow after so many times what nine of ten take, and so many seconds."""
+"""A request is slow beyond this multiple of the 90th percentile, and at least this many seconds."""
 LOOK_EVERY = 0.1
 """Seconds between two looks for slow ones."""
 MANY = 0.5
@@ -117,7 +117,7 @@ class LearnedRate:
         self._pace = self._rate / 2 if scarce else self._rate
 
     async def take(self, amount: float) -> None:
-        """Wait until `amount` may go; at once as long as nothing was said. One caller at a time."""
+        """Wait until `amount` may go; at once while the server has named no limit. One caller at a time."""
         if self._pace is None:
             return
         if self._paced is None or abs(self._paced[0] / self._pace - 1) > self.STEP:
@@ -167,7 +167,7 @@ class Window:
             self._wake()
 
     def sent(self, place: object) -> None:
-        """Note that the request that holds a place is on its way now."""
+        """Note that the request that holds a place is in flight now."""
         self._sent.pop(place, None)
         self._sent[place] = time.monotonic()
         if self._timer is None:
@@ -260,7 +260,7 @@ class Limits:
             self._resume = max(self._resume, time.monotonic() + seconds)
 
     async def turn(self, tokens: float) -> None:
-        """Wait until a request of about so many tokens may be sent. First come, first served."""
+        """Wait until a request of about this many tokens may be sent. First come, first served."""
         async with self._queue:
             for rate, amount in ((self._requests, 1.0), (self._tokens, tokens)):
                 if rate is not None:

@@ -31,7 +31,7 @@ ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 ATTEMPTS = 2
 """Batches that a request fails in before it is given up."""
 MOST_FAILED_POLLS = 10
-"""Looks in a row that find no server, before the run stops; its batches go on."""
+"""Failed polls in a row before the run stops; its batches continue at the server."""
 KEPT_DAYS = 30.0
 """A server may have forgotten a batch that is older."""
 SAY_EVERY = 600.0
@@ -112,7 +112,7 @@ class _Sent:
 
 
 class _Run:
-    """One round of requests: what is still to be sent, and what is on its way."""
+    """One round of requests: queued and sent ones."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from laurel.permissions import is_loopback, why_key_is_withheld
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
-"""A request is given up when its attempts and waits took so many times the timeout of an attempt."""
+"""A request is given up when its attempts and waits took this multiple of one attempt's timeout."""
 MOST_BYTES = 16 * 2**20
 """Of an answer; of a larger one no more is read."""
 LONGEST_PAUSE = 600.0

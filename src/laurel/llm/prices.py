@@ -159,7 +159,7 @@ def add_costs(*costs: float | None) -> float | None:
 
 
 def in_words(cost: float | None) -> str:
-    """Say an amount of dollars, with as many digits as it takes; an unknown one is said to be so.
+    """Format an amount of dollars with as many digits as it needs.
 
     >>> in_words(0.00123), in_words(12.5), in_words(0.0), in_words(None)
     ('$0.0012', '$12.50', '$0.00', 'unknown')

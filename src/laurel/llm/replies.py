@@ -17,7 +17,7 @@ and is not read: its end, where the answer stands, may be missing."""
 MOST_TOKENS = 10**9
 """A server that counts more tokens in one request is wrong."""
 ABOVE_ZERO = 1e-3
-"""By so much servers round a log-probability up."""
+"""The most by which servers round a log-probability up."""
 REASONING, REASONING_CUT = "reasoning", "reasoning_length"
 """Finish reasons of an answer in which there was nothing but reasoning: ended by itself, or cut off (max_tokens)."""
 CHANNEL = "<|channel|>"

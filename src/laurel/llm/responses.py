@@ -39,7 +39,7 @@ MAX_VARIABLES = 8192
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A question and its answer, with what they cost."""
+    """A question, its answer, and the cost."""
 
     key: str
     identity: Identity
@@ -273,6 +273,12 @@ class ResponseStore:
     def __len__(self) -> int:
         with self._explained():
             return int(self._connection.execute("SELECT count(*) FROM responses").fetchone()[0])
+
+    def flush(self) -> None:
+        """Bring all answers to disk: from then on they survive a loss of power."""
+        if self._log is not None:
+            with self._explained():
+                self._log.flush()
 
     def close(self) -> None:
         """Bring all answers to disk and close the file."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do what is within the block all or not at all, and let one process write at a time."""
+    """Run a block as one transaction, with one writer at a time."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -416,9 +416,7 @@ def _write_report(
         results,
         curves,
         metrics,
-        vocabulary=vocabulary,
         calibration=metrics["reward"].get("calibration", ()),
-        threshold=table.threshold if table else None,
         draws=sections["evaluate"].bootstrap,
         seed=sections["seed"],
     )
@@ -435,6 +433,7 @@ def _write_report(
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
+        threshold=table.threshold if table else None,
         rank=rank,
         annotation={"annotator": sections["annotate"].annotator, **metrics["annotation"]}
         if judges_of(sections["arms"], sections["rewards"])

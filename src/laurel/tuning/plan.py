@@ -31,7 +31,7 @@ class Search:
     trials: int = 30
     """In all, those of earlier calls included."""
     seeds: Sequence[int] | None = None
-    """None takes SEEDS of its own."""
+    """None takes SEEDS seeds that no agent has."""
     steps: int | None = None
     """Environment steps of a training run; None takes agent.steps."""
     sampler: str = "tpe"

@@ -59,7 +59,7 @@ def search(
     advance: Advance,
     preload: Sequence[str] = (),
 ) -> None:
-    """Go on until a study has so many trials.
+    """Run trials until a study has this many.
 
     Args:
         study: gives candidates and takes results.
@@ -144,7 +144,7 @@ def _begin(
 
 
 def _look(study: Study, trial: _Running, *, prune: bool) -> Trial | None:
-    """Return the result of a trial that has ended or should; None where it goes on."""
+    """Return the result of a trial that has ended or is pruned; None while it runs."""
     number, values = trial.asked.number, trial.asked.values
     if diverged(list(trial.jobs)):
         return result_of(number, values, list(trial.jobs), trial.total_steps)

@@ -15,10 +15,10 @@ class BanditAgent(Agent):
 
 
 class OpenBanditAgent(BanditAgent):
-    """One whose knowledge is a few arrays, and whose policy can be written down."""
+    """A bandit agent whose state is a few arrays, and whose policy has known probabilities."""
 
     knowledge: ClassVar[tuple[str, ...]]
-    """Names of the arrays that `reset` makes and `observe` changes, a row for each environment: all that it knows."""
+    """Names of the arrays that `reset` makes and `observe` changes, a row for each environment."""
 
     @abstractmethod
     def probabilities(self) -> Floats:
@@ -29,5 +29,5 @@ class OpenBanditAgent(BanditAgent):
         """Return what each arm is believed to pay (N, K)."""
 
     def merits(self) -> Floats:
-        """Return numbers (N, K), the highest for the arm that is believed best: what it is believed to pay."""
+        """Return scores (N, K), the highest for the arm that is believed best; here the expected rewards."""
         return self.expected()

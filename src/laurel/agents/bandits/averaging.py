@@ -1,7 +1,4 @@
-"""Agents that estimate every arm's reward and pull what looks best: ε-greedy, optimistic, upper confidence bound.
-
-They know nothing about how rewards are distributed.
-"""
+"""Agents that estimate every arm's reward and pull what looks best: ε-greedy, optimistic, upper confidence bound."""
 
 from __future__ import annotations
 
@@ -72,7 +69,7 @@ class UCB(RewardAveraging):
 
     Args:
         n_arms: K.
-        c: how much doubt counts.
+        c: weight of the confidence term.
         step_size: as of `RewardAveraging`.
     """
 
@@ -81,7 +78,7 @@ class UCB(RewardAveraging):
         self.c = c
 
     def bounds(self) -> Floats:
-        """Return what each arm might be worth (N, K)."""
+        """Return the upper confidence bounds (N, K)."""
         t = self.counts.sum(axis=1, keepdims=True) + 1
         doubt = np.sqrt(np.log(t) / np.maximum(self.counts, 1))
         return np.where(self.counts > 0, self.estimates + self.c * doubt, np.inf)

@@ -1,7 +1,4 @@
-"""The gradient bandit: preferences for arms instead of estimates of their rewards.
-
-Knows nothing about how good an arm is, only which are better than what it gets.
-"""
+"""The gradient bandit: preferences for arms instead of estimates of their rewards."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Thompson sampling: draw what each arm might be worth from what is believed about it, and pull the best draw.
+"""Thompson sampling: draw each arm's mean from its posterior, and pull the best draw.
 
-Knows how rewards are distributed, up to the mean; that is what the two agents differ in.
+The two agents differ in how rewards are distributed around the mean.
 """
 
 from __future__ import annotations

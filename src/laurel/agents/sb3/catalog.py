@@ -183,7 +183,7 @@ def policy_options(content: Any) -> dict[str, Any]:
     """Return arguments of a policy, made of plain values: an activation is named.
 
     Raises:
-        ParamsError: the activation is not known, or this is no mapping.
+        ParamsError: the activation is not known, or `content` is not a mapping.
     """
     import torch
 

@@ -1,8 +1,8 @@
 """Laurel's environments as Stable-Baselines3 wants them, and the learned reward as a wrapper around them.
 
 Stable-Baselines3 resets an environment in the very step that ends an episode and finds the last observation in
-`info`; Laurel's reset in the step after. Here each environment stands for itself, so that one can take its reset step
-while the others wait. Imports Stable-Baselines3, and so is imported where that is to be used.
+`info`; Laurel's reset in the step after. Here each environment is a vector of one, so that one can take its reset step
+while the others wait. Imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PackedEnvs(VecEnv):
 class LearnedRewardEnvs(VecEnvWrapper):
     """Pays what an arm learns from, as Laurel's own training does: the environment's reward and the shaped learned one.
 
-    Wraps `PackedEnvs`. Keeps what the learning curve says of the steps since it was last asked, and the actions.
+    Wraps `PackedEnvs`. Keeps the actions, and the figures of the learning curve since its last row.
     """
 
     def __init__(self, venv: VecEnv, adapter: EnvAdapter, signal: Signal) -> None:
@@ -100,7 +100,8 @@ class LearnedRewardEnvs(VecEnvWrapper):
         """(N,) or (N, A) of every step since the first reset."""
         self._episodes = Episodes(adapter, venv.num_envs)
         self._info_fields = tuple(adapter.info_fields)
-        self._begin_sums()
+        self._paid: list[tuple[dict[str, float | None], int]] = []
+        """What the signal paid in each step since the last row of the curve, and how many steps had a raw reward."""
 
     def reset(self) -> Any:
         self._before = np.asarray(self.venv.reset())
@@ -126,33 +127,22 @@ class LearnedRewardEnvs(VecEnvWrapper):
             valid=np.ones((1, self.num_envs), np.bool_),
             info={name: np.stack([info[INFO][name] for info in infos], axis=1) for name in self._info_fields},
         )
-        self._note(rollout, self.signal.mix_into(rollout))
+        self._paid.append((self.signal.mix_into(rollout), self.signal.scored))
+        self._episodes.follow(rollout)
         self.actions.append(self._taken)
         self._before = np.asarray(observation)
         return observation, rollout.reward[0].copy(), done, infos  # a copy: on-policy algorithms add to it
 
     def figures(self, *, at_least: int = LEAST) -> dict[str, Any]:
-        """Return what a learning curve says: the last episodes, and the rewards since this was last asked."""
+        """Return a row of the learning curve: the last episodes, and the mean rewards since the last call."""
         found: dict[str, Any] = dict(self._episodes.figures(at_least=at_least))
-        scored, steps = self._sums.get("scored", 0), self._steps
-        found["raw_reward"] = self._sums["raw_reward"] / scored if scored else None
-        for name in ("shaped_reward", "share_paid"):
-            found[name] = self._sums[name] / steps if name in self._sums and steps else None
-        self._begin_sums()
+        for name in ("raw_reward", "shaped_reward", "share_paid"):
+            known = [(paid[name], scored if name == "raw_reward" else self.num_envs) for paid, scored in self._paid]
+            weighted = [(value, weight) for value, weight in known if value is not None]
+            steps = sum(weight for _, weight in weighted)
+            found[name] = sum(value * weight for value, weight in weighted) / steps if steps else None
+        self._paid.clear()
         return found
-
-    def _note(self, rollout: Rollout, paid: dict[str, float | None]) -> None:
-        self._episodes.follow(rollout)
-        self._steps += self.num_envs
-        weights = {"raw_reward": self.signal.scored, "shaped_reward": self.num_envs, "share_paid": self.num_envs}
-        for name, value in paid.items():
-            if value is not None:
-                self._sums[name] = self._sums.get(name, 0.0) + value * weights[name]
-        self._sums["scored"] = self._sums.get("scored", 0.0) + self.signal.scored
-
-    def _begin_sums(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._steps = 0
 
 
 class FeatureEnvs(VecEnvWrapper):

@@ -1,8 +1,4 @@
-"""Stable-Baselines3's algorithms as they are before their first step.
-
-Imports Stable-Baselines3, and so is imported where that is
-to be used.
-"""
+"""Stable-Baselines3's algorithms as they are before their first step. Imports Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ def make_algorithm(
     """Make the algorithm of the agent with a seed, in environments that show packed observations.
 
     Raises:
-        ParamsError: it is not to be had, or does not go with its arguments or the action space.
+        ParamsError: it is not installed, or does not fit its arguments or the action space.
     """
     made = check_algorithm(settings, adapter.action_space)
     where = torch_device(device, "agent.device")

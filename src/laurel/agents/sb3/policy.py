@@ -26,13 +26,13 @@ class SB3Policy(PolicyNetwork):
 
     Args:
         algorithm: name of a class of the catalog.
-        policy: what the policy is called there.
+        policy: alias of its policy class.
         n_features: F.
         n_actions: number of discrete actions, or the dimension of continuous ones.
         continuous: which of the two.
-        low: (A,) bounds of continuous actions.
+        low: (A,) bounds of continuous actions, as `high`.
         high: (A,).
-        epsilon: probability of a uniform action, for those that explore so.
+        epsilon: probability of a uniform action, of algorithms that explore so.
         options: plain arguments of the policy's class.
 
     Raises:

@@ -1,7 +1,7 @@
 """Monte Carlo: learning from the returns of whole episodes, on the policy that acts or on another.
 
-Knows no model and takes no table's word for what comes next, with one exception: an episode that was cut short goes
-on with what the table says of its last state, for its rewards alone would say too little.
+Nothing is bootstrapped, with one exception: the return of an episode that was cut short goes on with the table's value
+of its last state.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ class MonteCarlo(TabularAgent):
         G ← γ G + R backwards through the episode;  Q(S, A) ← average of the G of its first visits
 
     Args:
-        observation_space: as of `TabularAgent`.
-        action_space: likewise.
         policy: (S, A) probabilities of a policy to evaluate; None improves its own, ε-greedy on Q.
         exploring_starts: begin every episode with any action, each as likely (section 5.3; with ε = 0 the box "Monte
             Carlo ES"). The environment must itself begin in any state.
@@ -70,7 +68,7 @@ class MonteCarlo(TabularAgent):
         self._starts[ended] = True
 
     def _worth(self, env: int, state: int) -> float:
-        """Return what it would have been worth to go on from a state."""
+        """Return the value of a state under the policy that is learned about."""
         values = self.q[self._table[env], state]
         policy = self.policy(values) if self.fixed is None else self.fixed[state]
         return float(policy @ values)
@@ -95,8 +93,6 @@ class OffPolicyMonteCarlo(TabularAgent):
     backwards through the episode, as far as W > 0. b, which acts, is ε-greedy on Q; π is what is learned about.
 
     Args:
-        observation_space: as of `TabularAgent`.
-        action_space: likewise.
         policy: (S, A) probabilities of π to evaluate; None is the policy that is greedy on Q.
         behaviour: (S, A) probabilities of b; None is ε-greedy on Q.
         options: of `TabularAgent`, `step_size` aside.

@@ -57,10 +57,8 @@ class NStepSarsa(_Windowed):
     short, the mean over π stands for Q(S_n, A_n).
 
     Args:
-        observation_space: as of `TabularAgent`.
-        action_space: likewise.
         n: steps.
-        options: of `TabularAgent`.
+        options: of `TabularAgent`, as the spaces.
     """
 
     def observe(self, experience: Experience) -> None:
@@ -97,8 +95,6 @@ class TreeBackup(_Windowed):
     π is greedy.
 
     Args:
-        observation_space: as of `TabularAgent`.
-        action_space: likewise.
         n: steps.
         target_epsilon: ε of the policy π that is learned about; that of the policy that acts is `epsilon`.
         options: of `TabularAgent`.

@@ -1,7 +1,6 @@
 """Planning with a known model: policy evaluation, improvement and iteration, value iteration.
 
-Works on the tensors of a model. A policy is (S, A) probabilities, and values
-are (S,) or (S, A). After Sutton & Barto (2018), chapter 4.
+A policy is (S, A) probabilities; values are (S,) or (S, A). After Sutton & Barto (2018), chapter 4.
 """
 
 from __future__ import annotations

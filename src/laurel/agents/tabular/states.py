@@ -1,7 +1,4 @@
-"""Numbers for the observations of finite spaces, so that a table has a row for each.
-
-Knows Gymnasium's spaces.
-"""
+"""Numbers for the observations of finite spaces, so that a table has a row for each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One-step temporal-difference control: SARSA, expected SARSA, Q-learning.
 
-They differ in what they take the next state to be worth. Termination is worth nothing; an episode that was cut
-short is worth what the table says of its last state.
+They differ in the value of the next state. A terminal state has value 0; the last state of an episode that was cut
+short has the table's.
 """
 
 from __future__ import annotations

@@ -15,11 +15,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.errors import EnvError
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 Rewards = Literal["gaussian", "bernoulli"]
 

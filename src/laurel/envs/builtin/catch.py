@@ -9,9 +9,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from laurel.envs.base import Array
 
 MOVES = (-1, 0, 1)
 """Columns that an action moves the paddle by: left, not at all, right."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from laurel.errors import EnvError
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -41,7 +42,7 @@ class Model:
         return self.transitions.shape[1]
 
     def reachable(self) -> Bools:
-        """Say which states (S,) an episode can come to."""
+        """Return which states (S,) an episode can reach."""
         leads: Bools = self.transitions.max(axis=1) > 0
         found: Bools = self.start > 0
         while True:
@@ -52,10 +53,10 @@ class Model:
 
 
 def model_of(env: gym.Env[Any, Any]) -> Model:
-    """Return the model of an environment that tells it: FrozenLake, CliffWalking, Taxi, GridWorld and their like.
+    """Return the model of an environment that has a table `P`: FrozenLake, CliffWalking, Taxi, GridWorld.
 
     Raises:
-        EnvError: the environment has no table `P`, or does something that the table does not say.
+        EnvError: the environment has no table, or behaves otherwise than it says.
     """
     bare = env.unwrapped
     name = bare.spec.id if bare.spec else type(bare).__name__

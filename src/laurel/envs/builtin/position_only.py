@@ -1,4 +1,4 @@
-"""CartPole without its velocities: where cart and pole are is seen, how they move must be remembered.
+"""CartPole without its velocities: they must be inferred from earlier observations.
 
 A task with hidden state that is well known (`PositionOnlyCartPole` of POPGym, Morad et al. 2023, arXiv 2303.01859):
 what is seen is half of CartPole's observation, all else is Gymnasium's.
@@ -10,12 +10,10 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.vector.utils import batch_space
 
-Array = npt.NDArray[Any]
-
+from laurel.envs.base import Array
 
 POSITIONS = [0, 2]
 """Of the cart and of the pole; 1 and 3 are their velocities."""

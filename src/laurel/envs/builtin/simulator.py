@@ -6,16 +6,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from laurel.envs.builtin.model import Model
+from laurel.envs.builtin.model import Bools, Floats, Ints, Model
 from laurel.errors import EnvError
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Simulator(gym.vector.VectorEnv[Ints, Ints, Any]):

@@ -35,7 +35,7 @@ ADAPTERS: dict[str, type[EnvAdapter]] = {
 
 
 def has_tensors(env: EnvParams, adapter: EnvAdapter) -> bool:
-    """Tell whether an environment can be had as tensors, just as it is: its id, its arguments and its adapter."""
+    """Whether an environment has a form of tensors: its id, its arguments and its adapter."""
     from laurel.envs.vector import is_original
 
     expected = ADAPTERS.get(reference_id(env))

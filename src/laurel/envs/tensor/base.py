@@ -1,8 +1,7 @@
 """Rows of an environment, stepped at once by tensor operations that never wait for the device.
 
 Like the vector environments of the host (see `laurel.envs.vector`), rows reset on the step after an episode's end:
-that step ignores its action, returns the first observation of a new episode, and is not valid. Knows nothing about
-agents.
+that step ignores its action, returns the first observation of a new episode, and is not valid.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class TensorEnv(ABC):
 
     Args:
         n_envs: N.
-        seeds: what an agent's episodes depend on, beside its actions.
+        seeds: of the agents' episodes.
         limit: of an episode's steps.
         device: where all of it is.
     """

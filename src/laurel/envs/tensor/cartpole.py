@@ -21,10 +21,6 @@ class TensorCartPole(TensorEnv):
     """Position, velocity, angle and angular velocity (R, 4), in double precision as in Gymnasium.
 
     Args:
-        n_envs: as TensorEnv.
-        seeds: likewise.
-        limit: likewise.
-        device: likewise.
         scale: (4,) what the adapter divides observations by.
     """
 

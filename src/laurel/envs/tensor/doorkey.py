@@ -24,7 +24,7 @@ class TensorDoorKey(TensorGrid):
         layouts = []
         for wall in range(self._n_walls):
             for door in range(self._n_doors):
-                layouts.append(_adapter(size))
+                layouts.append(_empty_room(size))
                 inside = layouts[-1][MARGIN:-MARGIN, MARGIN:-MARGIN]
                 inside[wall + 2] = WALL
                 inside[wall + 2, door + 1] = LOCKED
@@ -59,7 +59,7 @@ class TensorEmpty(TensorGrid):
         self, n_envs: int, seeds: Sequence[int], limit: int, device: torch.device, *, size: int, anywhere: bool
     ) -> None:
         self._anywhere = anywhere
-        self._layout = torch.from_numpy(_adapter(size)).flatten().to(device)
+        self._layout = torch.from_numpy(_empty_room(size)).flatten().to(device)
         super().__init__(n_envs, seeds, limit, device, size=size, through_walls=True)
 
     def _like(self, seeds: Sequence[int]) -> TensorEmpty:
@@ -76,8 +76,8 @@ class TensorEmpty(TensorGrid):
         }
 
 
-def _adapter(size: int) -> Array:
-    """Return the cells of a room with walls around it, and the margin around them, with the goal in the last corner."""
+def _empty_room(size: int) -> Array:
+    """Return the cells of a room with walls and margin around it, and the goal in the last corner."""
     cells = np.full((size + 2 * MARGIN,) * 2, WALL, dtype=np.uint8)
     inside = cells[MARGIN + 1 : -MARGIN - 1, MARGIN + 1 : -MARGIN - 1]
     inside[:] = EMPTY

@@ -44,10 +44,6 @@ class TensorGrid(TensorEnv):
     Its rows have `cells` (R, C) with the margin, `place` (R,) of the agent in them, `facing` and `carrying` (R,).
 
     Args:
-        n_envs: as TensorEnv.
-        seeds: likewise.
-        limit: likewise.
-        device: likewise.
         size: of a side, walls included.
         through_walls: whether walls hide nothing.
     """
@@ -101,7 +97,7 @@ class TensorGrid(TensorEnv):
         return torch.cat([self._colours[seen].flatten(1), state["facing"][:, None].to(torch.uint8)], dim=1)
 
     def _visible(self, seen: Tensor) -> Tensor:
-        """Tell which cells of a view (R, 49) are not hidden: sight spreads from row to row, away from the agent."""
+        """Return which cells of a view (R, 49) are visible: sight spreads from row to row, away from the agent."""
         lets_through = (self._lets_through[seen].view(-1, VIEW, VIEW) << self._column).sum(1)
         reached = torch.full_like(lets_through[:, 0], 1 << VIEW // 2)
         rows = []

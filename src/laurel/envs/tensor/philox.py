@@ -1,7 +1,7 @@
 """Random numbers by counting: Philox4x32-10 (Salmon et al. 2011, doi 10.1145/2063384.2063405), in tensor operations.
 
-The numbers are a function of key and counter, so that those of an agent depend on no other agent, on no order of draws,
-and not on the device; there is no state but the counter.
+The numbers are a function of key and counter: an agent's depend neither on other agents, nor on the order of draws, nor
+on the device.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ def uniform(drawn: Tensor) -> Tensor:
 
 
 def below(drawn: Tensor, n: Tensor | int) -> Tensor:
-    """Turn words into integers from 0 to n - 1, alike likely but for a share of n / 2^32."""
+    """Turn words into integers from 0 to n - 1, uniform up to n / 2^32."""
     return drawn * n >> 32

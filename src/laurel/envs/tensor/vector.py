@@ -22,23 +22,19 @@ class TensorVector(VectorEnv):
         self._resting = np.zeros(rows.n_envs, dtype=np.bool_)
 
     def reset(self) -> Array:
-        """Begin new episodes and return their packed observations (N, D)."""
         return host(self.rows.reset())
 
     def begin_step(self, actions: Array) -> None:
-        """Begin `step`."""
         self._actions = actions
 
     def end_step(self) -> Step:
-        """Return what the step that was begun led to."""
         assert self._actions is not None
         action = torch.from_numpy(self._actions).to(self.rows.device)
         step = Step._make([*map(host, self.rows.step(action, self.rows.draw(1)[0])), {}])
         return step._replace(reward=step.reward * ~self._resting, valid=step.valid & ~self._resting)
 
     def rest(self, which: BoolArray, observation: Array) -> None:
-        """Let environments (N,) rest for good; they are stepped on with the others."""
         self._resting |= which
 
     def close(self) -> None:
-        """Leave the memory to whoever has the rows."""
+        """Do nothing: the rows are freed with their last owner."""

@@ -145,7 +145,7 @@ class EnsembleAnnotator:
                 file.close()
 
     def _vote(self, number: int, asked: IO[str], total: int) -> IO[str]:
-        """Return a file of what a member says to all pairs, of which there are so many."""
+        """Write a member's judgements of all pairs, of which there are this many, to a file and return it."""
         annotator = self._held.get(number) or self._members[number].make()
         asked.seek(0)
         file = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - it is read, and closed, by the caller
@@ -163,7 +163,7 @@ class EnsembleAnnotator:
         return file
 
     def _votes_of(self, number: int, annotator: Annotator, pairs: Iterable[Pair], total: int) -> Iterator[Judgement]:
-        """Yield what a member says; one whose answers cannot be read at all is asked no further, and has no vote."""
+        """Yield a member's judgements; one without any readable answer is asked no further and has no vote."""
         done = 0
         if number not in self._unreadable:
             try:

@@ -66,7 +66,7 @@ class OpenAIKind(ChatAnnotator):
             ledger.close()
 
     def paces(self, calls: int, tokens: float) -> tuple[dict[str, float], int]:
-        """Return the minutes that the limits of the params make so many calls take, and how many go at once."""
+        """Return the minutes that these calls take under the limits of the params, and how many calls go at once."""
         paces = {}
         if self.section.requests_per_minute:
             paces["requests_per_minute"] = calls / self.section.requests_per_minute

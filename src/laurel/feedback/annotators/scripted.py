@@ -135,7 +135,7 @@ class OracleUtility:
         self._reader = StepReader({*captions, *(adapter.describe(event) for event in adapter.events())})
 
     def __call__(self, text: str, gamma: float = 1.0) -> float:
-        """Return Σ γ^(H - t) r_t, to the last bit alike for the same steps in any order where gamma is 1."""
+        """Return Σ γ^(H - t) r_t; with gamma 1 it is bitwise equal for the same steps in any order."""
         weights: dict[str, float] = {}
         later = 0
         for caption, times in reversed(self._reader.steps(text)):

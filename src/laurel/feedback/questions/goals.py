@@ -1,0 +1,59 @@
+"""Which goals are sensible after what happened last? A reading's value is the goals, in the model's order.
+
+The open form of Du et al. 2023, "Guiding Pretraining in Reinforcement Learning with Large Language Models" (ELLM, arXiv
+2302.06692).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from laurel.feedback.prompt import LONGEST, Form, quote
+from laurel.feedback.question import Question, Reading
+
+MOST_GOALS = 20
+LONGEST_GOAL = 300
+_SCHEMA = {
+    "type": "object",
+    "properties": {"goals": {"type": "array", "items": {"type": "string"}}},
+    "required": ["goals"],
+    "additionalProperties": False,
+}
+NOTHING_YET = "Nothing yet: the episode begins."
+"""What stands for the context of an episode's beginning."""
+
+
+class GoalsQuestion(Question[str, tuple[str, ...]]):
+    """Asks about the last caption of an episode; an empty one is its beginning."""
+
+    form: ClassVar[Form] = Form("goals", slots=("context",), choices=(), schema=json.dumps(_SCHEMA))
+    sample = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+
+    def texts(self, item: str, variant: int) -> Mapping[str, str]:
+        """Return what happened last."""
+        return {"context": quote(item or NOTHING_YET)}
+
+    def content(self, item: str, variant: int) -> str:
+        """Return what happened last."""
+        return item
+
+    @classmethod
+    def parse(cls, text: str, *, cut: bool = False) -> Reading[tuple[str, ...]] | None:
+        """Return the goals of an answer's JSON object, each once; None where it holds no list of sentences."""
+        begin, end = text.find("{"), text.rfind("}")
+        if cut or begin < 0 or end < begin:
+            return None
+        try:
+            content: Any = json.loads(text[begin : end + 1])
+        except (ValueError, RecursionError):
+            return None
+        listed = content.get("goals") if isinstance(content, dict) else None
+        if not isinstance(listed, list) or not all(isinstance(goal, str) for goal in listed):
+            return None
+        goals = [goal.strip() for goal in listed if 0 < len(goal.strip()) <= LONGEST_GOAL]
+        return Reading("goals", tuple(dict.fromkeys(goals))[:MOST_GOALS])
+
+
+QUESTION = GoalsQuestion

@@ -1,0 +1,82 @@
+"""Pays a goal that the annotator suggested, once in an episode, where a caption reads like it.
+
+After ELLM (Du et al. 2023, arXiv 2302.06692): a goal is reached where the similarity of the caption's embedding with
+the goal's is at least a threshold, and pays that similarity. A goal counts from the step after it was suggested, and
+once in an episode.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from pydantic import Field
+
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import QUALITY, Inputs, Method, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.rewards.base import Reward
+
+
+class GoalsParams(RewardParams):
+    """Settings of goals."""
+
+    context: Literal["environment", "caption"] = "environment"
+    """When goals are suggested. environment: once, for every episode from its beginning; caption: after each distinct
+    caption, too, from the next step on. Annotators other than chat models suggest the same goals in any case."""
+    threshold: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.9
+    """Cosine similarity from which on a caption reads like a goal."""
+    prompt: str = "suggest"
+    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    goal: str | None = None
+    """The task that a chat model is told; null: the environment's own goal."""
+
+
+class Goals(Method):
+    """Keeps the goals, what they were suggested for, and how similar each caption is to each."""
+
+    kind = "goals"
+    summary = "goals that the annotator suggested, each once in an episode"
+    Settings = GoalsParams
+    reads = ("captions",)
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        from laurel.rewards.goals import check
+
+        check(cast(GoalsParams, settings).prompt, cast(GoalsParams, settings).goal, params, adapter)
+        return None
+
+    def estimate(
+        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
+    ) -> str | None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.rewards.goals import estimated
+
+        own = cast(GoalsParams, settings)
+        contexts = ["", *read_vocabulary(captions).texts] if own.context == "caption" else [""]
+        return estimated(contexts, own.prompt, own.goal, params, adapter)
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.data.directory import write_json
+        from laurel.rewards.goals import GoalTable, suggested
+
+        own = cast(GoalsParams, settings)
+        texts = list(read_vocabulary(inputs.captions).texts)
+        contexts = ["", *texts] if own.context == "caption" else [""]
+        judge, simulated, found = suggested(contexts, texts, own.prompt, own.goal, params, adapter)
+        table = GoalTable.of(found, texts, params.annotate.embedding.model)
+        table.save(place)
+        write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **table.quality(own.threshold, adapter)})
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.goals import GoalReward, GoalTable
+
+        return GoalReward(GoalTable.load(place), cast(GoalsParams, settings).threshold)
+
+
+METHOD = Goals
