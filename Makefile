@@ -39,6 +39,9 @@ run: $(READY)  ## run the pipeline and print the table of results
 	@echo "report:  file://$(CURDIR)/reports/report.html"
 	@echo "compare: make ui"
 
+# With two processes on two cores, threads of BLAS and OpenMP wait for each other instead of computing.
+test test-slow: export OMP_NUM_THREADS := 1
+
 test: $(READY)  ## run the tests
 	@$(BIN)/python -m pytest -n 2 -m "not slow"
 

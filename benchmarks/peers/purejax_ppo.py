@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import gymnax
 import jax
@@ -16,10 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from reaching import Clock
+
 N_ENVS, N_STEPS, TOTAL, EPOCHS, MINIBATCHES = 4, 128, 500_000, 4, 4
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, NORM, RATE, HIDDEN = 0.99, 0.95, 0.2, 0.01, 0.5, 0.5, 2.5e-4, 64
 UPDATES = TOTAL // (N_ENVS * N_STEPS)
-GOAL, EPISODES = 475.0, 100
 
 
 def layers(key, sizes, gain):
@@ -139,14 +142,15 @@ def main() -> None:
     compiling = time.perf_counter() - started
     ended = np.asarray(compiled(key))  # (updates, steps, environments)
     seconds, cpu = time.perf_counter() - started, time.process_time() - worked
-    steps, reached, last = UPDATES * N_STEPS * N_ENVS, None, []
+    steps, reached, clock = UPDATES * N_STEPS * N_ENVS, None, Clock(N_ENVS)
     for update, some in enumerate(ended):
-        last = (last + some[~np.isnan(some)].tolist())[-EPISODES:]
-        if reached is None and len(last) == EPISODES and np.mean(last) >= GOAL:
+        for step in some:
+            solved = clock.reached((i, float(step[i])) for i in np.flatnonzero(~np.isnan(step)))
+        if reached is None and solved:
             reached = update + 1
     to_goal = None if reached is None else compiling + (seconds - compiling) * reached / UPDATES
     figures = {"steps": steps, "seconds": seconds, "cpu_seconds": cpu, "compile_seconds": compiling}
-    sys.stdout.write(json.dumps(figures | {"seconds_to_goal": to_goal, "last": float(np.mean(last))}))
+    sys.stdout.write(json.dumps(figures | {"seconds_to_goal": to_goal, "last": clock.mean}))
 
 
 if __name__ == "__main__":

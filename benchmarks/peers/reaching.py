@@ -1,6 +1,7 @@
 """The clock of all sides, and when CartPole is solved: the mean of the last 100 returns in training reaches 475.
 
-Knows no side.
+Episodes are taken in the order in which they began, and one counts only once all that began before it have ended:
+otherwise short episodes, which end first, would be preferred.
 """
 
 import json
@@ -8,15 +9,19 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 GOAL, EPISODES = 475.0, 100
 
 
 class Clock:
-    """Time and processor time since it was made, and the returns of the last episodes."""
+    """Time and processor time since it was made, and the returns of the last episodes of N environments."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_envs: int = 1) -> None:
         self._started, self._worked = time.perf_counter(), time.process_time()
+        self._now, self._began = 0, [(0, i) for i in range(n_envs)]
+        self._waiting: list[tuple[tuple[int, int], float]] = []
+        """Episodes that have ended, but not all before them; by when they began."""
         self._last: deque[float] = deque(maxlen=EPISODES)
 
     @property
@@ -29,9 +34,14 @@ class Clock:
         """Processor time so far."""
         return time.process_time() - self._worked
 
-    def reached(self, returns: Iterable[float]) -> bool:
-        """Note episodes that have ended; tell whether the goal has been reached."""
-        self._last.extend(returns)
+    def reached(self, ended: Iterable[tuple[int, float]]) -> bool:
+        """Note a step, given environment and return of each episode that ended in it; say if the goal is reached."""
+        self._now += 1
+        for i, returned in ended:
+            heappush(self._waiting, (self._began[i], returned))
+            self._began[i] = (self._now, i)
+        while self._waiting and self._waiting[0][0] < min(self._began):
+            self._last.append(heappop(self._waiting)[1])
         return len(self._last) == EPISODES and self.mean >= GOAL
 
     def tell(self, steps: int) -> None:

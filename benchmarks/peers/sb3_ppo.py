@@ -31,16 +31,17 @@ class UntilGoal(BaseCallback):
         self._clock = clock
 
     def _on_step(self) -> bool:
-        ended = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
-        return not (ended and self._clock.reached(ended))
+        ended = [(i, info["episode"]["r"]) for i, info in enumerate(self.locals["infos"]) if "episode" in info]
+        return not self._clock.reached(ended)
 
 
 def cartpole(seed: int) -> None:
     """Train until the goal, with the settings of the zoo."""
-    clock = Clock()
+    envs = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
+    clock = Clock(envs.num_envs)
     model = PPO(
         "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
+        envs,
         n_steps=32,
         batch_size=256,
         gae_lambda=0.8,

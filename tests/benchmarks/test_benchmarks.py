@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sayings import Sayings, rollout_of
 
+from laurel.agents.episodes import Episodes
 from tiny_project import REPOSITORY
 
 BENCHMARKS = REPOSITORY / "benchmarks"
@@ -67,3 +70,19 @@ def test_a_script_says_what_it_measures_and_measures_nothing_for_that(
         assert exit_.value.code == code
         if code == 0:
             assert script.__doc__.splitlines()[0] in capsys.readouterr().out
+
+
+def test_the_clock_takes_episodes_in_the_order_in_which_they_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As learning curves do; the other sides of the benchmarks do not have Laurel."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS / "peers"))
+    clock, episodes = importlib.import_module("reaching").Clock(3), Episodes(Sayings(), 3)
+    rng = np.random.default_rng(0)
+    running = np.zeros(3)
+    for _ in range(200):
+        reward, over = rng.normal(size=(1, 3)), rng.random((1, 3)) < [[0.9, 0.3, 0.02]]
+        running += reward[0]
+        clock.reached((i, running[i]) for i in np.flatnonzero(over[0]))
+        running[over[0]] = 0
+        episodes.follow(rollout_of(np.zeros((1, 3)), extrinsic=reward, terminated=over))
+        mean = episodes.figures(at_least=1)["return_mean"]
+        assert clock.mean == pytest.approx(mean or 0.0, abs=1e-5)

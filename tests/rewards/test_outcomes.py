@@ -17,6 +17,7 @@ from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.params import EnvParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.outcomes import OutcomeReward, OutcomeTable, collected_outcomes
+from laurel.stages.preflight import described
 from tiny_project import UNTRACKED, Project, read_json
 
 GAME = {
@@ -68,6 +69,9 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
         asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
         rewards = {"outcome": {"examples": [example], "labels": 10}}
         project = made(tmp_path / "p", rewards=rewards, **asking)
+        adapter = adapter_for(project.params.env)
+        said = described(project.params, adapter, project.output("caption"))
+        assert "outcome: tiny is asked about outcomes: 176 calls at most, cost unknown" in said
         asked = [body["messages"][-1]["content"] for body in server.bodies]
         project.run("train-reward")
         assert len(server.bodies) == len(asked), "answers are kept"

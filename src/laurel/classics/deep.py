@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from laurel.agents.algorithms import initial_policy, make_learner
+from laurel.agents.episodes import WINDOW, Episodes
 from laurel.classics.lessons import save
 from laurel.data.directory import write_json
 from laurel.envs import EnvAdapter, make_reference
 from laurel.envs.builtin import CATCH, POSITION_ONLY
 from laurel.envs.vector import make_vector
 from laurel.evaluation.intervals import Floats
-from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs, moving_average
+from laurel.evaluation.reward_curves import draw_rewards, mean_over_runs
 from laurel.evaluation.style import MUTED, drawing
 from laurel.evaluation.summary import markdown
 from laurel.params import EnvParams
@@ -25,8 +26,6 @@ from laurel.seeding import derive_seed, generator
 
 GRID = 1_000
 """Steps between two points of a curve."""
-LAST = 10
-"""Points at the end of a run that the table speaks of."""
 
 CARTPOLE: dict[str, Any] = {"n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.0}
 """PPO's settings in RL Baselines3 Zoo for CartPole-v1."""
@@ -59,7 +58,7 @@ TASKS = (
             "REINFORCE": ReinforceParams(),
             "DQN": DQNParams(),
         },
-        steps=100_000,
+        steps=150_000,
         limits=(0, 500),
         goal=475,
     ),
@@ -67,7 +66,7 @@ TASKS = (
         "CartPole, velocities hidden",
         POSITION_ONLY,
         {"recurrent PPO": PPOParams(recurrent=True, **CARTPOLE), "plain PPO": PPOParams(**CARTPOLE)},
-        steps=100_000,
+        steps=150_000,
         limits=(0, 500),
         goal=195,
     ),
@@ -93,10 +92,11 @@ TASKS = (
 def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
     """Train the deep agents on their tasks; write `deep.png` and `deep.json` and return a table of each."""
     import torch
+    from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(1)  # sums keep their order
     found, tables = {}, []
-    with drawing(11.5, 6.6) as figure:
+    with drawing(11.5, 6.6) as figure, threadpool_limits(1, user_api="blas"):
         for axes, task in zip(figure.subplots(2, 2).flat, TASKS, strict=True):
             returns = np.array(
                 [
@@ -105,7 +105,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
                 ]
             )
             label = "environment steps, in thousands"
-            draw_rewards(axes, returns, list(task.agents), 5, title=f"{task.title}: return", xlabel=label)
+            draw_rewards(axes, returns, list(task.agents), None, title=f"{task.title}: return", xlabel=label)
             low, best = task.limits
             axes.set_ylim(low, best + 0.04 * (best - low))  # intervals of a few runs reach beyond what can be
             axes.axhline(best, color=MUTED, lw=1.0, ls=(0, (3, 2)))
@@ -114,7 +114,7 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
                 for (name, settings), of_agent in zip(task.agents.items(), returns, strict=True)
             }
             found[task.title] = {"env": task.env_id, "steps": task.steps, "goal": task.goal, "agents": records}
-            head = (task.title, f"return, last {LAST * GRID:,} steps", f"steps to {task.goal:g}, median")
+            head = (task.title, f"return, last {WINDOW} episodes", f"steps to {task.goal:g}, median")
             tables.append(markdown(head, [(name, *in_words(record)) for name, record in records.items()]))
         save(figure, output / "deep.png")
     write_json(output / "deep.json", {"runs": n_runs, "seed": seed, "tasks": found})
@@ -124,15 +124,18 @@ def show_deep(output: Path, *, n_runs: int, seed: int) -> str:
 def in_words(record: Mapping[str, Any]) -> tuple[str, str]:
     """Say an agent's figures as they stand in `deep.json`: its return in the end, and when it had learned the task."""
     mean, half = record["return"]["mean"], record["return"]["half_of_ci95"]
-    form = ".2f" if abs(mean) <= 1 else ".0f"
     reached = record["steps_to_goal"]
     median = "not reached" if reached["median"] is None else f"{reached['median']:,.0f}"
+    steps = f"{median} ({reached['runs']} of {reached['of']})"
+    if mean is None:
+        return "too few episodes", steps
+    form = ".2f" if abs(mean) <= 1 else ".0f"
     spread = "" if half is None else f" ± {half:{form}}"
-    return f"{mean:{form}}{spread}", f"{median} ({reached['runs']} of {reached['of']})"
+    return f"{mean:{form}}{spread}", steps
 
 
 def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
-    """Train an agent; return the mean return of the episodes that ended in each GRID steps, or of those before."""
+    """Train an agent; return the mean return of `Episodes` at every GRID steps, NaN before there are enough."""
     env = EnvParams(id=task.env_id)
     reference = make_reference(env)
     adapter = EnvAdapter(task.env_id, reference.observation_space, reference.action_space)  # captions are not used
@@ -140,39 +143,32 @@ def _learn(task: Task, settings: AlgorithmParams, seed: int) -> Floats:
     learner = make_learner(initial_policy(adapter, settings, seed, 0), settings, generator(seed, "actions"))
     envs = make_vector(env, adapter, settings.n_envs, derive_seed(seed, "envs"))
     observation, rollout = envs.reset(), learner.rollout(envs)
-    running = np.zeros(settings.n_envs)
+    episodes = Episodes(adapter, settings.n_envs)
     per_update = settings.n_envs * settings.n_steps
     updates = -(-task.steps // per_update)
-    ended: list[list[float]] = [[] for _ in range(task.steps // GRID)]
+    curve = np.full(task.steps // GRID, np.nan)
     for update in range(updates):
         learner.schedule(update / updates)
         observation = learner.collect(envs, observation, rollout)
         learner.learn(rollout)
-        for t in range(settings.n_steps):
-            running += rollout.extrinsic[t]
-            over = rollout.terminated[t] | rollout.truncated[t]
-            step = update * per_update + (t + 1) * settings.n_envs
-            ended[min(step // GRID, len(ended) - 1)] += running[over].tolist()
-            running[over] = 0
+        episodes.follow(rollout)
+        mean = episodes.figures()["return_mean"]
+        if mean is not None:
+            curve[-(-(update + 1) * per_update // GRID) - 1 :] = mean  # a point has the last update up to it
     envs.close()
-    curve = np.array([np.mean(returns) if returns else np.nan for returns in ended])
-    known = np.flatnonzero(np.isfinite(curve))  # before the first, it is that one
-    before = np.searchsorted(known, np.arange(len(curve)), side="right") - 1
-    return curve[known[before.clip(min=0)]]
+    return curve
 
 
 def _figures(curves: Floats, task: Task) -> dict[str, Any]:
-    """Summarise an agent's curves (runs, points): the return in the end, and the steps to the goal.
-
-    The goal is reached where the mean of the last few points is; a point alone may be a single lucky episode.
-    """
-    estimate = mean_over_runs(curves[:, -LAST:].mean(axis=1))
-    half = None if estimate.interval is None else float(estimate.interval[1] - estimate.mean)
-    reached = moving_average(curves, LAST) >= task.goal
+    """Summarise an agent's curves (runs, points): the return in the end, and the steps to the goal."""
+    estimate = mean_over_runs(curves[:, -1])
+    mean = float(estimate.mean) if np.isfinite(estimate.mean) else None
+    half = None if mean is None or estimate.interval is None else float(estimate.interval[1] - mean)
+    reached = curves >= task.goal
     steps = np.where(reached.any(axis=1), (reached.argmax(axis=1) + 1) * GRID, np.inf)
     median = float(np.median(steps))
     return {
-        "return": {"mean": float(estimate.mean), "half_of_ci95": half},
+        "return": {"mean": mean, "half_of_ci95": half},
         "steps_to_goal": {
             "median": median if np.isfinite(median) else None,
             "runs": int(reached.any(axis=1).sum()),

@@ -161,10 +161,22 @@ class ChatAnnotator(AnnotatorKind):
     def estimate(self, adapter: EnvAdapter, pairs: Sequence[Pair], asked: Set[str] = frozenset()) -> Estimate:
         """Estimate what asking about pairs takes: answers that are kept cost nothing, and tokens are counted."""
         different = [pair for pair in pairs if pair.first != pair.second]
-        question, asking = self.pair_question(adapter), self.params.language_model
-        prompt = question.prompt
+        return self.estimate_of(self.pair_question(adapter), different, len(pairs) - len(different), asked)
+
+    def estimate_of(
+        self, question: Question[Item, Any], items: Sequence[Item], identical: int = 0, asked: Set[str] = frozenset()
+    ) -> Estimate:
+        """Estimate what asking a question of any kind about items takes.
+
+        Args:
+            question: what is asked.
+            items: about which.
+            identical: further pairs, of identical texts, which are not asked about.
+            asked: keys of requests that are made before.
+        """
+        asking, prompt = self.params.language_model, question.prompt
         identity, here = self.identity()
-        requests = {request.key: request for request in self._requests(identity, question, different)}
+        requests = {request.key: request for request in self._requests(identity, question, items)}
         stored, usual = _stored(asking.store, identity if here else None, prompt, list(requests))
         stored = stored | (requests.keys() & asked)
         sent = self.sent([key for key in requests if key not in stored])
@@ -181,8 +193,8 @@ class ChatAnnotator(AnnotatorKind):
         return Estimate(
             annotator=f"{identity.model} (prompt {prompt.name} {prompt.digest[:8]})",
             model=identity.model,
-            pairs=len(pairs),
-            identical=len(pairs) - len(different),
+            pairs=len(items) + identical,
+            identical=identical,
             distinct=len(requests),
             orders=question.variants,
             votes=asking.votes,

@@ -48,6 +48,18 @@ def check(prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdap
         kind.check(adapter)
 
 
+def estimated(
+    contexts: Sequence[str], prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdapter
+) -> str | None:
+    """Say in a line what asking for goals takes; None where no chat model is asked."""
+    kind = kind_of(params.annotate)
+    if not isinstance(kind, ChatAnnotator):
+        return None
+    found = kind.estimate_of(GoalsQuestion(GoalsQuestion.load_prompt(prompt), adapter, goal), contexts)
+    cost = found.costs(found.price)
+    return f"{kind.identity()[0].model} is asked for goals: {found.calls:,} calls at most, cost {cost}"
+
+
 def suggested(
     contexts: Sequence[str],
     captions: Sequence[str],

@@ -104,6 +104,22 @@ class Method:
         """
         return None
 
+    def estimate(
+        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
+    ) -> str | None:
+        """Say in a line what making it asks of a chat model, and at what cost; None where it asks none.
+
+        Args:
+            settings: an instance of `Settings`.
+            params: what else of the run's params it may read.
+            adapter: the environment's.
+            captions: output of the caption stage.
+
+        Raises:
+            DataError: there are no captions yet, or they are damaged.
+        """
+        return None
+
     def fit(
         self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:

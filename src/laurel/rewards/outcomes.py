@@ -161,6 +161,10 @@ class OutcomeJudge(ABC):
         """Return why it cannot judge here, as a sentence."""
         return None
 
+    def estimate(self, texts: Sequence[str] | None) -> str | None:
+        """Say in a line what asking about outcomes, all of these at most, takes; None where no chat model is asked."""
+        return None
+
     @abstractmethod
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         """Return the probability of success for each text, None where there is no answer.
@@ -181,6 +185,12 @@ class ChatJudge(OutcomeJudge):
     def check(self) -> None:
         question = self._question(())
         question.messages(question.sample)
+
+    def estimate(self, texts: Sequence[str] | None) -> str:
+        if texts is None:
+            return f"{self.name} is asked about each distinct outcome of the collected episodes"
+        found = self._kind.estimate_of(self._question(()), texts)
+        return f"{self.name} is asked about outcomes: {found.calls:,} calls at most, cost {found.costs(found.price)}"
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         shown = [Example(text, reached) for text, reached in labelled.items()]

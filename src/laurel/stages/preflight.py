@@ -106,13 +106,14 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         *(("annotate", line) for line in _judge(params, captions)),
         ("arms", ", ".join(arms)),
         *(("", sentence) for sentence in skipped.values()),
+        *(("train-reward", line) for line in _rewards(params, adapter, captions)),
         (
             "train",
             f"{runs} agents of {agent.steps:,} steps with {trained_by} ({len(agent.seeds)} seeds an arm)",
         ),
         ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
     ]
-    return "".join(f"{name:<13}{line}\n" for name, line in lines)
+    return "".join(f"{name:<12} {line}\n" for name, line in lines)
 
 
 def _judge(params: Params, captions: Path) -> list[str]:
@@ -130,6 +131,22 @@ def _judge(params: Params, captions: Path) -> list[str]:
         return [judged, *_estimated(params, captions)]
     except DataError:  # made with other params, or not made yet
         return [judged, "What they cost can be estimated once there are captions: laurel annotate --dry-run"]
+
+
+def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
+    """Say what making rewards asks a chat model for, besides preferences."""
+    from laurel.params.rewards import chain, method_of
+    from laurel.rewards.method import RewardContext
+
+    lines = []
+    for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
+        settings = params.rewards[name]
+        try:
+            line = method_of(settings).estimate(settings, RewardContext.of(params), adapter, captions)
+        except DataError:  # not made yet
+            line = "what a chat model is asked, if any, can be estimated once there are captions"
+        lines += [f"{name}: {line}"] if line else []
+    return lines
 
 
 def _estimated(params: Params, captions: Path) -> list[str]:

@@ -1,8 +1,7 @@
 """Training of one agent with an algorithm of Stable-Baselines3; writes what Laurel's own training writes.
 
 Checkpoints hold weights, optimisers, replay buffer, random states and the actions so far. On resuming, the actions are
-played again, so that environments and episode counts are as they were. Imports Stable-Baselines3, and so is imported
-where that is to be used.
+played again, so that environments and episode counts are as they were. Imports Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def train_sb3(
         advance: called with how many environment steps are done, those of the checkpoint included.
 
     Raises:
-        ParamsError: the algorithm is not to be had, or does not go with its arguments or the action space.
+        ParamsError: the algorithm is not installed, or does not fit its arguments or the action space.
         DataError: the checkpoint is damaged or of another agent.
         TrainingError: training diverged.
     """
@@ -85,7 +84,7 @@ def make_model(task: Task, adapter: EnvAdapter, reward: Reward | None) -> tuple[
     """Make the algorithm with its environments, as it is before its first step.
 
     Raises:
-        ParamsError: it does not go with its arguments or the action space.
+        ParamsError: it does not fit its arguments or the action space.
     """
     packed = make_envs(task.env, adapter, task.settings, task.run_seed, task.seed)
     envs = LearnedRewardEnvs(packed, adapter, Signal(task.shaping, adapter, reward, task.settings.n_envs))
@@ -113,7 +112,7 @@ def _diverged(task: Task, model: Any) -> TrainingError:
 
 
 class _Keeper(BaseCallback):
-    """Keeps the learning curve and checkpoints; looks up before each rollout, when nothing is half learned."""
+    """Writes the learning curve and checkpoints before a rollout, when no update is under way."""
 
     def __init__(self, task: Task, directory: Path, envs: LearnedRewardEnvs, advance: Callable[[int], None]) -> None:
         super().__init__()

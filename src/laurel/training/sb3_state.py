@@ -1,11 +1,10 @@
 """What a checkpoint of Stable-Baselines3 holds beside the policy: tensors, arrays and numbers, and no pickle.
 
-Knows the parts of an algorithm by the interfaces that its own `save` uses.
+The parts of an algorithm are found through the interfaces that its own `save` uses.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file as load_arrays
-from safetensors.numpy import save_file as save_arrays
+from safetensors.numpy import save as arrays_as_bytes
 from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 from stable_baselines3.common.save_util import recursive_getattr
@@ -28,16 +27,16 @@ from laurel.training.loop import ACTIONS, OPTIMIZER
 
 REPLAY = "replay.safetensors"
 PLACE = "(place)"
-"""Name of what says where a replay buffer goes on."""
+"""Name of the array with a replay buffer's position and whether it is full."""
 NUMBERS = (bool, int, float)
 OF_A_CALL = ("start_time", "_num_timesteps_at_start")
-"""Numbers that are of a call of `learn`, and not of training."""
+"""Attributes of a single call of `learn`, which do not belong to the state of training."""
 
 
 def save_state(directory: Path, model: Any, actions: Sequence[Array], *, finished: bool) -> dict[str, Any]:
     """Write tensors and arrays into a directory; return the rest, for a JSON file.
 
-    What is needed to go on alone is left out once training is finished.
+    Once training is finished, what only resuming needs is left out.
     """
     (directory / OPTIMIZER).write_bytes(as_bytes(_tensors(model)))
     if not finished:
@@ -86,14 +85,8 @@ def restore_state(directory: Path, model: Any, state: Mapping[str, Any]) -> Arra
 
 
 def _write_arrays(file: Path, arrays: dict[str, Array]) -> None:
-    save_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}, file)
-    file.chmod(0o666 & ~_umask())  # safetensors' own files can be read by their owner alone
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    content = arrays_as_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    file.write_bytes(content)  # safetensors' own files can be read by their owner alone
 
 
 def _tensors(model: Any) -> dict[str, Tensor]:

@@ -48,6 +48,16 @@ class Goals(Method):
         check(cast(GoalsParams, settings).prompt, cast(GoalsParams, settings).goal, params, adapter)
         return None
 
+    def estimate(
+        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
+    ) -> str | None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.rewards.goals import estimated
+
+        own = cast(GoalsParams, settings)
+        contexts = ["", *read_vocabulary(captions).texts] if own.context == "caption" else [""]
+        return estimated(contexts, own.prompt, own.goal, params, adapter)
+
     def fit(
         self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:

@@ -32,6 +32,15 @@ class Outcome(Method):
         own = cast(OutcomeParams, settings)
         return judge_of(own, params, adapter).check()
 
+    def estimate(
+        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
+    ) -> str | None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.rewards.outcomes import judge_of
+
+        own = cast(OutcomeParams, settings)
+        return judge_of(own, params, adapter).estimate(read_vocabulary(captions).texts if own.captions == 1 else None)
+
     def fit(
         self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
     ) -> None:
