@@ -7,6 +7,7 @@ from pathlib import Path
 
 from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
+from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams
 
 MOUNTED = "/gcs/"
@@ -41,8 +42,11 @@ def _named_by_annotators(params: Params) -> Iterator[tuple[str, str]]:
         yield "annotate.gold", str(asked.gold)
     if asked.keeps_responses and asked.budget.prices is not None:
         yield "annotate.budget.prices", str(asked.budget.prices)
-    for number, voter in enumerate(asked.voters):
-        section = "annotate" if asked.ensemble is None else f"annotate.ensemble.members[{number}]"
+    named = ((name, judge, number) for name, judge in asked.everyone.items() for number in range(len(judge.voters)))
+    for name, judge, number in named:
+        voter, section = judge.voters[number], "annotate" if name == MAIN else f"annotate.judges.{name}"
+        if judge.ensemble is not None:
+            section += f".ensemble.members[{number}]"
         yield from ((f"{section}.{key}", place) for key, place in kind_of(voter).files.items())
 
 

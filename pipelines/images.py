@@ -34,7 +34,7 @@ def needed(spec: Spec, params: Params) -> dict[str, Needs]:
 
 def packages_of(params: Params) -> tuple[str, ...]:
     """Return the packages that annotating needs and no image has unless it was built with them."""
-    return tuple(dict.fromkeys(name for voter in params.annotate.voters for name in kind_of(voter).packages))
+    return tuple(dict.fromkeys(name for voter in params.annotate.all_voters for name in kind_of(voter).packages))
 
 
 def check_quantization(spec: Spec, params: Params) -> str | None:

@@ -63,7 +63,7 @@ def device_key(params: Params, step: str) -> str | None:
         case "train-agents":
             return "agent.device"
         case "annotate":
-            judges = sorted(map(kind_of, params.annotate.voters), key=lambda kind: not kind.local)
+            judges = sorted(map(kind_of, params.annotate.all_voters), key=lambda kind: not kind.local)
             return next((f"annotate.{kind.device_key}" for kind in judges if kind.device_key), None)
     return None
 

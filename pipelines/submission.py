@@ -345,7 +345,7 @@ def _chat_model(
     reference = "projects/PROJECT/secrets/SECRET" if options.vertex else "SECRET/KEY"
     needing = {
         needed
-        for voter in asked.voters
+        for voter in asked.all_voters
         if isinstance(voter.section, ChatSection)
         for needed in voter.section.keys_needed
     }

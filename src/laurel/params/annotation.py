@@ -232,6 +232,11 @@ class AnnotateParams(PluggedSection):
         return {name: self.of_judge(name) for name in (MAIN, *self.judges)}
 
     @property
+    def all_voters(self) -> tuple[AnnotateParams, ...]:
+        """The params of each annotator that judges, those of all judges together."""
+        return tuple(voter for judge in self.everyone.values() for voter in judge.voters)
+
+    @property
     def adaptive(self) -> bool:
         """Whether the sampler goes by the labels so far."""
         return self.sampler not in ("uniform", "frequency")
@@ -258,8 +263,7 @@ class AnnotateParams(PluggedSection):
 
     @property
     def _chats(self) -> tuple[ChatSection, ...]:
-        voters = (voter for judge in self.everyone.values() for voter in judge.voters)
-        return tuple(voter.section for voter in voters if isinstance(voter.section, ChatSection))
+        return tuple(voter.section for voter in self.all_voters if isinstance(voter.section, ChatSection))
 
     @property
     def keeps_responses(self) -> bool:
