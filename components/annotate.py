@@ -13,7 +13,7 @@ def annotate(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    arms: list[dict[str, Any]],
+    judges: list[str],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -28,7 +28,7 @@ def annotate(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        arms: Section arms; nothing is asked where none needs answers.
+        judges: Output of judges: who is asked; nothing is asked where there is none.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
@@ -41,13 +41,11 @@ def annotate(
     from pathlib import Path
 
     from laurel.components.step import RESPONSES, sections_of, step, written
-    from laurel.rewards.arms import may_need_preferences
     from laurel.stages import annotate as stage
 
     name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
     sections = sections_of(locals())
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
-        given["asks"] = may_need_preferences(given.pop("arms"))
         place = Path(kept) if kept else None
-        stage.run(**given, captions=Path(captions.path), output=output, shard=share, responses=place)
+        stage.run(**given, judges=judges, captions=Path(captions.path), output=output, shard=share, responses=place)

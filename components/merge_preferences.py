@@ -13,7 +13,7 @@ def merge_preferences(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    arms: list[dict[str, Any]],
+    judges: list[str],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -27,7 +27,7 @@ def merge_preferences(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        arms: Section arms; nothing is asked where none needs answers.
+        judges: Output of judges: who was asked.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the shares must come from it.
@@ -38,11 +38,9 @@ def merge_preferences(
     from pathlib import Path
 
     from laurel.components.step import sections_of, step, written
-    from laurel.rewards.arms import may_need_preferences
     from laurel.stages import merge_preferences as stage
 
     sections = sections_of(locals())
     with step("merge-preferences", **sections) as given, written(preferences) as output:
-        given["asks"] = may_need_preferences(given.pop("arms"))
         places = [Path(shard.path) for shard in shards]
-        stage.run(**given, captions=Path(captions.path), shards=places, output=output)
+        stage.run(**given, judges=judges, captions=Path(captions.path), shards=places, output=output)

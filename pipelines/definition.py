@@ -2,11 +2,12 @@
 
     plan → collect → caption → annotate → train-reward → [train-agents, an arm or less each] → merge-agents → evaluate
 
-The plan checks the whole run before any other step starts, and says what the branches of train-agents are. A sweep has
-instead of what follows train-reward: [try-candidate, one each] → pick-best. With several collect.parts or
-pipeline.annotate_shards, collect and annotate are loops with a merger, too. Whatever happens, `finish` closes the run
-in MLflow. The sections of params.yaml are arguments of a run, each step takes those that its stage reads, as in
-dvc.yaml: so a change reruns what it touches, and the rest comes from KFP's cache.
+The plan checks the whole run before any other step starts, and says what the branches of train-agents are. `judges`
+says whom the arms need asked: other arms with the same judges take the labels from KFP's cache. A sweep has instead of
+what follows train-reward: [try-candidate, one each] → pick-best. With several collect.parts or annotate_shards, collect
+and annotate are loops with a merger, too. Whatever happens, `finish` closes the run in MLflow. The sections of
+params.yaml are arguments of a run, each step takes those that its stage reads, as in dvc.yaml: so a change reruns what
+it touches, and the rest comes from KFP's cache.
 """
 
 import hashlib
@@ -25,6 +26,7 @@ from laurel.components.caption import caption as caption_step
 from laurel.components.collect import collect as collect_step
 from laurel.components.evaluate import evaluate as evaluate_step
 from laurel.components.finish import finish as finish_step
+from laurel.components.judges import judges as judges_step
 from laurel.components.merge_agents import merge_agents as merge_agents_step
 from laurel.components.merge_preferences import merge_preferences as merge_preferences_step
 from laurel.components.merge_trajectories import merge_trajectories as merge_trajectories_step
@@ -219,8 +221,9 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            feedback = {**captioning, "seed": seed, "annotate": annotate, "arms": arms}
-            annotating = {**feedback, "captions": captions}
+            needed = place(judges_step(**every, arms=arms, rewards=rewards), "plan").after(plan)
+            feedback = {**captioning, "seed": seed, "annotate": annotate}
+            annotating = {**feedback, "judges": needed.output, "captions": captions}
             if shards == 1:
                 preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
             else:
@@ -230,7 +233,13 @@ def make_pipeline(
                 merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
-            feedback |= {"rewards": rewards, "agent": agent, "captions": captions, "preferences": preferences}
+            feedback |= {
+                "arms": arms,
+                "rewards": rewards,
+                "agent": agent,
+                "captions": captions,
+                "preferences": preferences,
+            }
             fitting = train_reward_step(**feedback, trajectories=trajectories)
             model = place(fitting, "train-reward").outputs["model"]
 

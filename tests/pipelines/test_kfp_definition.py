@@ -113,7 +113,7 @@ def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
             assert found == {*load_params(REPOSITORY / "params.yaml").dump(), "code_version", "run"} - {"pipeline"}
         else:
             declared = {key.split(".")[0] for key in stage["params"]}
-            assert found - {"branch", "pipelinechannel", "shards"} == declared | always, name
+            assert found - {"branch", "judges", "pipelinechannel", "shards"} == declared | always, name
 
 
 @pytest.mark.parametrize("changes", [{}, DIVIDED])

@@ -11,6 +11,7 @@ from laurel.cli import (
     check,
     classics,
     export,
+    judges,
     language_model,
     params,
     pipeline,
@@ -28,7 +29,23 @@ from laurel.errors import LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
 
-COMMANDS = (run, stages, check, params, show, table, pipeline, prompt, classics, play, tune, ui, export, language_model)
+COMMANDS = (
+    run,
+    stages,
+    judges,
+    check,
+    params,
+    show,
+    table,
+    pipeline,
+    prompt,
+    classics,
+    play,
+    tune,
+    ui,
+    export,
+    language_model,
+)
 """Modules of commands, in the order of the help."""
 INTERRUPTED = 130
 AGAIN = "Run the same command again to go on."

@@ -15,6 +15,7 @@ from laurel.data.directory import read_manifest
 from laurel.data.parquet import opened, read_table, readable
 from laurel.envs.base import BoolArray, IntArray
 from laurel.errors import DataError
+from laurel.params.annotation import MAIN
 
 _T = TypeVar("_T", str, int)
 
@@ -203,6 +204,16 @@ def read_labels(path: Path) -> tuple[Pairs, Preferences]:
             annotator="",
         ),
     )
+
+
+def labels_of(preferences: Path, judge: str, number: int) -> Path:
+    """Return where the labels of a judge are, of them a label set, in the output of annotate."""
+    return set_of(preferences if judge == MAIN else preferences / "judges" / judge, number)
+
+
+def set_of(place: Path, number: int) -> Path:
+    """Return where the part of a label set is; the first is in the place itself, the others are in folders there."""
+    return place if number == 0 else place / f"set-{number}"
 
 
 def read_annotator(path: Path) -> str:

@@ -23,7 +23,7 @@ USED = {
 }
 """What asking took -> in words."""
 KAPPA = ("kappa", "kappa_low", "kappa_high")
-KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "gates", "missing", "annotator")
+KEYS = (*MEASURES, *REFERENCES, *KAPPA, "by", "label_sets_by", "gates", "missing", "annotator")
 """What of an annotation's figures is laid out here."""
 
 
@@ -85,9 +85,9 @@ class Example:
     answers: tuple[Answer, ...]
 
 
-def members(annotation: Mapping[str, Any]) -> Members | None:
-    """Lay out what is known of each annotator; None where there are not several."""
-    several = annotation.get("by", [])
+def members(annotation: Mapping[str, Any], key: str = "by") -> Members | None:
+    """Lay out what is known of each annotator (`by`) or label set (`label_sets_by`); None without several."""
+    several = annotation.get(key, [])
     if not several:
         return None
     known = [{f.measure: (f.shown, f.shown_interval) for f in figures(one)} for one in several]

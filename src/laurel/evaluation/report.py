@@ -147,6 +147,8 @@ def render(content: ReportContent) -> str:
         annotation=_annotation(content.annotation or {}),
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
+        label_sets=int((content.annotation or {}).get("label_sets", 1)),
+        side_by_side=members(content.annotation or {}, "label_sets_by"),
         missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda one: -one.answers),
         examples=examples(content.sample),
         reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_agreement")),

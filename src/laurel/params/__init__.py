@@ -18,14 +18,14 @@ from pydantic import (
     model_validator,
 )
 
-from laurel.errors import ParamsError
-from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, Arms, arm_of, asks, resolve_arms, used
+from laurel.errors import ParamsError, closest
+from laurel.params.annotation import MAIN, AnnotateParams
+from laurel.params.arms import Arm, Arms, arm_of, judges_of, resolve_arms, used
 from laurel.params.fields import Count, Positive, Probability, Section, Seed, filled
 from laurel.params.file import read_mapping, refusal, refusals, sentences
 from laurel.params.kinds import known_actor
 from laurel.params.pipeline import PipelineParams
-from laurel.params.rewards import Rewards, resolved
+from laurel.params.rewards import Rewards, method_of, resolved
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.permissions import why_responses_are_refused
 
@@ -161,6 +161,21 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _judges_are_there(self) -> Params:
+        for name in self.rewards:
+            judge = method_of(self.rewards[name]).judge(self.rewards[name], self.rewards)
+            if judge not in (known := (MAIN, *self.annotate.judges)):
+                raise ValueError(
+                    f"has rewards.{name}.judge {judge}, which is not a judge of annotate.judges.{closest(judge, known)}"
+                )
+        if self.pipeline.annotate_shards > 1 and (self.annotate.judges or self.annotate.feedback_seeds > 1):
+            raise ValueError(
+                f"has pipeline.annotate_shards {self.pipeline.annotate_shards}, but shares of a single label set alone "
+                "can be joined: set annotate_shards to 1, or leave annotate.judges and annotate.feedback_seeds out."
+            )
+        return self
+
+    @model_validator(mode="after")
     def _rounds_are_whole(self) -> Params:
         if self.annotate.in_rounds and self.pipeline.annotate_shards > 1:
             which = (
@@ -184,9 +199,9 @@ class Params(Section):
         return used({name: getattr(self, name) for name in sections or type(self).model_fields})
 
     @property
-    def asks(self) -> bool:
-        """See `laurel.params.arms.asks`."""
-        return asks(self.arms, self.rewards)
+    def judges(self) -> tuple[str, ...]:
+        """See `laurel.params.arms.judges_of`."""
+        return judges_of(self.arms, self.rewards)
 
     @property
     def arm_names(self) -> tuple[str, ...]:

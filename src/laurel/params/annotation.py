@@ -18,7 +18,7 @@ from pydantic import (
 
 from laurel.errors import ParamsError, closest
 from laurel.params.fields import Count, Positive, Probability, Section
-from laurel.params.file import sentences
+from laurel.params.file import NAME, sentences, shown
 from laurel.params.judges import (
     ChatSection,
     EmbeddingParams,
@@ -31,7 +31,11 @@ from laurel.params.kinds import ANNOTATORS
 from laurel.params.plugged import PluggedSection, one_of
 
 Overrides = dict[str, JsonValue]
+SHARED = frozenset({"budget", "gold", "feedback_seeds", "judges"})
+"""What all judges of a run have in common."""
 ENSEMBLE = "ensemble"
+MAIN = "main"
+"""The judge that the section itself is."""
 
 
 def _annotator(value: object) -> object:
@@ -196,6 +200,12 @@ class AnnotateParams(PluggedSection):
     gold: Annotated[Path | None, Field(strict=False)] = None
     """A file of a person's labels, as `laurel annotate review` writes it, to compare labels with."""
     gates: GateParams = GateParams()
+    feedback_seeds: Count = Field(default=1, exclude_if=lambda number: number == 1)
+    """Label sets, each with pairs of its own and rewards learned from them. The agent with seed s learns from the set
+    number s modulo this, so that intervals over agents hold what differs between sets, too."""
+    judges: dict[str, Overrides] = Field(default={}, exclude_if=lambda judges: not judges)
+    """Further annotators, side by side in one run: name -> what differs from this section, for rewards that name it as
+    their `judge`, e.g. {teacher: {annotator: scripted}}."""
 
     @property
     def section(self) -> Any:
@@ -208,6 +218,18 @@ class AnnotateParams(PluggedSection):
         if self.annotator != ENSEMBLE or self.ensemble is None:
             return (self,)
         return tuple(self.of_member(number) for number in range(len(self.ensemble.members)))
+
+    def of_judge(self, name: str) -> AnnotateParams:
+        """Return the params that a judge judges by: MAIN, or one of `judges`."""
+        if name == MAIN:
+            return self
+        alone = self.model_copy(update={"judges": {}, "feedback_seeds": 1})
+        return alone.overridden(self.judges[name], f"annotate.judges.{name}")
+
+    @property
+    def everyone(self) -> dict[str, AnnotateParams]:
+        """All judges by name, this section among them."""
+        return {name: self.of_judge(name) for name in (MAIN, *self.judges)}
 
     @property
     def adaptive(self) -> bool:
@@ -236,7 +258,8 @@ class AnnotateParams(PluggedSection):
 
     @property
     def _chats(self) -> tuple[ChatSection, ...]:
-        return tuple(voter.section for voter in self.voters if isinstance(voter.section, ChatSection))
+        voters = (voter for judge in self.everyone.values() for voter in judge.voters)
+        return tuple(voter.section for voter in voters if isinstance(voter.section, ChatSection))
 
     @property
     def keeps_responses(self) -> bool:
@@ -247,6 +270,22 @@ class AnnotateParams(PluggedSection):
     def _openai_has_model(self) -> AnnotateParams:
         if self.annotator == "openai" and self.openai is None:
             raise ValueError("has annotator openai and so needs `openai.model`, as the server names it.")
+        return self
+
+    @model_validator(mode="after")
+    def _judges_are_annotators(self) -> AnnotateParams:
+        for name, own in self.judges.items():
+            if name == MAIN or not NAME.fullmatch(name):
+                raise ValueError(f"has a judge {shown(name)}, but names are letters, digits, _ and -, and not {MAIN}.")
+            if shared := SHARED.intersection(own):
+                raise ValueError(f"has judges.{name}.{min(shared)}, which all judges share: set it once, in annotate.")
+            asking = own.get("language_model")
+            if isinstance(asking, dict) and "responses" in asking:
+                raise ValueError(f"has judges.{name}.language_model.responses, which all judges share: set it once.")
+            try:
+                self.of_judge(name)
+            except ParamsError as error:
+                raise ValueError(f"has a judge that cannot be: {' '.join(str(error).splitlines())}") from None
         return self
 
     @model_validator(mode="after")

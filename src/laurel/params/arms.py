@@ -249,10 +249,12 @@ def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentPa
     return Arm(arm.name, role, arm.reward, shaped, own, arm.actor, arm.actor_options)
 
 
-def asks(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> bool:
-    """Whether an arm is paid a reward that is learned from preferences, so that an annotator is asked for them."""
+def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[str, ...]:
+    """Return the judges whose preferences the arms' rewards are learned from; () where no annotator is to be asked."""
     wanted = chain(rewards, [name for arm in arms if arm.trained for name in arm.reward])
-    return any("preferences" in method_of(rewards[name]).reads for name in wanted)
+    methods = {name: method_of(rewards[name]) for name in wanted}
+    reading = (name for name in wanted if "preferences" in methods[name].reads)
+    return tuple(sorted({methods[name].judge(rewards[name], rewards) for name in reading}))
 
 
 def used(sections: Mapping[str, Any]) -> dict[str, Any]:

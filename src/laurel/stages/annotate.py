@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from laurel.console import tell
 from laurel.errors import AnnotationError, ParamsError, RefusedLabelsError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
     from laurel.feedback.annotator import Annotator
     from laurel.feedback.rounds import OneRound, Rounds
+    from laurel.llm.budget import Budget
     from laurel.progress import Advance
     from laurel.tracking.runs import Run
 
@@ -36,24 +39,25 @@ def run(
     env: EnvParams,
     caption: CaptionParams,
     annotate: AnnotateParams,
-    asks: bool,
+    judges: Sequence[str],
     tracking: TrackingParams,
     captions: Path,
     output: Path,
     shard: tuple[int, int] | None = None,
     responses: Path | None = None,
 ) -> None:
-    """Judge pairs of segments.
+    """Have pairs of segments judged, by each judge that is needed and for each of `annotate.feedback_seeds`.
 
     Args:
         seed: all random numbers derive from it.
         env: what was stepped.
         caption: what was said of a step.
         annotate: who judges how many pairs.
-        asks: whether any arm needs preferences; if none does, nothing is asked.
+        judges: names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing.
         tracking: whether and where the run is logged.
         captions: output of the caption stage.
-        output: directory to write pairs.parquet, preferences.parquet, quality.json and more into.
+        output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
+            judges and label sets go where `laurel.data.preferences.labels_of` says.
         shard: (number, of how many): judge this share of the pairs alone; `merge_preferences` joins them.
         responses: folder in which a language model's answers are kept beside the store of this machine, whose disk
             goes with it; None where it stays.
@@ -64,20 +68,14 @@ def run(
         DataError: the captions are missing, damaged or of another environment.
         ParamsError: a share is to be judged, but which pairs there are depends on all labels.
     """
-    from laurel.data.captions import read_segments, read_vocabulary
     from laurel.data.directory import output_directory
-    from laurel.data.labels import LabelWriter
     from laurel.data.lineage import read_inputs
+    from laurel.data.preferences import labels_of
     from laurel.envs import adapter_for
-    from laurel.feedback.annotator import failures_of
-    from laurel.feedback.annotators import make_annotator
-    from laurel.feedback.rounds import make_rounds
-    from laurel.heap import heap_frozen
+    from laurel.feedback.annotator import added
     from laurel.llm.budget import Budget
     from laurel.llm.mirror import mirrored
-    from laurel.progress import progress
-    from laurel.seeding import derive_seed
-    from laurel.stages.label_quality import ask_about_success, gold_of, keep_missing, keep_sample, setting_aside
+    from laurel.stages.label_quality import gold_of, setting_aside
 
     if shard and annotate.in_rounds:
         raise ParamsError(
@@ -89,43 +87,93 @@ def run(
     read_inputs(used, inputs)
     adapter = adapter_for(env, with_action=caption.with_action)
     gold = gold_of(annotate, adapter)  # what is wrong with gold labels is said before anything is paid for
-    kept = responses if annotate.keeps_responses else None
+    kept = responses if annotate.keeps_responses and judges else None
     described = {**used, "shard": shard} if shard else used
-    tracked_as = {**sections, "tracking": tracking}
-    if not asks:
-        write_nothing(tracked_as, output, SHARD if shard else STAGE, described, inputs)
-        return
-    sources = {**inputs, "gold": gold.path} if gold and not shard else inputs
+    sources = {**inputs, "gold": gold.path} if gold and judges and not shard else inputs
+    refusals: list[str] = []
     with (
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage=SHARD if shard else STAGE, params=described, inputs=sources) as out,
         setting_aside(output, out, described, sources),
     ):
-        segments = read_segments(captions)
-        own_seed = derive_seed(seed, "annotate")
-        embed = cache(lambda: _embeddings(annotate, segments.texts))
-        rounds = make_rounds(segments.counts, embed, annotate, own_seed)
+        if MAIN not in judges:
+            write_nothing(seed, annotate, out, others=len(judges) > 0)
+        budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
+        ordered = sorted(judges, key=lambda judge: (judge != MAIN, judge))
+        sets = [(judge, number) for judge in ordered for number in range(annotate.feedback_seeds)]
+        for judge, number in sets:
+            own, place = annotate.of_judge(judge), labels_of(out.path, judge, number)
+            described_here = {**used, "annotate": dumped({"annotate": own})["annotate"], "label_set": number}
+            place.parent.mkdir(exist_ok=True)
+            with (
+                nullcontext(out)
+                if place == out.path
+                else output_directory(place, stage=STAGE, params=described_here, inputs=sources) as part
+            ):
+                refusals = _LabelSet(seed, number, own, adapter, captions, shard).label(budget, part)
+            if part is not out:
+                out.usage = added(out.usage, part.usage)
+                title = f"Judge {judge}, label set {number}" if annotate.feedback_seeds > 1 else f"Judge {judge}"
+                out.notes += [f"{title}: {note}" for note in part.notes]
+                refusals = [f"{title}: {refusal}" for refusal in refusals]
+            if refusals:
+                break
+        if annotate.feedback_seeds > 1:
+            out.counts["label_sets"] = annotate.feedback_seeds
+        if refusals or not shard:
+            log({**sections, "tracking": tracking}, inputs, out, refusals)
+
+
+@dataclass(frozen=True)
+class _LabelSet:
+    """Pairs that are drawn together, and judged by one judge."""
+
+    seed: int
+    """Of the run."""
+    number: int
+    """Which of annotate.feedback_seeds."""
+    annotate: AnnotateParams
+    """The judge's."""
+    adapter: EnvAdapter
+    captions: Path
+    shard: tuple[int, int] | None
+
+    def label(self, budget: Budget, out: Output) -> list[str]:
+        """Have the pairs judged and write the labels; return why nothing can be learned from them."""
+        from laurel.data.captions import read_segments, read_vocabulary
+        from laurel.data.labels import LabelWriter
+        from laurel.feedback.annotator import failures_of
+        from laurel.feedback.annotators import make_annotator
+        from laurel.feedback.rounds import make_rounds
+        from laurel.heap import heap_frozen
+        from laurel.progress import progress
+        from laurel.seeding import derive_seed
+        from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
+
+        annotate, shard = self.annotate, self.shard
+        segments = read_segments(self.captions)
+        seed = derive_seed(self.seed, "annotate", *([str(self.number)] if self.number else []))
+        rounds = make_rounds(segments.counts, cache(lambda: _embeddings(annotate, segments.texts)), annotate, seed)
         if rounds.at_most == 0:
             raise AnnotationError(
-                f"{captions}: {len(segments)} distinct segment, so there is no pair to judge. "
+                f"{self.captions}: {len(segments)} distinct segment, so there is no pair to judge. "
                 "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
             )
-        budget = Budget(annotate.budget.share(*shard) if shard else annotate.budget)
-        texts = read_vocabulary(captions).texts
-        annotator = make_annotator(annotate, adapter, own_seed, texts, budget=budget)
-        probe = probed(annotate, adapter, annotator, out)
-        if refusals := ask_about_success(seed, annotate, adapter, texts, annotator, out):
+        texts = read_vocabulary(self.captions).texts
+        annotator = make_annotator(annotate, self.adapter, seed, texts, budget=budget)
+        probe = probed(annotate, self.adapter, annotator, out)
+        if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
             out.usage = annotator.usage
-            _log(tracked_as, inputs, out, refusals)
+            return refusals
         most = len(_share(range(rounds.at_most), shard))
         with (
-            LabelWriter(out.path, annotate.sampler, own_seed, annotator.name) as labels,
+            LabelWriter(out.path, annotate.sampler, seed, annotator.name) as labels,
             progress(most, "annotate", "pairs") as advance,
             heap_frozen(),
         ):
             whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
         statuses = labels.statuses
-        keep_sample(seed, annotate, segments.texts, out, share=shard is not None)
+        keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
         keep_missing(annotate, failures_of(annotator), out)
         if not whole:
             of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
@@ -139,10 +187,12 @@ def run(
         out.counts = {**rounds.counts, **probe}
         if shard:
             out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
+            refusals = []
         else:
-            conclude(tracked_as, adapter, inputs, statuses, segments.texts, out)
-    if not whole:
-        tell(f"annotate: {cut_short}")
+            refusals = conclude(self.seed, annotate, self.adapter, self.captions, statuses, segments.texts, out)
+        if not whole and not refusals:
+            tell(f"annotate: {cut_short}")
+        return refusals
 
 
 def _label(
@@ -244,63 +294,57 @@ def _numbers(array: IntArray) -> Iterator[int]:
         yield from array[start : start + 4096].tolist()
 
 
-def write_nothing(
-    sections: Mapping[str, Any], output: Path, stage: str, described: Mapping[str, Any], inputs: Mapping[str, Path]
-) -> None:
-    """Write the output of a run that needs no preferences: no pairs, no labels, and a note."""
-    from laurel.data.directory import output_directory, write_json
+def write_nothing(seed: int, annotate: AnnotateParams, out: Output, *, others: bool = False) -> None:
+    """Write no pairs and no labels where no arm needs the main judge; `others` says whether any needs another."""
+    from laurel.data.directory import write_json
     from laurel.data.labels import LabelWriter
     from laurel.data.quality import QUALITY
     from laurel.stages.label_quality import keep_sample
-    from laurel.tracking.runs import Tracker
 
-    with output_directory(output, stage=stage, params=described, inputs=inputs) as out:
-        seed, annotate = sections["seed"], sections["annotate"]
-        with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
-            pass
-        keep_sample(seed, annotate, (), out, share=False)
-        write_json(out.path / QUALITY, {})
-        out.counts = {"pairs": 0}
+    with LabelWriter(out.path, annotate.sampler, seed, annotate.annotator):
+        pass
+    keep_sample(seed, annotate, (), out, share=False)
+    write_json(out.path / QUALITY, {})
+    out.counts = {"pairs": 0}
+    if others:
+        out.notes.append("No arm is paid a reward that is learned from the main judge's preferences: it was not asked.")
+    else:
         out.notes.append("No arm is paid a reward that is learned from preferences, so no annotator was asked.")
-        with Tracker(sections, STAGE, inputs, out).stage_run():
-            pass
 
 
 def conclude(
-    sections: Mapping[str, Any],
+    seed: int,
+    annotate: AnnotateParams,
     adapter: EnvAdapter,
-    inputs: dict[str, Path],
+    captions: Path,
     statuses: Mapping[str, int],
     texts: Sequence[str],
     out: Output,
-) -> None:
-    """Count, measure and log all labels; then refuse those that nothing can be learned from.
+) -> list[str]:
+    """Count and measure all labels; return why nothing can be learned from them, as sentences.
+
+    That is, where a gate does not let the labels pass, too many pairs or answers are missing because the annotator
+    failed, or no pair has a preference. What was measured is beside the labels.
 
     Args:
-        sections: seed, env, caption, annotate and tracking.
+        seed: of the run.
+        annotate: the judge's.
         adapter: the environment's.
-        inputs: what the labels were made from.
+        captions: output of the caption stage.
         statuses: how many pairs have each status.
         texts: what the segments say that pairs were drawn from.
         out: where the labels are; has the counts of a probe.
-
-    Raises:
-        RefusedLabelsError: a gate does not let the labels pass, too many pairs or answers are missing because the
-            annotator failed, or no pair has a preference. What was measured is beside the labels.
     """
     from laurel.stages.label_quality import assess
 
     out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
-    seed, annotate = sections["seed"], sections["annotate"]
     out.counts |= _agreement(seed, annotate, out)
-    quality, refusals = assess(seed, annotate, adapter, inputs["captions"], texts, out)
+    quality, refusals = assess(seed, annotate, adapter, captions, texts, out)
     refusals += _failures(annotate, statuses, quality, out)
-    if not refusals:
-        refusals = _nothing_to_learn(annotate, statuses, quality, out)
-    _log(sections, inputs, out, refusals)
+    return refusals or _nothing_to_learn(annotate, statuses, quality, out)
 
 
-def _log(sections: Mapping[str, Any], inputs: dict[str, Path], out: Output, refusals: Sequence[str]) -> None:
+def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, refusals: Sequence[str]) -> None:
     """Log labels to MLflow, those that are refused as a failed run.
 
     Raises:

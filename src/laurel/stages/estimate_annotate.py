@@ -50,6 +50,11 @@ def run(params: Params, captions: Path) -> str:
     notes = []
     if asking.adaptive:
         notes.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
+    if asking.feedback_seeds > 1 or asking.judges:
+        notes.append(
+            f"This is for the first of {asking.feedback_seeds} label sets of annotate.annotator alone; further sets "
+            "and judges take about as much each."
+        )
     if asking.stop.rule != "none":
         notes.append("This is for all pairs, of which annotate.stop may leave some unasked.")
     if asking.probe.min_score is not None and has_probe(adapter.env_id):

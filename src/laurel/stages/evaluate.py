@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from laurel import __version__
 from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, asks, resolve_arms, used
+from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, judges_of, resolve_arms, used
 from laurel.params.fields import dumped
 from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
@@ -156,6 +156,7 @@ def run(
                 "annotation": {
                     **manifests["preferences"]["counts"],
                     **read_json(preferences / QUALITY),
+                    **_side_by_side(preferences),
                 },
                 "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
             }
@@ -255,6 +256,21 @@ def _curves(agents: Agents) -> pd.DataFrame:
     return (
         pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["arm", "seed", *CURVE_SCHEMA.names])
     )
+
+
+def _side_by_side(preferences: Path) -> dict[str, Any]:
+    """Return the quality of the labels of every judge and label set; nothing where there is one alone."""
+    from laurel.data.directory import read_json
+    from laurel.data.quality import QUALITY
+
+    found = []
+    for file in sorted(preferences.rglob(QUALITY)):
+        quality, place = read_json(file), file.relative_to(preferences).parent
+        which = [f"label set {part.removeprefix('set-')}" if part.startswith("set-") else part for part in place.parts]
+        name = ", ".join([which[1] if which[:1] == ["judges"] else "main", *which[-1:] * ("set-" in str(place))])
+        if quality:
+            found.append({**quality, "annotator": f"{name}: {quality['annotator']}"})
+    return {"label_sets_by": found} if len(found) > 1 else {}
 
 
 def _reward_threshold(env: EnvParams) -> float | None:
@@ -420,7 +436,7 @@ def _write_report(
         threshold=table.threshold if table else None,
         rank=rank,
         annotation={"annotator": sections["annotate"].annotator, **metrics["annotation"]}
-        if asks(sections["arms"], sections["rewards"])
+        if judges_of(sections["arms"], sections["rewards"])
         else None,
         sample=sample,
         reward=metrics["reward"],

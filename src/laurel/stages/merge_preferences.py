@@ -13,7 +13,7 @@ from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import dumped
-from laurel.stages.annotate import SHARD, STAGE, conclude, write_nothing
+from laurel.stages.annotate import SHARD, STAGE, conclude, log, write_nothing
 
 
 def run(
@@ -21,7 +21,7 @@ def run(
     env: EnvParams,
     caption: CaptionParams,
     annotate: AnnotateParams,
-    asks: bool,
+    judges: Sequence[str],
     tracking: TrackingParams,
     captions: Path,
     shards: Sequence[Path],
@@ -30,11 +30,11 @@ def run(
     """Join shares of the pairs.
 
     Args:
-        seed: as the shares had it; so are env, caption, annotate and asks.
+        seed: as the shares had it; so are env, caption, annotate and judges.
         env: what was stepped.
         caption: what was said of a step.
         annotate: who judged.
-        asks: whether any arm needs preferences.
+        judges: that arms need: the main one, or none.
         tracking: whether and where the run is logged.
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
@@ -67,8 +67,10 @@ def run(
             raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
         found[number] = path, manifest
     tracked_as = {**sections, "tracking": tracking}
-    if not asks:
-        write_nothing(tracked_as, output, STAGE, used, inputs)
+    if not judges:
+        with output_directory(output, stage=STAGE, params=used, inputs=inputs) as out:
+            write_nothing(seed, annotate, out)
+            log(tracked_as, inputs, out, ())
         return
     ordered = [found[number] for number in sorted(found)]
     sources = {**inputs, "gold": gold.path} if gold else inputs
@@ -84,4 +86,5 @@ def run(
             out.usage = added(out.usage, manifest["usage"])
         out.counts = {k: v for k, v in ordered[0][1]["counts"].items() if k.startswith("probe_")}  # of all alike
         out.notes += dict.fromkeys(note for _, manifest in ordered for note in manifest["notes"])
-        conclude(tracked_as, adapter, inputs, statuses, read_segments(captions).texts, out)
+        refusals = conclude(seed, annotate, adapter, captions, statuses, read_segments(captions).texts, out)
+        log(tracked_as, inputs, out, refusals)

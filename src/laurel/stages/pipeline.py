@@ -21,6 +21,8 @@ PLACES = {
     "agents": "data/agents",
 }
 """What is handed from stage to stage -> where it lies unless told otherwise."""
+JUDGES = "data/judges.json"
+"""Where `laurel judges` writes whom the arms need asked, so that DVC annotates anew where that changes alone."""
 TRAINING = ("seed", "env", "caption", "annotate", "arms", "rewards", "shaping", "agent", "tracking")
 """Sections of params that training agents depends on."""
 
@@ -36,7 +38,7 @@ class Stage:
     output: str
     example: str
     sections: tuple[str, ...]
-    """Sections of params that its `run` takes by name, and `asks`, which follows from arms and rewards."""
+    """Sections of params that its `run` takes by name, and `judges`, which follows from arms and rewards."""
 
     @property
     def module(self) -> str:
@@ -74,7 +76,7 @@ STAGES = (
         ("captions",),
         PLACES["preferences"],
         "laurel annotate --captions data/captions",
-        ("seed", "env", "caption", "annotate", "asks", "tracking"),
+        ("seed", "env", "caption", "annotate", "judges", "tracking"),
     ),
     Stage(
         "train-reward",

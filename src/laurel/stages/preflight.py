@@ -42,7 +42,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     ahead = names[names.index(start) :]
     if "train-agents" in ahead:
         _check_agents(params, adapter)
-    if "annotate" in ahead and params.asks:
+    if "annotate" in ahead and params.judges:
         _check_annotators(params, adapter, here=True)
         if gold:
             gold_of(params.annotate, adapter)
@@ -64,8 +64,7 @@ def check_fit(params: Params, adapter: EnvAdapter) -> None:
         PromptError: the prompt does not exist, or does not go with the environment.
     """
     _check_agents(params, adapter)
-    if params.asks:
-        _check_annotators(params, adapter)
+    _check_annotators(params, adapter)
 
 
 def check_parts(params: Params, compiled: int) -> None:
@@ -120,10 +119,10 @@ def _judge(params: Params, captions: Path) -> list[str]:
     """Say which annotator is asked, how much, and for what price."""
     from laurel.feedback.annotator_kind import kind_of
 
-    if not params.asks:
+    if not params.judges:
         return ["nothing, as no arm is paid a reward that is learned from preferences"]
     asking = params.annotate
-    judges = ", ".join(kind_of(voter).title for voter in asking.voters)
+    judges = ", ".join(kind_of(voter).title for judge in params.judges for voter in asking.of_judge(judge).voters)
     judged = f"{judges}: at most {asking.n_pairs:,} pairs of captions"
     if not asking.keeps_responses:
         return [f"{judged}, in this process and at no cost"]
@@ -167,8 +166,9 @@ def _check_annotators(params: Params, adapter: EnvAdapter, *, here: bool = False
     """Refuse annotators that do not fit; with `here`, also what this machine lacks."""
     from laurel.feedback.annotator_kind import kind_of
 
-    for voter in params.annotate.voters:
+    voters = [voter for judge in params.judges for voter in params.annotate.of_judge(judge).voters]
+    for voter in voters:
         kind_of(voter).check(adapter)
     if here:
-        for voter in params.annotate.voters:
+        for voter in voters:
             kind_of(voter).check_here()

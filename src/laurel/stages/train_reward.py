@@ -78,29 +78,35 @@ def _make(
 ) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
     from laurel.data.directory import read_json
+    from laurel.data.preferences import set_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import trained_arms
     from laurel.rewards.method import QUALITY
     from laurel.rewards.stored import StoredRewards, make_reward
+    from laurel.seeding import derive_seed
 
     adapter = context.adapter
     trained = trained_arms(arms, context, adapter)
     wanted = [name for arm in arms if arm.name in trained for name in sorted(arm.reward)]
-    made: dict[str, tuple[RewardParams, tuple[int, ...] | None]] = {}
+    made: dict[str, tuple[RewardParams, tuple[int, ...] | None, int]] = {}
     jobs = []
     for name in chain(context.rewards, wanted):
         settings = context.rewards[name]
         method = method_of(settings)
-        made[name] = settings, agent.seeds if method.per_seed else None
+        sets = context.label_sets(settings)
+        made[name] = settings, agent.seeds if method.per_seed else None, 1 if method.per_seed else sets
         if not method.per_seed:
-            (out.path / name).mkdir()
-            method.fit(settings, context, inputs, adapter, seed, out.path / name)
+            for number in range(sets):
+                place = set_of(out.path / name, number)
+                place.mkdir()
+                own_seed = derive_seed(seed, "label set", str(number)) if number else seed
+                method.fit(settings, context, context.inputs_of(settings, number, inputs), adapter, own_seed, place)
             continue
-        jobs += [
-            Job(f"{name} seed {own}", make_reward, (context, name, own, inputs, out.path / name / f"seed-{own}"))
-            for own in agent.seeds
-        ]
+        for own in agent.seeds:
+            made_from = context.inputs_of(settings, own % sets, inputs)
+            place = out.path / name / f"seed-{own}"
+            jobs.append(Job(f"{name} seed {own}", make_reward, (context, name, own, made_from, place)))
     if jobs:
         with progress(len(jobs), "train-reward: controls", "rewards") as advance:
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])

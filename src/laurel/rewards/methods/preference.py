@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,6 +21,9 @@ class Preference(Method):
     summary = "the learned reward"
     Settings = PreferenceParams
     reads = ("trajectories", "captions", "preferences")
+
+    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+        return cast(PreferenceParams, settings).judge
 
     def fit(
         self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams, RewardParams
 from laurel.rewards.method import Inputs, Method, RewardContext
 
@@ -34,6 +35,10 @@ class ShuffledLabels(Method):
     def needs(self, settings: RewardParams) -> Sequence[str]:
         return (_of(settings),)
 
+    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+        original = rewards[_of(settings)]
+        return original.judge if isinstance(original, PreferenceParams) else MAIN
+
     def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.errors import ParamsError
 
@@ -53,7 +58,7 @@ class ShuffledLabels(Method):
 
         original = cast(PreferenceParams, params.rewards[_of(settings)])
         _, comparisons = usable_comparisons(inputs.captions, inputs.preferences)
-        model = RewardModel.load(inputs.reward / _of(settings))
+        model = RewardModel.load(inputs.made(_of(settings)))
         shuffled_model(model, comparisons, original, seed).save(place)
 
     def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

@@ -1,0 +1,32 @@
+"""`laurel judges`: whose preferences the arms need. Imports nothing heavy before it is to run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.cli.command import add_command, add_params
+from laurel.stages.pipeline import JUDGES
+
+if TYPE_CHECKING:
+    from laurel.cli.command import Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    summary = "Write which judges the rewards of the arms need: DVC annotates anew where that changes."
+    judges = add_command(commands, "judges", summary, f"laurel judges --output {JUDGES}")
+    add_params(judges)
+    judges.add_argument("--output", type=Path, default=Path(JUDGES), metavar="FILE", help=f"default: {JUDGES}")
+    judges.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.data.directory import write_json
+    from laurel.params import load_params
+
+    params = load_params(options.params)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    write_json(options.output, list(params.judges))
+    return 0
