@@ -96,7 +96,8 @@ def test_twelve_arms_give_a_whole_report(many):
     places = sorted(text.get_position()[1] for text in curve.texts)
     assert np.diff(places).min() > 0.05
     assert places[0] >= 0
-    text = html.unescape(render(ReportContent("X-v0", metrics, figures=figures, rank=rank_agreement(results))))
+    drawn = {name: plots.svg(figure) for name, figure in figures.items()}
+    text = html.unescape(render(ReportContent("X-v0", metrics, figures=drawn, rank=rank_agreement(results))))
     assert all(f"{arm.role}: {arm.label}" in text for arm in MANY)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from laurel.data.captions import read_segments, read_vocabulary
 from laurel.data.trajectories import read_metadata
+from laurel.evaluation.plots import svg
 from laurel.rewards.model import RewardModel
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -32,8 +33,8 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, warm_workers: None) -> None:
-    """Figures are drawn once, for the report."""
-    monkeypatch.setattr("laurel.evaluation.plots.save", lambda *_: None)
+    """Figures are drawn for the report alone."""
+    monkeypatch.setattr("laurel.evaluation.plots.save", lambda figure, *_: svg(figure))
 
 
 def report(project: Project) -> tuple[dict[str, Any], str]:

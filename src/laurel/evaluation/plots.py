@@ -317,19 +317,19 @@ def svg(figure: Figure) -> str:
     return buffer.getvalue()
 
 
-def save(figure: Figure, directory: Path, name: str) -> Path:
-    """Write `name`.png (twice the size) and `name`.svg into a directory; return the path of the PNG.
+def save(figure: Figure, directory: Path, name: str) -> str:
+    """Write `name`.png (twice the size) and `name`.svg into a directory; return the whole figure as `svg` does.
 
-    What is marked as `hidden` is left out.
+    What is marked as `hidden` is left out of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
     hidden = [artist for artist in figure.findobj(include_self=False) if "hidden" in str(artist.get_gid())]
     for artist in hidden:
         artist.set_visible(False)
-    path = directory / f"{name}.png"
     with settings():
-        figure.savefig(path, dpi=200, facecolor="white")
-    (directory / f"{name}.svg").write_text(svg(figure), encoding="utf-8")
+        figure.savefig(directory / f"{name}.png", dpi=200, facecolor="white")
+    shown = svg(figure)
+    (directory / f"{name}.svg").write_text(shown, encoding="utf-8")
     for artist in hidden:
         artist.set_visible(True)
-    return path
+    return svg(figure) if hidden else shown

@@ -16,14 +16,12 @@ import pandas as pd
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.arms import arms_of
 from laurel.evaluation.label_report import KEYS, examples, kappa, members, status_in_words
-from laurel.evaluation.plots import svg
 from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
     NONE,
@@ -75,8 +73,8 @@ class ReportContent:
     """Holds `order`, `arms` and `comparisons`, as `statistics.summarise` gives them."""
     description: str = ""
     """The task in a sentence or two."""
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    """Name -> figure, as `plots.draw` gives them."""
+    figures: Mapping[str, str] = field(default_factory=dict)
+    """Name -> figure of `plots.draw` as SVG."""
     notes: Sequence[str] = ()
     """What was skipped, degraded or simulated, as sentences; shown near the top."""
     animation: Path | None = None
@@ -124,7 +122,7 @@ def render(content: ReportContent) -> str:
         headline=_in_words(headline(content.metrics), arms),
         facts=_facts(arms, content.metrics.get("algorithm")),
         notes=[*content.notes, *_own_notes(content)],
-        figures={name: _inline(name, figure, places) for name, figure in content.figures.items() if name in _FIGURES},
+        figures={name: _inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
         places=places,
         dark={color[1:]: instead for color, instead in DARK.items()},
         portraits=[(one, _data_uri(one.file)) for one in content.portraits],
@@ -296,13 +294,12 @@ def _text(value: Any) -> str:
 
 
 # -- pictures -------------------------------------------------------------------------------------
-def _inline(name: str, figure: Figure, places: Mapping[str, int]) -> Markup:
-    """Return a figure as SVG that scales with the page, and takes its colours from it.
+def _inline(name: str, text: str, places: Mapping[str, int]) -> Markup:
+    """Return the SVG of a figure so that it scales with the page, and takes its colours from it.
 
     Ids are made unique within the page. Parts of an arm get classes, by which the page finds them: `a` and the arm's
     place, and what part it is.
     """
-    text = svg(figure)
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     opening, rest = text.split(">", 1)

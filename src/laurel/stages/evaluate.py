@@ -420,14 +420,13 @@ def _write_report(
         draws=sections["evaluate"].bootstrap,
         seed=sections["seed"],
     )
-    for name, figure in figures.items():
-        plots.save(figure, out.path / "figures", name)
+    drawn = {name: plots.save(figure, out.path / "figures", name) for name, figure in figures.items()}
     curves.to_csv(out.path / CURVES, index=False)
     content = ReportContent(
         title=sections["env"].id,
         metrics=metrics,
         description=adapter.description,
-        figures=figures,
+        figures=drawn,
         notes=out.notes,
         portraits=portraits,
         animation=animation[0] if animation else None,
