@@ -221,7 +221,7 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            needed = place(judges_step(**every, arms=arms, rewards=rewards), "plan").after(plan)
+            needed = place(judges_step(**every, arms=arms, rewards=rewards), "judges").after(plan)
             feedback = {**captioning, "seed": seed, "annotate": annotate}
             annotating = {**feedback, "judges": needed.output, "captions": captions}
             if shards == 1:

@@ -26,6 +26,7 @@ class Resources:
 
 DEFAULTS: Mapping[str, Resources] = {
     "plan": Resources(1, "2G"),
+    "judges": Resources(1, "2G"),
     "collect": Resources(4, "8G"),
     "merge-trajectories": Resources(1, "4G"),
     "caption": Resources(2, "8G"),

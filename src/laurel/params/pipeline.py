@@ -14,6 +14,7 @@ from laurel.params.file import shown
 Accelerator = Literal["T4", "P4", "P100", "V100", "L4", "A100", "A100_80GB", "H100", "H100_MEGA", "H200", "B200"]
 STEPS = (
     "plan",
+    "judges",
     "collect",
     "merge-trajectories",
     "caption",
