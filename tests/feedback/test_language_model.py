@@ -378,7 +378,7 @@ def test_it_says_who_judged_by_what(adapter: EnvAdapter, store: ResponseStore) -
     [
         (Reply('{"analysis": "The', None, 9, 512, "length"), ("max_tokens", "512", "cut off", " times")),
         (Reply("", None, 9, 512, "reasoning_length"), ("still reasoning", "reasoning_effort")),
-        (Reply("Hm, 日本.", None, 9, 5), ("nothing of which is better", "Hm, \\u65e5", "another model or prompt")),
+        (Reply("Hm, 日本.", None, 9, 5), ("does not say which is better", "Hm, \\u65e5", "another model or prompt")),
     ],
 )
 def test_asking_ends_soon_where_no_answer_can_be_read(

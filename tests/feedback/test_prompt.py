@@ -24,6 +24,7 @@ from laurel.params import EnvParams
 NAMES = {
     "answer_only",
     "chain_of_thought",
+    "concise",
     "motif",
     "motif_reworded",
     "no_domain_knowledge",

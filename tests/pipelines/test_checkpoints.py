@@ -104,7 +104,7 @@ def test_a_step_of_training_keeps_its_checkpoints_in_the_bucket(
         inputs[name] = dsl.Artifact(uri=str(tmp_path / name))
     seen = []
 
-    def run(params: Any, output: Path, **given: Path) -> None:
+    def run(output: Path, **given: Any) -> None:
         place = output.parent / PARTIAL / "oracle" / "seed-0"
         seen.append(place.exists())
         place.mkdir(parents=True, exist_ok=True)

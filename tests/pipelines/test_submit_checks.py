@@ -13,6 +13,7 @@ import yaml
 
 from laurel.cli.app import main
 from laurel.params import Params
+from laurel.pipelines import submission
 from laurel.pipelines.template import Spec, compiled
 from tiny_project import REPOSITORY, Project
 
@@ -43,7 +44,7 @@ def compiled_once() -> Callable[..., Spec]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled_once: Callable[..., Spec]) -> Project:
-    monkeypatch.setattr("laurel.pipelines.submission.compiled", compiled_once)
+    monkeypatch.setattr(submission, "compiled", compiled_once)
     for name in ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_REGION"):
         monkeypatch.delenv(name, raising=False)
     project = Project.create(tmp_path / "p", {"env.backend": "gymnasium"})

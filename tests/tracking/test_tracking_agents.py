@@ -124,14 +124,14 @@ def test_a_server_that_fails_on_the_way_is_tried_again_in_the_end(
         log_curve(self, *args, **options)
 
     def train(runs: AgentRuns) -> None:
-        runs.begin([("extrinsic", 0, place)])
+        runs.begin([(EXTRINSIC, 0, place)])
         checkpoint(place, 4)
         wait_for(lambda: calls)
         checkpoint(place, 10)
 
     monkeypatch.setattr(Run, "log_curve", flaky)
     out = Output(tmp_path)
-    stage(out, train, [("extrinsic", 0, place)])
+    stage(out, train, [(EXTRINSIC, 0, place)])
     assert out.run_notes == []
     points = client.get_metric_history(out.agent_runs["extrinsic/seed-0"], "episodes")
     assert sorted(point.step for point in points) == list(range(10, 110, 10))

@@ -70,14 +70,17 @@ def _recorded(folder: Path) -> Mapping[str, Any]:
 
 def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
     """Return what a stage's output was made from and what it is; None where an input or the output is not there."""
-    sections = set(stage.sections or Params.model_fields) - WITHOUT_EFFECT
+    sections = set(stage.sections) - WITHOUT_EFFECT
+    judges = params.judges if "judges" in sections else None
     outputs = places(folder)
     try:
         inputs = {name: read_manifest(outputs[name])["digest"] for name in stage.inputs}
         digest = read_manifest(folder / stage.output, stage.name)["digest"]
     except DataError:
         return None
-    made_from = digest_json({"params": params.used(*sections), "inputs": inputs, "version": __version__})
+    made_from = digest_json(
+        {"params": params.used(*sections), "judges": judges, "inputs": inputs, "version": __version__}
+    )
     return {"made_from": made_from, "digest": digest}
 
 
