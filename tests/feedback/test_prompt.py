@@ -149,7 +149,8 @@ def test_each_says_what_it_is_and_keeps_roles_in_turn(name: str) -> None:
     for message in again:
         assert message.content == message.content.strip() != ""
         assert not re.search(r"\{\{|\{%|\{#", message.content)
-    assert all(len(line) <= 120 for line in (FOLDER / "pair" / f"{name}.jinja").read_text().splitlines())
+    lines = (FOLDER / "pair" / f"{name}.jinja").read_text().splitlines()
+    assert all(len(line) <= 120 for line in lines if not line.startswith("description: "))
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
