@@ -13,13 +13,12 @@ def annotate(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    judges: list[str],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Output[dsl.Dataset],
-    shard: int = -1,
-    shards: int = 1,
+    judges: list[dict[str, Any]] = [],  # noqa: B006 - KFP's default of a list
+    share: dict[str, Any] = {},  # noqa: B006
 ) -> None:
     """Ask an annotator which of two captions is better.
 
@@ -28,12 +27,12 @@ def annotate(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        judges: Output of judges: who is asked; nothing is asked where there is none.
+        judges: Output of judges: who is asked about all pairs; nothing is asked where there is none.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption.
-        shard: Which share of the pairs to judge, from 0 on; -1 stands for all of them.
-        shards: How many shares there are.
+        share: Instead of judges, one of its entries: a share of the pairs (shard, from 0 on, of shards) and who is
+            asked about it.
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
             there is no answer). Metadata: pairs, and how many have each status.
     """
@@ -43,9 +42,11 @@ def annotate(
     from laurel.components.step import RESPONSES, sections_of, step, written
     from laurel.stages import annotate as stage
 
-    name, share = ("annotate", None) if shard < 0 else (f"annotate {shard}", (shard, shards))
+    shard = (int(share["shard"]), int(share["shards"])) if share else None
+    asked = (share or judges[0])["judges"]
+    name = f"annotate {shard[0]}" if shard else "annotate"
     sections = sections_of(locals())
     with step(name, **sections) as given, written(preferences) as output:
         kept = os.environ.get(RESPONSES)
         place = Path(kept) if kept else None
-        stage.run(**given, judges=judges, captions=Path(captions.path), output=output, shard=share, responses=place)
+        stage.run(**given, judges=asked, captions=Path(captions.path), output=output, shard=shard, responses=place)

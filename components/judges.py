@@ -14,7 +14,8 @@ def judges(
     rewards: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
-) -> list[str]:
+    shards: int = 1,
+) -> list[dict[str, Any]]:
     """Say whose preferences the rewards of the arms are learned from.
 
     Args:
@@ -23,12 +24,16 @@ def judges(
         rewards: Section rewards.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
+        shards: How many steps annotation is divided among.
 
     Returns:
-        Names of judges: main, or of annotate.judges; none where no annotator is to be asked.
+        For each share of the pairs its shard, shards, and judges: names of judges (main, or of annotate.judges; none
+            where no annotator is to be asked). All in one, since KFP's local runner hands a loop nothing of an earlier
+            step but the items that it loops over.
     """
     from laurel.components.step import sections_of, step
     from laurel.params.arms import judges_of
 
     with step("judges", **sections_of(locals())) as given:
-        return list(judges_of(given["arms"], given["rewards"]))
+        names = list(judges_of(given["arms"], given["rewards"]))
+    return [{"shard": shard, "shards": shards, "judges": names} for shard in range(shards)]

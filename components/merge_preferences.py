@@ -13,7 +13,7 @@ def merge_preferences(
     env: dict[str, Any],
     caption: dict[str, Any],
     annotate: dict[str, Any],
-    judges: list[str],
+    judges: list[dict[str, Any]],
     tracking: dict[str, Any],
     code_version: str,
     captions: dsl.Input[dsl.Dataset],
@@ -27,7 +27,7 @@ def merge_preferences(
         env: Section env of params.yaml.
         caption: Section caption.
         annotate: Section annotate.
-        judges: Output of judges: who was asked.
+        judges: Output of judges: who was asked, for each share.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
         captions: Output of caption; the shares must come from it.
@@ -43,4 +43,4 @@ def merge_preferences(
     sections = sections_of(locals())
     with step("merge-preferences", **sections) as given, written(preferences) as output:
         places = [Path(shard.path) for shard in shards]
-        stage.run(**given, judges=judges, captions=Path(captions.path), shards=places, output=output)
+        stage.run(**given, judges=judges[0]["judges"], captions=Path(captions.path), shards=places, output=output)

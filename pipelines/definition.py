@@ -221,16 +221,17 @@ def make_pipeline(
             captioning = {**every, "caption": caption}
             captions = place(caption_step(**captioning, trajectories=trajectories), "caption").outputs["captions"]
 
-            needed = place(judges_step(**every, arms=arms, rewards=rewards), "judges").after(plan)
+            needed = place(judges_step(**every, arms=arms, rewards=rewards, shards=shards), "judges").after(plan)
             feedback = {**captioning, "seed": seed, "annotate": annotate}
-            annotating = {**feedback, "judges": needed.output, "captions": captions}
+            annotating = {**feedback, "captions": captions}
             if shards == 1:
-                preferences = place(annotate_step(**annotating), "annotate").outputs["preferences"]
+                judging = annotate_step(**annotating, judges=needed.output)
+                preferences = place(judging, "annotate").outputs["preferences"]
             else:
-                with dsl.ParallelFor(items=list(range(shards)), name="shards", parallelism=at_once) as shard:
-                    judging = annotate_step(**annotating, shard=shard, shards=shards)
+                with dsl.ParallelFor(items=needed.output, name="shares", parallelism=at_once) as share:
+                    judging = annotate_step(**annotating, share=share)
                     judged = place(judging, "annotate").outputs["preferences"]
-                merging = merge_preferences_step(**annotating, shards=dsl.Collected(judged))
+                merging = merge_preferences_step(**annotating, judges=needed.output, shards=dsl.Collected(judged))
                 preferences = place(merging, "merge-preferences").outputs["preferences"]
 
             feedback |= {

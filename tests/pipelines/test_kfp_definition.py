@@ -113,7 +113,7 @@ def test_every_step_takes_the_sections_that_its_stage_reads() -> None:
             assert found == {*load_params(REPOSITORY / "params.yaml").dump(), "code_version", "run"} - {"pipeline"}
         else:
             declared = {key.split(".")[0] for key in stage["params"]}
-            assert found - {"branch", "judges", "pipelinechannel", "shards"} == declared | always, name
+            assert found - {"branch", "judges", "pipelinechannel", "share", "shards"} == declared | always, name
 
 
 @pytest.mark.parametrize("changes", [{}, DIVIDED])
@@ -137,7 +137,10 @@ def test_every_branch_reads_what_the_stage_reads() -> None:
 def test_division(tmp_path: Path, params: Params) -> None:
     steps = tasks(compiled(tmp_path, changed(params, DIVIDED)))
     loops = [task["parameterIterator"]["items"] for name, task in steps.items() if name.startswith("for-loop")]
-    assert sorted(items["raw"] for items in loops if "raw" in items) == ["[0, 1, 2]", "[0, 1]"]
+    assert [items["raw"] for items in loops if "raw" in items] == ["[0, 1, 2]"]
+    over = {items["inputParameter"] for items in loops if "inputParameter" in items}
+    assert over == {"pipelinechannel--judges-Output", "pipelinechannel--plan-Output"}
+    assert steps["judges"]["inputs"]["parameters"]["shards"]["runtimeValue"] == {"constant": 2.0}
     assert {"merge-trajectories", "merge-preferences"} <= set(steps)
     assert {name for name in steps if not name.startswith(("for-loop", "exit-handler"))} == set(STEPS)
 
