@@ -152,7 +152,7 @@ def tasks(spec: Spec) -> Iterator[Task]:
 def _tasks(spec: Spec, dag: Mapping[str, Any], loops: tuple[int | None, ...]) -> Iterator[Task]:
     for task in _in_order(dag):
         component = spec["components"][task["componentRef"]["name"]]
-        around = (*loops, _repeats(task["parameterIterator"])) if "parameterIterator" in task else loops
+        around = (*loops, _repeats(spec, task["parameterIterator"]["items"])) if "parameterIterator" in task else loops
         if "dag" in component:
             yield from _tasks(spec, component["dag"]["tasks"], around)
         else:
@@ -173,9 +173,11 @@ def _in_order(dag: Mapping[str, Any]) -> list[Any]:
     return [dag[name] for name in TopologicalSorter(waits).static_order()]
 
 
-def _repeats(iterator: Mapping[str, Any]) -> int | None:
-    raw = iterator["items"].get("raw")
-    return len(json.loads(raw)) if raw else None
+def _repeats(spec: Spec, items: Mapping[str, Any]) -> int | None:
+    """Return how often a loop repeats; None for the branches of training, which the plan lists."""
+    if "raw" in items:
+        return len(json.loads(items["raw"]))
+    return constant(spec, "judges", "shards") if items["inputParameter"].endswith("--judges-Output") else None
 
 
 def _machine(resources: Mapping[str, Any]) -> Machine:
