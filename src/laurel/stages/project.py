@@ -96,8 +96,8 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
                 code = process.wait()
                 break
             except KeyboardInterrupt:
-                process.send_signal(signal.SIGINT)
-    if code in (INTERRUPTED, -signal.SIGINT):
+                process.terminate()  # not SIGINT, which what a shell runs in its background ignores
+    if code in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
         raise KeyboardInterrupt
     if code:
         how = f"was killed by signal {-code}" if code < 0 else "failed"
