@@ -43,6 +43,13 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]]) -> Non
     manifest = project.output("annotate") / MANIFEST
     write_json(manifest, {**read_json(manifest), "digest": "other labels"})
     assert run() == everything[2:], "the labels are others, and so is what was made from them"
+    labels = project.path / "labels.csv"
+    labels.write_text("mine")
+    project.change({"annotate.gold": str(labels)})
+    run()
+    assert run() == []
+    labels.write_text("other labels")
+    assert run()[0] == "annotate", "a file of the user's own is another"
     (project.output("evaluate") / MANIFEST).unlink()
     assert run() == ["evaluate"]
     assert run(force=True) == everything

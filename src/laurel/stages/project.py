@@ -14,6 +14,7 @@ from typing import Any
 
 from laurel import __version__
 from laurel.console import tell
+from laurel.data.digests import digest_file
 from laurel.data.directory import digest_json, read_json, read_manifest, write_json
 from laurel.errors import DataError, StageError
 from laurel.params import Params, load_params
@@ -78,10 +79,21 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
         digest = read_manifest(folder / stage.output, stage.name)["digest"]
     except DataError:
         return None
-    made_from = digest_json(
-        {"params": params.used(*sections), "judges": judges, "inputs": inputs, "version": __version__}
-    )
-    return {"made_from": made_from, "digest": digest}
+    used = params.used(*sections)
+    about = {"params": used, "files": _files_of(used), "judges": judges, "inputs": inputs, "version": __version__}
+    return {"made_from": digest_json(about), "digest": digest}
+
+
+def _files_of(content: Any) -> dict[str, str]:
+    """Return digests of the user's own files that parameters name: prompts, labels, modules of environments."""
+    if isinstance(content, Mapping):
+        content = list(content.values())
+    if isinstance(content, list):
+        return {name: digest for value in content for name, digest in _files_of(value).items()}
+    if not isinstance(content, str):
+        return {}
+    named = (Path(content), Path(f"{content.partition(':')[0].replace('.', '/')}.py"))
+    return {str(file): digest_file(file) for file in named if len(content) < 1000 and file.is_file()}
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:
