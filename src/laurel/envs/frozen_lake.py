@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -42,7 +42,7 @@ _GOALS = {
 class FrozenLakeAdapter(EnvAdapter):
     """Any map of the frozen lake, slippery or not."""
 
-    ids = ("FrozenLake-v*", "FrozenLake8x8-v*")
+    ids: ClassVar[tuple[str, ...]] = ("FrozenLake-v*", "FrozenLake8x8-v*")
     action_names = ACTIONS
     description = (
         "A frozen lake as a grid of squares. The agent walks left, down, right or up from its start to the goal; "
@@ -50,7 +50,7 @@ class FrozenLakeAdapter(EnvAdapter):
     )
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Move away from the goal or fall through a hole in the ice."
-    goals = _GOALS
+    goals: Mapping[str, str] = _GOALS
     success_words = ("reach the goal",)
     _words: Mapping[int, str] = _WORDS
     _names: Mapping[str, str] = {"S": "ice", "F": "ice", "H": "a hole", "G": "the goal"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from laurel.envs.frozen_lake import FALL, FrozenLakeAdapter
 class GridWorldAdapter(FrozenLakeAdapter):
     """Any map of the grid world; a trap is what a hole is on the lake."""
 
-    ids = ("laurel/GridWorld-v*",)
+    ids: ClassVar[tuple[str, ...]] = ("laurel/GridWorld-v*",)
     description = (
         "A grid of squares. The agent walks left, down, right or up from its start to the goal; its feet may slip to "
         "one side, walls stop it, and a trap ends the episode."
     )
     anti_goal = "Move away from the goal or fall into the trap."
-    goals: Mapping[str, str] = {}
+    goals: Mapping[str, str] = MappingProxyType({})
     _words: Mapping[int, str] = {**FrozenLakeAdapter._words, FALL: "You fall into the trap."}
     _names: Mapping[str, str] = {
         FREE: "a free square",
