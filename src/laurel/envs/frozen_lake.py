@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")
@@ -42,6 +42,11 @@ class FrozenLakeAdapter(EnvAdapter):
 
     ids = ("FrozenLake-v*", "FrozenLake8x8-v*")
     action_names = ACTIONS
+    observation_features = (
+        Feature("row", "from 0 at the top", whole=True),
+        Feature("column", "from 0 at the left", whole=True),
+        Feature("goal_distance", "rows and columns to the nearest goal, 0 at the goal", whole=True),
+    )
     description = (
         "A frozen lake as a grid of squares. The agent walks left, down, right or up from its start to the goal; "
         "the ice may be slippery, and some squares are holes that end the episode."
@@ -60,6 +65,10 @@ class FrozenLakeAdapter(EnvAdapter):
         goals = np.zeros((side, n // side), dtype=np.bool_)
         goals[-1, -1] = True
         self._set_map(goals)
+
+    def feature_values(self, observation: Array) -> Array:
+        where = observation[:, 0]
+        return np.stack([*np.divmod(where, self._columns), self._distance[where]], axis=1)
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
         self._set_map(env.unwrapped.desc == b"G")  # type: ignore[attr-defined]
