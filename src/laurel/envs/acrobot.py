@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,11 @@ PLACES = (
 )
 CHANGES = (-0.2, -0.03, 0.03, 0.2)
 MOTIONS = ("and falls fast", "and falls slowly", "and hardly moves", "and rises slowly", "and rises fast")
+
+STEP_SECONDS = 0.2
+"""Of the environment: what a velocity changes in a step."""
+AT_REST = 0.1
+"""Radians a second below which a bar is said to rest."""
 
 SWING, REACH = range(2)
 SHAPE = (2, len(PLACES), len(MOTIONS), 4)
@@ -83,6 +89,21 @@ class AcrobotAdapter(EnvAdapter):
             for place, motion in np.ndindex(len(PLACES), len(MOTIONS)):
                 yield int(np.ravel_multi_index((SWING, place, motion, torque), SHAPE))
             yield int(np.ravel_multi_index((REACH, 0, 0, torque), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        """Say how high the tip is, whether it rises, and which way each bar turns."""
+        row = np.asarray(observation, dtype=np.float64)
+        cos_a, sin_a, cos_b, sin_b, turn_a, turn_b = row
+        sin_ab = sin_a * cos_b + cos_a * sin_b
+        change = STEP_SECONDS * (sin_a * turn_a + sin_ab * (turn_a + turn_b))
+        place = int(np.searchsorted(HEIGHTS, _height(row[None])[0], side="right"))
+        motion = int(np.searchsorted(CHANGES, change, side="right"))
+        turns = " and ".join(
+            f"the {which} bar turns {'with a positive' if turn > 0 else 'with a negative'} speed"
+            for which, turn in (("first", turn_a), ("second", turn_b))
+            if abs(turn) > AT_REST
+        )
+        return f"The tip {PLACES[place]} {MOTIONS[motion]}" + (f"; {turns}." if turns else "; both bars rest.")
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

@@ -6,6 +6,7 @@ describes the task to a language model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -205,8 +206,24 @@ class EnvAdapter:
         return f"action {action}"
 
     def describe_observation(self, observation: Any) -> str | None:
-        """Describe an observation, as the environment gives it, for actors that read text; None where it cannot."""
+        """Describe an observation, as the environment gives it, for actors that read text; None where it cannot.
+
+        A pure function of the observation. Its text is part of the keys of answers about it, so that another wording
+        asks anew.
+        """
         return None
+
+    def caption_of_arrival(self, observation: Any) -> str:
+        """Return the caption of a step that ends in an observation, without the action.
+
+        That describes the observation where captions depend on nothing else of a step that goes on.
+        """
+        silent = copy.copy(self)
+        silent.with_action = False
+        row, no = self.pack_one(observation)[None], np.zeros(1, dtype=np.bool_)
+        info = {name: np.zeros(1, dtype=dtype) for name, dtype in self.info_fields.items()}
+        step = Transitions(row, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.float32), row, no, no, info)
+        return silent.describe(int(silent.encode(step)[0]))
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:

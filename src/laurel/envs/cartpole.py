@@ -8,6 +8,7 @@ Observations are position, velocity, angle and angular velocity
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +99,9 @@ class CartPoleAdapter(EnvAdapter):
                 yield int(np.ravel_multi_index((BALANCE, *state, push), SHAPE))
             for verb in _ENDS:
                 yield int(np.ravel_multi_index((verb, 0, 0, 0, push), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        return self.caption_of_arrival(observation)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return ~terminated

@@ -106,9 +106,8 @@ class CliffWalkingAdapter(EnvAdapter):
             return "You are at the goal."
         place = "at the start" if square == START else _PLACES[min(int(_ROW[square]), 2)]
         steps = int(STEPS[square])
-        return (
-            f"You are in column {int(_COLUMN[square]) + 1}, {place}; the goal is {steps} step{'s' * (steps != 1)} away."
-        )
+        goal = "the goal is right below you" if square == GOAL - COLUMNS else "the goal lies to the right"
+        return f"You are in column {int(_COLUMN[square]) + 1}, {place}; {goal}, {steps} step{'s' * (steps != 1)} away."
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

@@ -7,6 +7,7 @@ Observations are position, velocity, angle, angular velocity and both legs' cont
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ SPEEDS = (-0.5, -0.2, -0.03, 0.03)
 MOTIONS = ("falls dangerously fast", "descends fast", "descends gently", "hovers", "climbs")
 TILTS = (-0.4, -0.12, 0.12, 0.4)
 POSTURES = ("tilted far to the right", "tilted to the right", "upright", "tilted to the left", "tilted far to the left")
+DRIFT = 0.1
+"""Horizontal speed above which a state is said to drift."""
+SPIN = 0.15
 CRASH_REWARD = -100
 SOLVED = 200
 
@@ -120,6 +124,16 @@ class LunarLanderAdapter(EnvAdapter):
     @property
     def _discrete(self) -> bool:
         return self.action_space.shape == ()
+
+    def describe_observation(self, observation: Any) -> str:
+        """Say what captions say, and how the lander drifts and turns, which an actor must know to steer."""
+        drift, turn = float(observation[2]), float(observation[5])
+        sentences = [self.caption_of_arrival(observation)]
+        if abs(drift) > DRIFT:
+            sentences.append(f"It drifts to the {'right' if drift > 0 else 'left'}.")
+        if abs(turn) > SPIN:
+            sentences.append(f"It turns to the {'left' if turn > 0 else 'right'}.")
+        return " ".join(sentences)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns >= SOLVED

@@ -120,7 +120,10 @@ class MiniGridAdapter(EnvAdapter):
         return np.stack(columns, axis=1).astype(np.int64)
 
     def describe_observation(self, observation: Any) -> str:
-        """Name what is carried, what is right ahead, and all else in the view by how far it is, nearest first."""
+        """Say what is carried and right ahead, where walls are near, and all else in view by its distance.
+
+        The mission is said by `goal`: of observations that are stored, it is no part.
+        """
         view, (here, end) = np.asarray(observation["image"]), CARRIED
         carried = view[here, end]
         seen = sorted(
@@ -133,6 +136,7 @@ class MiniGridAdapter(EnvAdapter):
             f"You face {FACING[int(observation['direction'])]}.",
             f"You carry {_thing(carried)}." if carried[0] != EMPTY else "You carry nothing.",
             f"Right ahead of you is {_thing(view[FRONT])}.",
+            *_walls(view),
             *(f"You see {thing} {_where(forward, aside)}." for _, forward, aside, thing in seen),
         ]
         return " ".join(sentences)
@@ -334,6 +338,17 @@ def _thing(cell: Array) -> str:
         return "nothing"
     how = f"{('open', 'closed', 'locked')[state]} " if kind == DOOR else ""
     return f"the {how}{COLORS[color]} {OBJECTS[kind]}"
+
+
+def _walls(view: Array) -> Iterator[str]:
+    """Say how far the way ahead is free where it begins so, and whether walls are on the agent's sides."""
+    here, end = CARRIED
+    free = next((far for far in range(1, VIEW) if view[here, end - far, 0] not in (EMPTY, FLOOR)), VIEW) - 1
+    if free:
+        yield f"The way ahead is free for {free} square{'s' * (free != 1)}."
+    beside = [way for way, x in (("left", here - 1), ("right", here + 1)) if view[x, end, 0] == WALL]
+    if beside:
+        yield f"A wall is to your {' and to your '.join(beside)}."
 
 
 def _where(forward: int, aside: int) -> str:

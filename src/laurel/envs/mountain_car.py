@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -92,6 +93,9 @@ class MountainCarAdapter(EnvAdapter):
                 yield int(np.ravel_multi_index((MOVE, place, pace, push), SHAPE))
             for verb in (HIT_WALL, REACH_FLAG):
                 yield int(np.ravel_multi_index((verb, 0, 0, push), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        return self.caption_of_arrival(observation)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

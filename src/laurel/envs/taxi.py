@@ -21,6 +21,8 @@ STANDS = ((0, 0), (0, 4), (4, 0), (4, 3))
 IN_TAXI = 4
 PICKUP, DROPOFF = 4, 5
 ACTIONS = ("south", "north", "east", "west")
+_WAYS = {"south": (1, 0), "north": (-1, 0), "east": (0, 1), "west": (0, -1)}
+"""Rows and columns that the taxi goes."""
 REFUSED_REWARD = -10
 
 BLOCKED, CLOSER, FARTHER, ASIDE, PICK_UP, REFUSED_PICKUP, DELIVER, DROP_ELSEWHERE, REFUSED_DROPOFF = range(9)
@@ -145,7 +147,11 @@ class TaxiAdapter(EnvAdapter):
             waits = "The passenger is in the taxi"
         else:
             waits = f"The passenger waits at {_square(*STANDS[passenger])}"
-        return f"You are at {_square(row, column)}. {waits} and wants to go to {_square(*STANDS[destination])}."
+        free = [way for way, to in _WAYS.items() if (row + to[0], column + to[1]) in _neighbours(row, column)]
+        return (
+            f"You are at {_square(row, column)} and can drive {' or '.join(free)}. {waits} and wants to go to "
+            f"{_square(*STANDS[destination])}."
+        )
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

@@ -136,6 +136,7 @@ def run(
         played = _agents(every.values(), agents, manifests["agents"])
         curves = _curves(played)
         results = _play(evaluation, played, agent.workers, out)
+        asked = _asked(played, out)
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
             summary = summarise(
@@ -147,6 +148,8 @@ def run(
                 draws=evaluate.bootstrap,
                 seed=seed,
             )
+            for name, account in asked.items():
+                summary["arms"][name]["asked"] = account
             metrics: dict[str, Any] = {
                 "schema": SCHEMA,
                 "headline": asdict(headline(summary)),
@@ -241,6 +244,31 @@ def _play_one(
     partial = table.with_suffix(".partial")
     play_agent(evaluation, arm, seed, agent, partial, advance)
     partial.replace(table)
+
+
+def _asked(agents: Agents, out: Output) -> dict[str, dict[str, Any]]:
+    """Return for each arm whose actor asks a language model what that took, and note it."""
+    from laurel.data.directory import read_json
+    from laurel.evaluation.play import account_of
+
+    found: dict[str, dict[str, Any]] = {}
+    for arm, seed, _ in agents:
+        file = account_of(out.path / EPISODES / f"{arm.name}-{seed}.parquet")
+        if file.exists():
+            account, sums = read_json(file), found.setdefault(arm.name, {})
+            for key, value in account.items():
+                number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
+                sums[key] = sums.get(key, 0) + value if number else value
+    for name, sums in found.items():
+        readable = 1 - sums["unread"] / max(sums["states"], 1)
+        sums["parse_rate"] = readable
+        out.notes.append(
+            f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
+            f"agents): {sums.get('calls', 0):,} calls, {sums.get('cached', 0):,} answers from the store. "
+            f"{readable:.1%} of the states had an answer that could be read; in the others all choices were equally "
+            "likely."
+        )
+    return found
 
 
 def _curves(agents: Agents) -> pd.DataFrame:
@@ -343,7 +371,7 @@ def _portraits(
     for arm in (info.name for info in ordered(infos) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy)
+        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy, annotate=evaluation.context.annotate)
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
@@ -524,6 +552,6 @@ def _track(
     if not tracking.register_models or not of_methods:
         return
     best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
-    source = tracked.log_directory(of_methods[best], "best_agent")
-    tags = {"arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    source = tracked.log_model(of_methods[best], "best_agent", tags)
     tracked.register(f"agent.{env.id}", source, tags, alias=BEST)

@@ -136,6 +136,7 @@ def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: Tracking
         begin = "" if len(places) == 1 else f"{name}."
         quality = flatten(read_json(place / QUALITY))
         run.log_metrics({f"{begin}{k}": v for k, v in quality.items() if isinstance(v, int | float)})
-        source = run.log_directory(place, "reward" if len(places) == 1 else f"reward/{name}")
+        tags = {"env": env.id, "annotator": annotate.annotator, "reward": name}
+        source = run.log_model(place, f"reward-{name}", tags)
         if tracking.register_models:
-            run.register(f"reward.{env.id}", source, {"annotator": annotate.annotator, "reward": name})
+            run.register(f"reward.{env.id}", source, tags)
