@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
@@ -83,9 +84,11 @@ class Run:
         for start in range(0, len(metrics), BATCH):
             self.client.log_batch(self.id, metrics=metrics[start : start + BATCH])
 
-    def log_directory(self, path: Path, name: str) -> str:
-        """Copy a directory's files to the run's artifacts; return where they are."""
+    def log_directory(self, path: Path, name: str, more: Mapping[str, Any] = MappingProxyType({})) -> str:
+        """Copy a directory's files to the run's artifacts, and JSON files besides; return where they are."""
         self.client.log_artifacts(self.id, str(path), name)
+        for file, content in more.items():
+            self.client.log_dict(self.id, content, f"{name}/{file}")
         return f"runs:/{self.id}/{name}"
 
     def log_file(self, path: Path) -> None:
