@@ -11,6 +11,7 @@ from laurel.cli import (
     check,
     classics,
     export,
+    init,
     judges,
     language_model,
     params,
@@ -30,6 +31,7 @@ from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
 
 COMMANDS = (
+    init,
     run,
     stages,
     judges,

@@ -1,4 +1,4 @@
-"""TorchRL collects with a learned reward: python torchrl.py, where laurel run has run; pip install torchrl."""
+"""TorchRL collects with a learned reward: python train_torchrl.py, where laurel run has run; pip install torchrl."""
 
 import gymnasium as gym
 from minigrid.wrappers import ImgObsWrapper

@@ -1,8 +1,9 @@
-"""RLlib trains on a learned reward: python rllib.py, in a folder where laurel run has run; pip install 'ray[rllib]'."""
+"""RLlib trains on a learned reward: python train_rllib.py, where laurel run has run; pip install 'ray[rllib]'."""
 
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
 from minigrid.wrappers import ImgObsWrapper
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.tune.registry import register_env
@@ -16,7 +17,8 @@ SOURCE = Path("data/reward/preference").resolve()  # workers have other working 
 def make(config: dict) -> gym.Env:
     """Make an environment that shows its image as a row, and pays the learned reward."""
     reward = laurel.load_reward(SOURCE)
-    return laurel.RewardWrapper(gym.wrappers.FlattenObservation(ImgObsWrapper(gym.make(reward.env.id))), reward)
+    env = gym.wrappers.FlattenObservation(ImgObsWrapper(gym.make(reward.env.id)))
+    return laurel.RewardWrapper(gym.wrappers.DtypeObservation(env, np.float32), reward)
 
 
 register_env("paid", make)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 trains on a learned reward: python sb3.py, in a folder where laurel run has run."""
+"""Stable-Baselines3 trains on a learned reward: python train_sb3.py, in a folder where laurel run has run."""
 
 import gymnasium as gym
 from minigrid.wrappers import ImgObsWrapper

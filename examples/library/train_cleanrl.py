@@ -1,4 +1,4 @@
-"""A loop as in CleanRL (here A2C) trains on a learned reward: python cleanrl.py, where laurel run has run."""
+"""A loop as in CleanRL (here A2C) trains on a learned reward: python train_cleanrl.py, where laurel run has run."""
 
 import gymnasium as gym
 import torch
