@@ -41,7 +41,7 @@ class Table(pd.DataFrame):
         try:
             from datasets import Dataset
         except ModuleNotFoundError:
-            raise MissingPackageError("A Dataset needs the package datasets: run pip install datasets.") from None
+            raise MissingPackageError("A Dataset needs the package datasets: pip install 'laurel-rl[trl]'") from None
         return Dataset(self.to_arrow())
 
 
