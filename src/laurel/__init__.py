@@ -25,7 +25,12 @@ __all__ = ["__version__", *_HOMES]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; public are: {', '.join(_HOMES)}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from laurel.extras import missing
+
+        raise missing(error) or error from None
 
 
 def __dir__() -> list[str]:
