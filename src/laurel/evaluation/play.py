@@ -12,9 +12,11 @@ import torch
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
+from laurel.data.directory import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards, reward_of
@@ -33,14 +35,25 @@ class Evaluation:
     """The arm by whose reward all agents are watched; None where no method has one."""
 
 
-def load_actor(adapter: EnvAdapter, arm: Arm, agent: Path | None, *, greedy: bool) -> Actor:
+def load_actor(
+    adapter: EnvAdapter, arm: Arm, agent: Path | None, *, greedy: bool, annotate: AnnotateParams | None = None
+) -> Actor:
     """Return a trained agent as an actor, or the actor of an arm that is not trained.
+
+    Args:
+        adapter: of the environment.
+        arm: whose agent it is.
+        agent: where the trained agent is.
+        greedy: take a trained agent's likeliest action instead of a sample.
+        annotate: the section of the run, for actors that ask its chat model.
 
     Raises:
         DataError: the agent is missing, damaged, or of another environment.
     """
     if agent is None:
-        return make_actor(arm.actor or "random", adapter, f"arms.{arm.name}.agent", **arm.actor_options)
+        return make_actor(
+            arm.actor or "random", adapter, f"arms.{arm.name}.agent", annotate=annotate, **arm.actor_options
+        )
     return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
 
 
@@ -61,6 +74,11 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
     return LearnedReward(reward, arm.shaping) if arm and reward else None
 
 
+def account_of(table: Path) -> Path:
+    """Return where it stands what acting took, beside the table of an agent's episodes."""
+    return table.with_suffix(".json")
+
+
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
@@ -72,10 +90,11 @@ def play_agent(
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
     context, evaluate = evaluation.context, evaluation.evaluate
     adapter = context.adapter
+    actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate)
     rows = roll_out(
         context.env,
         adapter,
-        load_actor(adapter, arm, agent, greedy=evaluate.greedy),
+        actor,
         n_envs=evaluate.n_envs,
         episodes=evaluate.episodes,
         seed=derive_seed(evaluation.run_seed, "evaluate", seed),
@@ -85,5 +104,7 @@ def play_agent(
     frame.insert(0, "arm", arm.name)
     frame.insert(1, "seed", seed)
     frame.insert(2, "episode", range(len(frame)))
+    if actor.account:
+        write_json(account_of(table), dict(actor.account))
     frame.to_parquet(table, index=False)
     advance(len(rows))

@@ -81,11 +81,14 @@ class Prompt:
     description: str
     """What is special about it, in a line."""
     answer: AnswerFormat
-    """json: an object; choice: one of a few words and nothing else, fit for log-probabilities."""
+    """json: an object; choice: one of a few words and nothing else, fit for log-probabilities; text: as its kind of
+    question reads it."""
     names_action: bool
     """True where it speaks of the action in a caption, so that captions must name it."""
     used: frozenset[str]
     """Slots that it uses."""
+    text: str = field(repr=False, compare=False)
+    """Of the file."""
     _template: Template = field(repr=False, compare=False)
 
     @property
@@ -242,6 +245,7 @@ def _parse(name: str, source: str, text: str, form: Form) -> Prompt:
         header["answer"],
         header.get("names_action", False),
         used,
+        text,
         template,
     )
     slots = {slot: quote(f"<{slot}>") for slot in form.all_slots}

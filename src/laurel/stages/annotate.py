@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from laurel.console import tell
-from laurel.errors import AnnotationError, ParamsError, RefusedLabelsError
+from laurel.errors import AnnotationError, DataError, ParamsError, PromptError, RefusedLabelsError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.fields import dumped
@@ -354,7 +354,7 @@ def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, re
 
     with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
-            track(tracked, {**out.counts, **out.usage}, out.path)
+            track(tracked, sections, {**out.counts, **out.usage}, out.path)
         if refusals:
             if tracked:
                 tracked.client.set_terminated(tracked.id, "FAILED")
@@ -455,14 +455,32 @@ def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, fl
     return {**({} if kappa["value"] is None else {"kappa": kappa["value"]}), **dict(edges)}
 
 
-def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
-    """Log how many pairs got which label, what that cost where it is known, how far labels can be trusted, and them."""
+def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | None], path: Path) -> None:
+    """Log labels: how many of which kind, what they cost, how far they can be trusted, and who was asked what."""
     from laurel.data.directory import read_json
     from laurel.data.missing import MOST, in_a_line, read_missing
     from laurel.data.quality import QUALITY, metrics
+    from laurel.data.sample import SAMPLE, read_sample
+    from laurel.envs import adapter_for
+    from laurel.feedback.annotator_kind import kind_of
+    from laurel.stages.label_quality import gold_of
+    from laurel.tracking.judgements import log_prompt, log_traces
 
     known = {key: float(value) for key, value in counts.items() if value is not None}
     run.log_metrics({**known, **metrics(read_json(path / QUALITY))})
     if missing := in_a_line(read_missing(path), most=MOST):
         run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")
+    if not (path / SAMPLE).exists():  # labels that were refused before any pair was asked about
+        return
+    annotate: AnnotateParams = sections["annotate"]
+    try:
+        adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
+        asked = [question for voter in annotate.voters if (question := kind_of(voter).pair_question(adapter))]
+        gold = gold_of(annotate, adapter)
+    except (DataError, PromptError) as error:  # logged late, where files of the user's are not there any more
+        run.client.set_tag(run.id, "questions_not_logged", str(error)[:LONGEST_TAG])
+        return
+    for prompt in {question.prompt for question in asked}:
+        log_prompt(run, prompt)
+    log_traces(run, read_sample(path), asked[0] if len(asked) == 1 else None, gold)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
     from laurel.rewards.method import PayTable
+    from laurel.rewards.stored import StoredRewards
     from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
@@ -126,15 +127,16 @@ def run(
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
         evaluation = Evaluation(seed, context, evaluate, Inputs(captions, preferences, reward, trajectories), watched)
-        quality, table = {}, None
+        stored, quality, table = StoredRewards.read(reward), {}, None
         if watched:
             name = next(iter(watched.reward))
-            table = StoredRewards.read(reward).table(name, watched.shaping.quantile)
+            table = stored.table(name, watched.shaping.quantile)
             if (reward / name / REWARD_QUALITY).exists():
                 quality = read_json(reward / name / REWARD_QUALITY)
         played = _agents(every.values(), agents, manifests["agents"])
         curves = _curves(played)
         results = _play(evaluation, played, agent.workers, out)
+        asked = _asked(played, out)
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
             summary = summarise(
@@ -146,6 +148,8 @@ def run(
                 draws=evaluate.bootstrap,
                 seed=seed,
             )
+            for name, account in asked.items():
+                summary["arms"][name]["asked"] = account
             metrics: dict[str, Any] = {
                 "schema": SCHEMA,
                 "headline": asdict(headline(summary)),
@@ -160,6 +164,8 @@ def run(
                 },
                 "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
             }
+            if simulated := stored.simulated():
+                metrics["simulated"] = simulated
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = _animate(evaluation, adapter, played, out)
@@ -167,7 +173,8 @@ def run(
             advance(1)
             write_json(out.path / METRICS, metrics)
             sample = _with_references(annotate, adapter, read_sample(preferences), read_vocabulary(captions).texts)
-            _write_report(sections, adapter, table, metrics, results, curves, rank, animation, portraits, sample, out)
+            films = animation, portraits
+            _write_report(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, out)
             facts = _write_run_page(env, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
@@ -237,6 +244,31 @@ def _play_one(
     partial = table.with_suffix(".partial")
     play_agent(evaluation, arm, seed, agent, partial, advance)
     partial.replace(table)
+
+
+def _asked(agents: Agents, out: Output) -> dict[str, dict[str, Any]]:
+    """Return for each arm whose actor asks a language model what that took, and note it."""
+    from laurel.data.directory import read_json
+    from laurel.evaluation.play import account_of
+
+    found: dict[str, dict[str, Any]] = {}
+    for arm, seed, _ in agents:
+        file = account_of(out.path / EPISODES / f"{arm.name}-{seed}.parquet")
+        if file.exists():
+            account, sums = read_json(file), found.setdefault(arm.name, {})
+            for key, value in account.items():
+                number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
+                sums[key] = sums.get(key, 0) + value if number else value
+    for name, sums in found.items():
+        readable = 1 - sums["unread"] / max(sums["states"], 1)
+        sums["parse_rate"] = readable
+        out.notes.append(
+            f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
+            f"agents): {sums.get('calls', 0):,} calls, {sums.get('cached', 0):,} answers from the store. "
+            f"{readable:.1%} of the states had an answer that could be read; in the others all choices were equally "
+            "likely."
+        )
+    return found
 
 
 def _curves(agents: Agents) -> pd.DataFrame:
@@ -339,7 +371,7 @@ def _portraits(
     for arm in (info.name for info in ordered(infos) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy)
+        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy, annotate=evaluation.context.annotate)
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"
@@ -393,13 +425,13 @@ def _made() -> list[str]:
 def _write_report(
     sections: Mapping[str, Any],
     adapter: EnvAdapter,
+    stored: StoredRewards,
     table: PayTable | None,
     metrics: dict[str, Any],
     results: pd.DataFrame,
     curves: pd.DataFrame,
     rank: dict[str, Any] | None,
-    animation: tuple[Path, str] | None,
-    portraits: list[Portrait],
+    films: tuple[tuple[Path, str] | None, list[Portrait]],
     sample: list[dict[str, Any]],
     out: Output,
 ) -> None:
@@ -408,7 +440,7 @@ def _write_report(
     from laurel.evaluation import plots
     from laurel.evaluation.report import ReportContent, render
 
-    vocabulary = None
+    vocabulary, animation = None, films[0]
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
         vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
@@ -428,7 +460,8 @@ def _write_report(
         description=adapter.description,
         figures=drawn,
         notes=out.notes,
-        portraits=portraits,
+        programs=stored.programs(),
+        portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,
@@ -519,6 +552,6 @@ def _track(
     if not tracking.register_models or not of_methods:
         return
     best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
-    source = tracked.log_directory(of_methods[best], "best_agent")
-    tags = {"arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    source = tracked.log_model(of_methods[best], "best_agent", tags)
     tracked.register(f"agent.{env.id}", source, tags, alias=BEST)
