@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 HEIGHTS = (-1.6, -1.0, -0.3, 0.4)
 PLACES = (
@@ -48,6 +48,14 @@ class AcrobotAdapter(EnvAdapter):
 
     ids = ("Acrobot-v*",)
     action_names = _TORQUES
+    observation_features = (
+        Feature("cos_theta1", "cosine of the first bar's angle to straight down, from -1 to 1"),
+        Feature("sin_theta1", "sine of the first bar's angle, from -1 to 1"),
+        Feature("cos_theta2", "cosine of the second bar's angle to the first bar, from -1 to 1"),
+        Feature("sin_theta2", "sine of the second bar's angle, from -1 to 1"),
+        Feature("velocity1", "radians a second of the first angle, from -12.57 to 12.57"),
+        Feature("velocity2", "radians a second of the second angle, from -28.27 to 28.27"),
+    )
     description = (
         "Two linked bars hang from a fixed joint; a torque on the joint between them must swing the free tip "
         "above a line that is one bar's length over the fixed joint."

@@ -90,6 +90,18 @@ class Example:
     """In a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A number that an observation holds, in words, for a language model that writes code."""
+
+    name: str
+    """An identifier."""
+    meaning: str
+    """What it is, with its unit and its range."""
+    whole: bool = False
+    """Whether it is a whole number."""
+
+
 class EnvAdapter:
     """One family of environments: packing, captions, and the words that describe the task.
 
@@ -116,6 +128,9 @@ class EnvAdapter:
     """An example of how captions compare, for prompts; not one of the questions with known answers."""
     action_names: tuple[str, ...] = ()
     """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
+    observation_features: tuple[Feature, ...] = ()
+    """The numbers of `feature_values`, to which code refers by name; () where only the space is known: code then sees
+    packed observations."""
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None
@@ -177,6 +192,10 @@ class EnvAdapter:
     def features(self, observation: Array) -> FloatArray:
         """Turn packed observations (N, D) into what a network sees (N, F)."""
         return self.packed.features(observation)
+
+    def feature_values(self, observation: Array) -> Array:
+        """Return what `observation_features` name (N, F) of packed observations (N, D): their columns, by default."""
+        return observation
 
     def action_name(self, action: Any) -> str:
         """Return what to call an action, () or (A,)."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")
@@ -44,6 +44,11 @@ class FrozenLakeAdapter(EnvAdapter):
 
     ids: ClassVar[tuple[str, ...]] = ("FrozenLake-v*", "FrozenLake8x8-v*")
     action_names = ACTIONS
+    observation_features = (
+        Feature("row", "from 0 at the top", whole=True),
+        Feature("column", "from 0 at the left", whole=True),
+        Feature("goal_distance", "rows and columns to the nearest goal, 0 at the goal", whole=True),
+    )
     description = (
         "A frozen lake as a grid of squares. The agent walks left, down, right or up from its start to the goal; "
         "the ice may be slippery, and some squares are holes that end the episode."
@@ -66,6 +71,10 @@ class FrozenLakeAdapter(EnvAdapter):
         goals[-1, -1] = True
         self._squares = np.where(goals, "G", "F")
         self._set_map(goals)
+
+    def feature_values(self, observation: Array) -> Array:
+        where = observation[:, 0]
+        return np.stack([*np.divmod(where, self._columns), self._distance[where]], axis=1)
 
     def inspect(self, env: gym.Env[Any, Any]) -> None:
         self._set_squares(env.unwrapped.desc.astype("U1"))  # type: ignore[attr-defined]

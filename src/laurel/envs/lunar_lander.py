@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 PAD = 0.2
 HEIGHTS = (0.35, 0.85)
@@ -59,6 +59,16 @@ class LunarLanderAdapter(EnvAdapter):
 
     ids = ("LunarLander-v*", "LunarLanderContinuous-v*")
     action_names = ("no engine", "left engine", "main engine", "right engine")
+    observation_features = (
+        Feature("x", "sideways from the pad, positive to the right; the pad reaches from -0.2 to 0.2"),
+        Feature("y", "height above the pad"),
+        Feature("x_velocity", "positive to the right"),
+        Feature("y_velocity", "negative downwards"),
+        Feature("angle", "radians from upright, positive to the left"),
+        Feature("angular_velocity", "of the angle"),
+        Feature("left_leg", "1 where the left leg touches the ground, otherwise 0"),
+        Feature("right_leg", "1 where the right leg touches the ground, otherwise 0"),
+    )
     description = (
         "A lander comes down on the moon. It fires its left, right or main engine to land upright and gently "
         "on the landing pad in the middle, without crashing or flying away."

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.errors import EnvError
 
@@ -28,6 +28,7 @@ LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 ACTIONS = ("turn left", "turn right", "move forward", "pick up", "drop", "toggle", "finish")
 
 FACING = ("east", "south", "west", "north")
+_CODES = ", ".join(f"{code} {name}" for code, name in enumerate(OBJECTS))
 
 VIEW = 7
 CARRIED = (3, 6)
@@ -47,6 +48,21 @@ class MiniGridAdapter(EnvAdapter):
     ids = ("MiniGrid-*", "BabyAI-*")
     version = 2
     action_names = ACTIONS
+    observation_features = (
+        Feature("facing", "0 east, 1 south, 2 west, 3 north", whole=True),
+        Feature("carried", f"{_CODES}; 1 where nothing is carried", whole=True),
+        Feature("ahead", f"what is in the cell ahead: {_CODES}", whole=True),
+        Feature("ahead_state", "of a door ahead: 0 open, 1 closed, 2 locked; otherwise 0", whole=True),
+        *(
+            Feature(f"{thing}_{part}", f"{meaning} {thing} in view", whole=True)
+            for thing in ("door", "key", "ball", "box", "goal")
+            for part, meaning in (
+                ("seen", "1 where there is a"),
+                ("forward", "cells ahead, 0 to 6, of the nearest"),
+                ("aside", "cells aside, -3 (left) to 3 (right), of the nearest"),
+            )
+        ),
+    )
     success_words = ("reach the goal", "complete the mission")
     limit_argument: ClassVar[str] = "max_steps"  # its reward falls with the share of the limit that was used
 
@@ -88,6 +104,20 @@ class MiniGridAdapter(EnvAdapter):
     def features(self, observation: Array) -> FloatArray:
         """Scale object, colour and state of each cell to about [0, 1]; the direction is left out."""
         return observation[:, :IMAGE].astype(np.float32) * SCALE
+
+    def feature_values(self, observation: Array) -> Array:
+        """Find in the view the nearest thing of each kind; 0 forward and aside where none is seen."""
+        view = observation[:, :IMAGE].reshape(-1, VIEW, VIEW, 3).astype(np.int64)
+        x, y = np.indices((VIEW, VIEW))
+        forward, aside = CARRIED[1] - y, x - CARRIED[0]
+        distance = forward + np.abs(aside)
+        columns = [observation[:, IMAGE], view[:, *CARRIED, 0], view[:, *FRONT, 0], view[:, *FRONT, 2]]
+        for thing in (DOOR, KEY, BALL, BOX, GOAL):
+            found = (view[..., 0] == thing) & ((x != CARRIED[0]) | (y != CARRIED[1]))
+            nearest = np.where(found, distance, 3 * VIEW).reshape(len(view), -1).argmin(axis=1)
+            seen = found.reshape(len(view), -1).any(axis=1)
+            columns += [seen, forward.reshape(-1)[nearest] * seen, aside.reshape(-1)[nearest] * seen]
+        return np.stack(columns, axis=1).astype(np.int64)
 
     def describe_observation(self, observation: Any) -> str:
         """Say what is carried and right ahead, where walls are near, and all else in view by its distance.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 SIZE = 5
 MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
@@ -67,6 +67,16 @@ class TaxiAdapter(EnvAdapter):
 
     ids = ("Taxi-v*",)
     action_names = (*ACTIONS, "pick up", "drop off")
+    observation_features = (
+        Feature("row", "of the taxi, from 0 at the top to 4", whole=True),
+        Feature("column", "of the taxi, from 0 at the left to 4", whole=True),
+        Feature(
+            "passenger",
+            f"0 to 3: the stand where the passenger waits, of {STANDS} as row and column; 4: in the taxi",
+            True,
+        ),
+        Feature("destination", "0 to 3: the stand where the passenger wants to go", whole=True),
+    )
     description = (
         "A taxi in a small city of 5 by 5 squares with walls. A passenger waits at one of four stands and wants to "
         "go to another; the taxi drives south, north, east or west, picks the passenger up and drops the passenger off."
@@ -80,6 +90,10 @@ class TaxiAdapter(EnvAdapter):
         "You drive away from the waiting passenger: 6 squares to go.",
         "The passenger must be reached first, and one of the two came nearer.",
     )
+
+    def feature_values(self, observation: Array) -> Array:
+        state = observation[:, 0]
+        return np.stack([state // 100, state // 20 % SIZE, state // 4 % 5, state % 4], axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]

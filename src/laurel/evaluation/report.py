@@ -34,6 +34,7 @@ from laurel.evaluation.summary import (
     steps,
 )
 from laurel.evaluation.verdict import Headline, headline
+from laurel.rewards.method import Program
 
 LOW_TAU = 0.3
 """Rank agreement below which the report warns of a learned reward that misses the task."""
@@ -79,6 +80,8 @@ class ReportContent:
     """What was skipped, degraded or simulated, as sentences; shown near the top."""
     animation: Path | None = None
     """WebP of an episode before and after training."""
+    programs: Mapping[str, Program] = field(default_factory=dict)
+    """Rewards that are code, by name."""
     portraits: Sequence[Portrait] = ()
     """An episode of each arm."""
     animation_of: str = ""

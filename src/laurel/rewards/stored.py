@@ -22,7 +22,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardContext
 
 INDEX = "rewards.json"
 
@@ -89,6 +89,17 @@ class StoredRewards:
         """Return what a reward pays for what, of its first label set; None without a table, or with one a seed."""
         settings = self.settings[name]
         return None if self.seeds[name] is not None else method_of(settings).table(settings, self.path / name, quantile)
+
+    def programs(self) -> dict[str, Program]:
+        """Return the rewards that are code, by name; errors as of `load`."""
+        found = {name: method_of(own).program(own, self.path / name) for name, own in self.settings.items()}
+        return {name: program for name, program in found.items() if program is not None}
+
+    def simulated(self) -> dict[str, str]:
+        """Return who made the rewards that no language model made although one could have: name -> who."""
+        qualities = {name: self.path / name / QUALITY for name in self.settings}
+        read = {name: read_json(file) for name, file in qualities.items() if file.exists()}
+        return {name: str(quality["judge"]) for name, quality in read.items() if quality.get("simulated")}
 
 
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
     from laurel.rewards.method import PayTable
+    from laurel.rewards.stored import StoredRewards
     from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT, ANIMATION = (
@@ -126,10 +127,10 @@ def run(
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
         evaluation = Evaluation(seed, context, evaluate, Inputs(captions, preferences, reward, trajectories), watched)
-        quality, table = {}, None
+        stored, quality, table = StoredRewards.read(reward), {}, None
         if watched:
             name = next(iter(watched.reward))
-            table = StoredRewards.read(reward).table(name, watched.shaping.quantile)
+            table = stored.table(name, watched.shaping.quantile)
             if (reward / name / REWARD_QUALITY).exists():
                 quality = read_json(reward / name / REWARD_QUALITY)
         played = _agents(every.values(), agents, manifests["agents"])
@@ -163,6 +164,8 @@ def run(
                 },
                 "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
             }
+            if simulated := stored.simulated():
+                metrics["simulated"] = simulated
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = _animate(evaluation, adapter, played, out)
@@ -170,7 +173,8 @@ def run(
             advance(1)
             write_json(out.path / METRICS, metrics)
             sample = _with_references(annotate, adapter, read_sample(preferences), read_vocabulary(captions).texts)
-            _write_report(sections, adapter, table, metrics, results, curves, rank, animation, portraits, sample, out)
+            films = animation, portraits
+            _write_report(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, out)
             facts = _write_run_page(env, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
@@ -424,13 +428,13 @@ def _made() -> list[str]:
 def _write_report(
     sections: Mapping[str, Any],
     adapter: EnvAdapter,
+    stored: StoredRewards,
     table: PayTable | None,
     metrics: dict[str, Any],
     results: pd.DataFrame,
     curves: pd.DataFrame,
     rank: dict[str, Any] | None,
-    animation: tuple[Path, str] | None,
-    portraits: list[Portrait],
+    films: tuple[tuple[Path, str] | None, list[Portrait]],
     sample: list[dict[str, Any]],
     out: Output,
 ) -> None:
@@ -439,7 +443,7 @@ def _write_report(
     from laurel.evaluation import plots
     from laurel.evaluation.report import ReportContent, render
 
-    vocabulary = None
+    vocabulary, animation = None, films[0]
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
         vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
@@ -459,7 +463,8 @@ def _write_report(
         description=adapter.description,
         figures=drawn,
         notes=out.notes,
-        portraits=portraits,
+        programs=stored.programs(),
+        portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,

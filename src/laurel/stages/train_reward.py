@@ -59,6 +59,7 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Tracker
+    from laurel.training.trial import ShortTraining
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
@@ -66,7 +67,8 @@ def run(
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     read_inputs(described, inputs)
     with output_directory(output, stage="train-reward", params=described, inputs=inputs) as out:
-        _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories), out)
+        trial = ShortTraining(seed, context)
+        _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories, trial=trial), out)
         tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
         with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
@@ -112,6 +114,8 @@ def _make(
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
     StoredRewards.write(out.path, made)
     out.counts = {"rewards": len(made)}
+    simulated = StoredRewards.read(out.path).simulated()
+    out.notes += [f"The reward {name} is simulated: it is the work of {who}." for name, who in simulated.items()]
     for name in made:
         if (out.path / name / QUALITY).exists():
             out.counts |= {"pairs": read_json(out.path / name / QUALITY).get("pairs", 0)}
