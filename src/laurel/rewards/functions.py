@@ -14,7 +14,6 @@ from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import DataError
 from laurel.rewards.base import UNPAID, Reward, Steps
-from laurel.rewards.method import PayTable
 from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
@@ -88,12 +87,6 @@ class ScoredCaptions:
         return CaptionReward(
             self.known, self.normalizer.threshold(quantile), lambda texts: self.normalizer(score(texts))
         )
-
-    def table(self, quantile: float, counts: Sequence[int]) -> PayTable:
-        """Return what is paid for what; `counts` (V,) says how often collection met each caption."""
-        rewards = np.array(list(self.known.values()), dtype=np.float32)
-        threshold = self.normalizer.threshold(quantile)
-        return PayTable(list(self.known), rewards, np.zeros_like(rewards), np.array(counts), threshold)
 
     def save(self, place: Path, **config: Any) -> None:
         """Write it into a directory, with what the method needs to score other captions."""

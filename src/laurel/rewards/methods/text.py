@@ -110,7 +110,7 @@ class Text(Method):
         from laurel.rewards.functions import ScoredCaptions
 
         scored, config = ScoredCaptions.load(place)
-        return scored.table(quantile, config["counts"])
+        return PayTable.of(scored.known, config["counts"], scored.normalizer.threshold(quantile))
 
 
 METHOD = Text
