@@ -19,7 +19,8 @@ from laurel.errors import DataError
 from laurel.llm import embedding_cache
 from laurel.rewards.logistic import logistic
 from laurel.rewards.reward_function import reward_function
-from laurel.rewards.text import TextPairs, TextReward, fit_head, joined, paired_rate
+from laurel.rewards.text import TextReward, fit_head
+from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
 from laurel.rewards.text_server import MOST_BYTES, ScoreServer
 from tiny_project import Project, read_json
 

@@ -48,7 +48,7 @@ def reward_function(source: str | Path) -> Callable[..., list[float]]:
             return [float(score) for score in reward.score(texts)]
 
     def laurel_reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float]:
-        from laurel.rewards.text import joined
+        from laurel.rewards.text_pairs import joined
 
         said = [(_said(prompt), _said(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
         return score([joined(prompt, answer) for prompt, answer in said])

@@ -16,7 +16,8 @@ from threading import Lock
 from typing import Any
 
 from laurel.errors import DataError
-from laurel.rewards.text import TextReward, joined
+from laurel.rewards.text import TextReward
+from laurel.rewards.text_pairs import joined
 
 MOST_BYTES = 1_000_000
 """Of a request's body."""

@@ -22,7 +22,7 @@ from laurel.envs.base import BoolArray, FloatArray
 from laurel.errors import AnnotationError, DataError, MissingPackageError
 
 if TYPE_CHECKING:
-    from laurel.rewards.text import TextPairs
+    from laurel.rewards.text_pairs import TextPairs
 
 BATCH = 32
 """Texts that are scored at once."""
