@@ -18,6 +18,7 @@ from laurel.cli import (
     pipeline,
     play,
     prompt,
+    reward,
     run,
     show,
     stages,
@@ -47,6 +48,7 @@ COMMANDS = (
     tune,
     ui,
     export,
+    reward,
     language_model,
 )
 """Modules of commands, in the order of the help."""
