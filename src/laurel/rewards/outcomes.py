@@ -20,8 +20,9 @@ from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.chat_annotator import ChatAnnotator
-from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.rates import rate
+from laurel.feedback.yes_no import probability
 from laurel.rewards.base import UNPAID, Steps
 from laurel.seeding import generator
 
