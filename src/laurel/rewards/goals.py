@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -25,14 +25,23 @@ from laurel.rewards.base import UNPAID, Steps
 
 if TYPE_CHECKING:
     from laurel.rewards.method import RewardContext
-    from laurel.rewards.methods.goals import GoalsParams
 
 FILE = "goals.json"
 Suggestions = Mapping[str, Sequence[str]]
 """What happened last ("": the episode begins) -> goals."""
 
 
-def check(settings: GoalsParams, params: RewardContext, adapter: EnvAdapter) -> None:
+class Suggesting(Protocol):
+    """How goals are suggested: what `laurel.rewards.methods.goals.GoalsParams` says of it."""
+
+    form: Literal["open", "closed"]
+    context: Literal["environment", "caption"]
+    least: float
+    prompt: str | None
+    goal: str | None
+
+
+def check(settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> None:
     """Refuse an annotator that suggests no goals, or a prompt that does not fit.
 
     Raises:
@@ -52,7 +61,7 @@ def check(settings: GoalsParams, params: RewardContext, adapter: EnvAdapter) -> 
         kind.check(adapter)
 
 
-def estimated(captions: Sequence[str], settings: GoalsParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+def estimated(captions: Sequence[str], settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> str | None:
     """Say in a line what asking for goals takes; None where no chat model is asked."""
     kind = kind_of(params.annotate)
     if not isinstance(kind, ChatAnnotator):
@@ -64,7 +73,7 @@ def estimated(captions: Sequence[str], settings: GoalsParams, params: RewardCont
 
 
 def suggested(
-    captions: Sequence[str], settings: GoalsParams, params: RewardContext, adapter: EnvAdapter
+    captions: Sequence[str], settings: Suggesting, params: RewardContext, adapter: EnvAdapter
 ) -> tuple[str, bool, Suggestions]:
     """Return who suggests, whether that is simulated, and the goals.
 
@@ -95,7 +104,7 @@ def suggested(
     return f"embedding ({params.annotate.embedding.model})", False, {"": picked}
 
 
-def _question(settings: GoalsParams, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
+def _question(settings: Suggesting, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
     """Return what a chat model is asked; errors as of `check`."""
     if settings.form == "open":
         return GoalsQuestion(GoalsQuestion.load_prompt(settings.prompt or "suggest"), adapter, settings.goal)
@@ -103,7 +112,7 @@ def _question(settings: GoalsParams, kind: ChatAnnotator, adapter: EnvAdapter) -
     return SensibleQuestion(prompt, adapter, settings.goal, scored=kind.scored(prompt))
 
 
-def _items(captions: Sequence[str], settings: GoalsParams) -> Sequence[Any]:
+def _items(captions: Sequence[str], settings: Suggesting) -> Sequence[Any]:
     """Return what is asked about: contexts, or in the closed form each possible goal in each of them."""
     contexts = ["", *captions] if settings.context == "caption" else [""]
     if settings.form == "open":
