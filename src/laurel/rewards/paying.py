@@ -5,6 +5,7 @@ The one place where that happens: for training, Stable-Baselines3, roll-outs and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
@@ -52,6 +53,11 @@ class Paymaster:
         potential = shaping.form == "potential"
         self._shape = Potential(shaping.discount, n_envs) if potential else Bonus(shaping.beta, n_envs)
         reward.begin(n_envs)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """texts[id] is the caption."""
+        return self._captioner.texts
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
