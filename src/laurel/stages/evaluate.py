@@ -272,15 +272,18 @@ def _asked(agents: Agents, out: Output) -> dict[str, dict[str, Any]]:
                 number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
                 sums[key] = sums.get(key, 0) + value if number else value
     for name, sums in found.items():
-        readable = 1 - sums["unread"] / max(sums["states"], 1)
-        sums["parse_rate"] = readable
+        sums["parse_rate"] = 1 - sums["unread"] / max(sums["states"], 1)
         out.notes.append(
             f"The arm {name} asked {sums['model']} about {sums['states']:,} states (distinct ones of each of its "
-            f"agents): {sums.get('calls', 0):,} calls, {sums.get('cached', 0):,} answers from the store. "
-            f"{readable:.1%} of the states had an answer that could be read; in the others all choices were equally "
-            "likely."
+            f"agents), and {sums['parse_rate']:.1%} of them had an answer that could be read; in the others all "
+            "choices were equally likely."
         )
-    return found
+        out.run_notes.append(
+            f"The arm {name} took {sums.get('calls', 0):,} calls of {sums['model']} and {sums.get('cached', 0):,} "
+            "answers from the store."
+        )
+    kept = ("model", "states", "unread", "parse_rate")  # what a run with a full store repeats
+    return {name: {key: sums[key] for key in kept} for name, sums in found.items()}
 
 
 def _curves(agents: Agents) -> pd.DataFrame:
@@ -555,7 +558,7 @@ def _write_run_page(
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
         usage=manifests["preferences"]["usage"],
         annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
-        notes=[note for manifest in manifests.values() for note in manifest["run_notes"]],
+        notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
     )
     (out.path / RUN_PAGE).write_text(render_run(facts), encoding="utf-8")
     return facts
