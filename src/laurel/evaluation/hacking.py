@@ -20,7 +20,7 @@ from laurel.training.credit import CREDIT, SCHEMA, THIRDS
 
 PARTS = 10
 """Of a training, within which pay and success are averaged."""
-LEAST_FALL, LEAST_RISE = 0.2, 0.1
+LEAST_FALL, LEAST_RISE = 0.15, 0.1
 """Of success: a share of its whole range (of the run's returns); of pay: a share of its range in the training."""
 LEAST_AGENTS = 0.25
 """Share of an arm's agents that must be flagged."""

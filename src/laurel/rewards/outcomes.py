@@ -137,11 +137,13 @@ class OutcomeReward:
     def pay(self, steps: Steps) -> FloatArray:
         """Return what steps are paid (T, N), UNPAID but at the ends of episodes."""
         paid = np.full(steps.valid.shape, UNPAID)
-        ended = steps.valid & (steps.terminated | steps.truncated)
-        for t, n in zip(*np.nonzero(steps.valid), strict=True):
+        ended = steps.terminated | steps.truncated
+        for t, n in zip(*np.nonzero(steps.valid | ended), strict=True):
             if steps.captions[t, n] >= 0:
                 self._last[n].append(int(steps.captions[t, n]))
-            if ended[t, n]:
+            if not steps.valid[t, n]:
+                self._last[n].clear()
+            elif ended[t, n]:
                 text = collapse([steps.texts[one] for one in self._last[n]])
                 if text in self._answers:
                     paid[t, n] = self._answers[text]

@@ -49,7 +49,7 @@ class Signal:
             return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
         pay = self._paymaster.pay(rollout.transitions, rollout.valid, rollout.terminated, rollout.truncated)
         self._credit.add(pay, rollout.valid, done)
-        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * pay.shaped
+        rollout.reward[:] = self._paymaster.mixed(rollout.extrinsic, pay.shaped)
         self.scored = int(pay.scored.sum())
         steps = int(rollout.valid.sum())  # none where all environments only reset
         return {
