@@ -16,7 +16,7 @@ from laurel.data.directory import read_json, write_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
 from laurel.feedback.questions.goals import GoalsQuestion
 from laurel.rewards.base import UNPAID, Steps
 
@@ -35,17 +35,11 @@ def check(prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdap
         AnnotationError: the annotator judges pairs alone, or has nothing to go by here.
         PromptError: the prompt does not exist, or does not go with the environment.
     """
-    kind = kind_of(params.annotate)
-    if isinstance(kind, ChatAnnotator):
+    if chat_model(params.annotate, "rewards.goals", "suggests no goals"):
         question = GoalsQuestion(GoalsQuestion.load_prompt(prompt), adapter, goal)
         question.messages(question.sample)
-    elif params.annotate.annotator not in ("embedding", "scripted"):
-        raise AnnotationError(
-            f"rewards.goals: the annotator {params.annotate.annotator} judges pairs, and suggests no goals. Set "
-            "annotate.annotator to openai, huggingface, embedding or scripted."
-        )
     else:
-        kind.check(adapter)
+        kind_of(params.annotate).check(adapter)
 
 
 def estimated(
