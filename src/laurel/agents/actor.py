@@ -16,6 +16,7 @@ import numpy as np
 from laurel.agents.choice import sample
 from laurel.envs.base import MOST_REMEMBERED, Array, BoolArray, EnvAdapter, FloatArray
 from laurel.errors import EnvError
+from laurel.params import EnvParams
 
 
 class View:
@@ -62,6 +63,16 @@ class View:
         return tuple(texts)
 
 
+def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
+    """Return what n episodes begin with."""
+    from laurel.envs.vector import make_vector
+
+    envs = make_vector(env, adapter, n, seed, reference=True)
+    view = View(adapter, envs.reset().copy())
+    envs.close()
+    return view
+
+
 class Acted(NamedTuple):
     """Actions for N environments, with what is known of them."""
 
@@ -75,6 +86,9 @@ class Acted(NamedTuple):
 
 class Actor(ABC):
     """Acts in N environments, always the same ones in the same order; one without memory defines `act` alone."""
+
+    memory: Array | None = None
+    """(N, M) what a network with memory has of the view that it acted on last; None without one."""
 
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
         """Forget what came before where an episode begins (N,) with the next view; called before the first, too."""

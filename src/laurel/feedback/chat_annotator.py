@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.asker import Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
@@ -21,7 +22,7 @@ from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
 from laurel.llm.budget import Budget, BudgetedChat
-from laurel.llm.chat import ChatModel, ChatRequest, Identity, Sampling
+from laurel.llm.chat import ChatModel, ChatRequest, Identity, LazyChat, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
 from laurel.llm.responses import ResponseStore, Usual
@@ -29,6 +30,7 @@ from laurel.llm.responses import ResponseStore, Usual
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.feedback.annotator import Pair
+    from laurel.params.annotation import AnnotateParams
 
 SAMPLE = 1000
 """Questions whose tokens are counted; the others are taken to be like them."""
@@ -111,8 +113,15 @@ class ChatAnnotator(AnnotatorKind):
         changes = {"language_model": {"votes": votes}, self.params.annotator: section}
         return type(self)(self.params.overridden(changes, f"annotate.{self.params.annotator}"))  # type: ignore[arg-type]
 
-    def asker(self, question: Question[Item, Value], budget: Budget | None = None) -> Asker[Item, Value]:
+    def asker(
+        self, question: Question[Item, Value], budget: Budget | None = None, *, lazy: bool = False
+    ) -> Asker[Item, Value]:
         """Make what asks this model a question of any kind, with the votes, store and budget of the params.
+
+        Args:
+            question: what is asked.
+            budget: what asking may cost; None: as the params say.
+            lazy: load a model of this machine when the store lacks an answer, and not before.
 
         Raises:
             AnnotationError: the model cannot be loaded or asked.
@@ -122,7 +131,12 @@ class ChatAnnotator(AnnotatorKind):
         question.messages(question.sample)  # refuses now what does not go together
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
-        model = self.model(store, budget, question.prompt)
+        identity, here = self.identity()
+        model: ChatModel
+        if lazy and self.local and here:
+            model = LazyChat(identity, lambda: self.model(store, budget, question.prompt))
+        else:
+            model = self.model(store, budget, question.prompt)
         price = self.price(model.identity)
         if budget.params.limited:
             model = BudgetedChat(model, budget, price)
@@ -243,6 +257,28 @@ class ChatAnnotator(AnnotatorKind):
             return None, "no limit is given, and no answer is kept to judge the pace by"
         slowest = max(paces, key=lambda pace: paces[pace])
         return paces[slowest], slowest
+
+
+def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator | None:
+    """Return the chat model to ask what is no pair; None where embedding or scripted is to answer, by other means.
+
+    Args:
+        params: section annotate.
+        key: of the reward that asks, for the error.
+        cannot: what an annotator of pairs alone does not do, such as "gives no scores".
+
+    Raises:
+        AnnotationError: the annotator judges pairs alone.
+    """
+    kind = kind_of(params)
+    if isinstance(kind, ChatAnnotator):
+        return kind
+    if params.annotator not in ("embedding", "scripted"):
+        raise AnnotationError(
+            f"{key}: the annotator {params.annotator} judges pairs, and {cannot}. Set annotate.annotator to openai, "
+            "huggingface, embedding or scripted."
+        )
+    return None
 
 
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:
