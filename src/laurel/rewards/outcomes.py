@@ -19,8 +19,9 @@ from laurel.envs.captioner import collapse
 from laurel.errors import DataError
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
-from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.rates import rate
+from laurel.feedback.yes_no import probability
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.logistic import logistic
 from laurel.seeding import generator

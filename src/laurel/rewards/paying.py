@@ -5,6 +5,7 @@ The one place where that happens: for training, Stable-Baselines3, roll-outs and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +55,11 @@ class Paymaster:
         self._shaping = shaping
         self._shape = shaper(shaping, n_envs)
         reward.begin(n_envs)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """texts[id] is the caption."""
+        return self._captioner.texts
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
