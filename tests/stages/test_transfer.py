@@ -91,7 +91,7 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
     )
     assert found["agents"]["first"]["second"] == found["agents"]["first"]["first"], "the environments are the same"
     page = (tmp_path / "page.md").read_text()
-    assert page.count("| first |") == 2
+    assert page.count("\n| first |") == 2
     assert "| random_policy |" in page
 
     def fail(*_: Any) -> None:
