@@ -130,6 +130,14 @@ class PayTable:
     threshold: float
     """Of the quantile that was asked for: shaping pays what exceeds it."""
 
+    @classmethod
+    def of(cls, known: Mapping[str, float], counts: Sequence[int], threshold: float) -> PayTable:
+        """Return the table of rewards without a known uncertainty."""
+        import numpy as np
+
+        rewards = np.array(list(known.values()), dtype=np.float32)
+        return cls(list(known), rewards, np.zeros_like(rewards), np.array(counts, dtype=np.int64), threshold)
+
 
 class Method:
     """How a reward comes to be. What a method has no need of, it leaves as it is here."""
@@ -144,6 +152,8 @@ class Method:
     """Its settings, in `rewards.NAME`."""
     reads: ClassVar[Sequence[Source]] = ()
     """A run none of whose rewards reads preferences asks no annotator."""
+    stationary: ClassVar[bool] = True
+    """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
 

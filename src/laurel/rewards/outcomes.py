@@ -16,13 +16,14 @@ from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import read_trajectories
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.envs.captioner import collapse
-from laurel.errors import AnnotationError, DataError
-from laurel.feedback.annotator_kind import kind_of
+from laurel.errors import DataError
 from laurel.feedback.annotators.scripted import Faults
-from laurel.feedback.chat_annotator import ChatAnnotator
-from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.rates import rate
+from laurel.feedback.yes_no import probability
 from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.logistic import logistic
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
@@ -136,11 +137,13 @@ class OutcomeReward:
     def pay(self, steps: Steps) -> FloatArray:
         """Return what steps are paid (T, N), UNPAID but at the ends of episodes."""
         paid = np.full(steps.valid.shape, UNPAID)
-        ended = steps.valid & (steps.terminated | steps.truncated)
-        for t, n in zip(*np.nonzero(steps.valid), strict=True):
+        ended = steps.terminated | steps.truncated
+        for t, n in zip(*np.nonzero(steps.valid | ended), strict=True):
             if steps.captions[t, n] >= 0:
                 self._last[n].append(int(steps.captions[t, n]))
-            if ended[t, n]:
+            if not steps.valid[t, n]:
+                self._last[n].clear()
+            elif ended[t, n]:
                 text = collapse([steps.texts[one] for one in self._last[n]])
                 if text in self._answers:
                     paid[t, n] = self._answers[text]
@@ -236,8 +239,11 @@ class SupervisedJudge(OutcomeJudge):
         encoder = load_encoder(self._model)
         rows = encoder.encode([*labelled, *texts]).astype(np.float64)
         known, asked = rows[: len(labelled)], rows[len(labelled) :]
-        weights = _logistic(known, np.array([*labelled.values()], dtype=np.float64))
-        return [float(value > 0) for value in np.column_stack([asked, np.ones(len(asked))]) @ weights]
+        offset = np.arange(known.shape[1] + 1) < known.shape[1]
+        right = np.array([*labelled.values()], dtype=np.float64)
+        design, ridge = np.column_stack([known, np.ones(len(known))]), np.array([1e-3])
+        weights = logistic(design, right, np.ones((len(known), 1)), ridge, offset.astype(np.float64))
+        return [float(value > 0) for value in (np.column_stack([asked, np.ones(len(asked))]) @ weights)[:, 0]]
 
 
 class TrueJudge(OutcomeJudge):
@@ -270,20 +276,13 @@ def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
         return SupervisedJudge(settings, params)
     if settings.judge == "truth":
         return TrueJudge(adapter, 0.0, seed, "truth")
-    kind = kind_of(params.annotate)
-    if isinstance(kind, ChatAnnotator):
+    cannot = "cannot say whether an outcome is the goal"
+    if kind := chat_model(params.annotate, f"rewards.{settings.kind}", cannot):
         return ChatJudge(kind, settings, adapter)
-    match params.annotate.annotator:
-        case "embedding":
-            return EmbeddingJudge(params, adapter)
-        case "scripted":
-            errors = Faults.of(params.annotate.scripted).error_rate
-            return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
-        case other:
-            raise AnnotationError(
-                f"rewards.{settings.kind}: the annotator {other} judges pairs, and cannot say whether an outcome is "
-                "the goal. Set annotate.annotator to openai, huggingface, embedding or scripted."
-            )
+    if params.annotate.annotator == "embedding":
+        return EmbeddingJudge(params, adapter)
+    errors = Faults.of(params.annotate.scripted).error_rate
+    return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
 
 
 def answered(
@@ -314,19 +313,3 @@ def answered(
         "accuracy": rate(sum(right), len(right)) if right else None,
     }
     return OutcomeTable(kept, [counts[text] for text in kept]), quality
-
-
-def _logistic(rows: Any, labels: Any, ridge: float = 1e-3) -> Any:
-    """Return the weights, the last one the offset, of a logistic regression with a ridge penalty."""
-    from scipy.optimize import minimize
-
-    design, signs = np.column_stack([rows, np.ones(len(rows))]), 2 * labels - 1
-
-    def loss(weights: Any) -> tuple[float, Any]:
-        margins = signs * (design @ weights)
-        slope = -signs / (1 + np.exp(margins))
-        return float(np.logaddexp(0, -margins).mean() + ridge * weights @ weights), (design * slope[:, None]).mean(
-            axis=0
-        ) + 2 * ridge * weights
-
-    return minimize(loss, np.zeros(design.shape[1]), jac=True, method="L-BFGS-B").x

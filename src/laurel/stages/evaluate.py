@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from laurel.data.directory import Output
     from laurel.envs.base import EnvAdapter
+    from laurel.evaluation.distances import Matrix
+    from laurel.evaluation.hacking import Episode, Hacked
     from laurel.evaluation.play import Evaluation
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
@@ -43,6 +45,9 @@ PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow
 """Of which the report gives the versions."""
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 """Their versions are given, too, where they trained."""
+
+LOOKED_AT, LOOKED_AT_STEPS, SHOWN_EPISODES = 8, 500, 3
+"""Episodes of a flagged arm that are played, steps of each at most (as laurel play has it), and how many are shown."""
 
 Agents = list[tuple[Arm, int, Path | None]]
 """Arm, seed and the agent's directory, None where the arm is not trained."""
@@ -166,6 +171,13 @@ def run(
             }
             if simulated := stored.simulated():
                 metrics["simulated"] = simulated
+            found = _hacked(evaluation, every, agents, curves, results)
+            if found:
+                metrics["hacking"] = {
+                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
+                }
+            metrics["distances"], left_out = _distances(stored, trajectories, adapter, agent, seed)
+            out.notes += left_out
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = _animate(evaluation, adapter, played, out)
@@ -174,7 +186,7 @@ def run(
             write_json(out.path / METRICS, metrics)
             sample = _with_references(annotate, adapter, read_sample(preferences), read_vocabulary(captions).texts)
             films = animation, portraits
-            _write_report(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, out)
+            _write_report(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, out)
             facts = _write_run_page(env, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
@@ -291,6 +303,54 @@ def _curves(agents: Agents) -> pd.DataFrame:
     return (
         pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["arm", "seed", *CURVE_SCHEMA.names])
     )
+
+
+def _hacked(
+    evaluation: Evaluation, arms: Mapping[str, Arm], agents: Path, curves: pd.DataFrame, results: pd.DataFrame
+) -> list[Hacked]:
+    """Find arms whose agents earn more and do worse, with episodes to look at."""
+    from dataclasses import replace
+
+    from laurel.evaluation.hacking import hacked
+    from laurel.evaluation.statistics import return_range, seed_scores
+
+    bounds = return_range(curves, seed_scores(results)["return"].to_numpy())
+    found = hacked(curves, [arm.name for arm in arms.values() if arm.reward], agents, bounds)
+    return [replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one)) for one in found]
+
+
+def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:
+    """Play some episodes of the agent that fell most, as laurel play does, and return those that pay most for least."""
+    from laurel.evaluation.hacking import Episode
+    from laurel.evaluation.performance import Performance
+    from laurel.evaluation.play import load_actor, watching
+    from laurel.seeding import derive_seed
+
+    context, env = evaluation.context, evaluation.context.env
+    worst = max(found.periods, key=lambda period: period.true[0] - period.true[1])
+    adapter, place = context.adapter, agents / arm.name / f"seed-{worst.seed}"
+    actor = load_actor(adapter, arm, place, greedy=evaluation.evaluate.greedy)
+    played = []
+    for seed in range(LOOKED_AT):
+        learned = watching(arm, context, adapter, evaluation.inputs)
+        show = Performance(env, adapter, arm.name, actor, learned, 1, LOOKED_AT_STEPS, derive_seed(seed, "play"))
+        told = [moment for moment, _ in show.moments(None)]
+        paid, last = sum(moment.shaped or 0.0 for moment in told), told[-1]
+        command = f"laurel play {arm.name} {worst.seed} --seed {seed}"
+        played.append(Episode(command, paid, last.total, last.success, last.step))
+    return sorted(played, key=lambda one: (bool(one.solved), one.total, -one.paid))[:SHOWN_EPISODES]
+
+
+def _distances(
+    stored: StoredRewards, trajectories: Path, adapter: EnvAdapter, agent: AgentParams, seed: int
+) -> tuple[dict[str, Matrix], list[str]]:
+    """Compare all rewards but those that change while they pay; of one drawn anew for each seed, its first."""
+    from laurel.evaluation.distances import distances
+    from laurel.params.rewards import method_of
+
+    names = [name for name, settings in stored.settings.items() if method_of(settings).stationary]
+    rewards = {name: stored.load(name, (stored.seeds[name] or agent.seeds)[0], adapter, 0.5) for name in names}
+    return distances(rewards, trajectories, adapter, agent.gamma, seed) if rewards else ({}, [])
 
 
 def _side_by_side(preferences: Path) -> dict[str, Any]:
@@ -436,6 +496,7 @@ def _write_report(
     rank: dict[str, Any] | None,
     films: tuple[tuple[Path, str] | None, list[Portrait]],
     sample: list[dict[str, Any]],
+    found: list[Hacked],
     out: Output,
 ) -> None:
     import pandas as pd
@@ -464,6 +525,7 @@ def _write_report(
         figures=drawn,
         notes=out.notes,
         programs=stored.programs(),
+        hacked=found,
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",

@@ -72,7 +72,7 @@ def run(
         tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
         with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
-                track(tracked, env, annotate, tracking, out.path)
+                track(tracked, env, caption, annotate, tracking, out.path)
 
 
 def _make(
@@ -124,19 +124,23 @@ def _make(
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
 
 
-def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path) -> None:
+def track(
+    run: Run, env: EnvParams, caption: CaptionParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path
+) -> None:
     """Log how good each learned reward is, and register those that were learned."""
     from laurel.data.directory import read_json
     from laurel.rewards.method import QUALITY
-    from laurel.rewards.stored import StoredRewards
+    from laurel.rewards.stored import CARD, Described, StoredRewards
     from laurel.tracking.runs import flatten
 
-    places = {name: path / name for name in StoredRewards.read(path).settings if (path / name / QUALITY).exists()}
+    made = StoredRewards.read(path).settings
+    places = {name: path / name for name in made if (path / name / QUALITY).exists()}
     for name, place in places.items():
         begin = "" if len(places) == 1 else f"{name}."
         quality = flatten(read_json(place / QUALITY))
         run.log_metrics({f"{begin}{k}": v for k, v in quality.items() if isinstance(v, int | float)})
         tags = {"env": env.id, "annotator": annotate.annotator, "reward": name}
-        source = run.log_model(place, f"reward-{name}", tags)
+        card = Described(place, name, made[name], env, caption.with_action).card()
+        source = run.log_model(place, f"reward-{name}", tags, {CARD: card})
         if tracking.register_models:
-            run.register(f"reward.{env.id}", source, tags)
+            run.register(f"reward.{env.id}", source, tags, alias=name)
