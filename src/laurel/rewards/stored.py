@@ -22,7 +22,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.method import QUALITY, Inputs, PayTable, RewardContext
 
 INDEX = "rewards.json"
 
@@ -80,15 +80,31 @@ class StoredRewards:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
             raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
         settings = self.settings[name]
-        place = (
-            self.path / name / f"seed-{seed}" if seeds is not None else set_of(self.path / name, seed % self.sets[name])
-        )
+        place = self.path / name / f"seed-{seed}" if seeds is not None else self._place(name, seed)
         return method_of(settings).load(settings, place, adapter, quantile)
 
-    def table(self, name: str, quantile: float) -> PayTable | None:
-        """Return what a reward pays for what, of its first label set; None without a table, or with one a seed."""
+    def table(self, name: str, seed: int, quantile: float) -> PayTable | None:
+        """Return what a reward pays an agent's seed for what; None without a table, or with one for each seed."""
         settings = self.settings[name]
-        return None if self.seeds[name] is not None else method_of(settings).table(settings, self.path / name, quantile)
+        if self.seeds[name] is not None:
+            return None
+        return method_of(settings).table(settings, self._place(name, seed), quantile)
+
+    def qualities(self) -> dict[str, list[dict[str, Any]]]:
+        """Return name -> what a reward says of itself, for each of its label sets; nothing of one that says nothing."""
+        found = {}
+        for name in self.settings:
+            files = [set_of(self.path / name, number) / QUALITY for number in range(self.sets[name])]
+            if files[0].exists():
+                found[name] = [read_json(file) for file in files]
+        return found
+
+    def set_of_seed(self, name: str, seed: int) -> int:
+        """Return which label set the reward of an agent's seed is learned from."""
+        return seed % self.sets[name]
+
+    def _place(self, name: str, seed: int) -> Path:
+        return set_of(self.path / name, self.set_of_seed(name, seed))
 
 
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:

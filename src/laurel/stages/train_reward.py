@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import ArmParams, used
-from laurel.params.rewards import RewardParams, chain, method_of
+from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams
 
 if TYPE_CHECKING:
@@ -77,12 +77,10 @@ def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
-    from laurel.data.directory import read_json
     from laurel.data.preferences import set_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import trained_arms
-    from laurel.rewards.method import QUALITY
     from laurel.rewards.stored import StoredRewards, make_reward
     from laurel.seeding import derive_seed
 
@@ -112,26 +110,26 @@ def _make(
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
     StoredRewards.write(out.path, made)
     out.counts = {"rewards": len(made)}
-    for name in made:
-        if (out.path / name / QUALITY).exists():
-            out.counts |= {"pairs": read_json(out.path / name / QUALITY).get("pairs", 0)}
-            break
+    if qualities := StoredRewards.read(out.path).qualities().values():
+        out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
 
 
 def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path) -> None:
-    """Log how good each learned reward is, and register those that were learned."""
-    from laurel.data.directory import read_json
-    from laurel.rewards.method import QUALITY
+    """Log how good each learned reward is, of each label set, and register those that were learned."""
     from laurel.rewards.stored import StoredRewards
     from laurel.tracking.runs import flatten
 
-    places = {name: path / name for name in StoredRewards.read(path).settings if (path / name / QUALITY).exists()}
-    for name, place in places.items():
-        begin = "" if len(places) == 1 else f"{name}."
-        quality = flatten(read_json(place / QUALITY))
-        run.log_metrics({f"{begin}{k}": v for k, v in quality.items() if isinstance(v, int | float)})
-        source = run.log_directory(place, "reward" if len(places) == 1 else f"reward/{name}")
+    stored = StoredRewards.read(path)
+    qualities = stored.qualities()
+    for name, sets in qualities.items():
+        begin = "" if len(qualities) == 1 else f"{name}."
+        for number, quality in enumerate(sets):
+            of_set = f"set-{number}." if number else ""
+            numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
+            run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
+        source = run.log_directory(path / name, "reward" if len(qualities) == 1 else f"reward/{name}")
         if tracking.register_models:
-            run.register(f"reward.{env.id}", source, {"annotator": annotate.annotator, "reward": name})
+            annotator = annotate.of_judge(judge_of(name, stored.settings) or MAIN).annotator
+            run.register(f"reward.{env.id}", source, {"annotator": annotator, "reward": name})
