@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.feedback.annotator import Annotator, Pair
     from laurel.feedback.estimate import Estimate
+    from laurel.feedback.questions.pair import PairQuestion
     from laurel.llm.budget import Budget
 
 
@@ -94,6 +95,15 @@ class AnnotatorKind(ABC):
 
         Raises:
             AnnotationError, DataError, ParamsError: it cannot be asked, or a file cannot be read.
+        """
+        return None
+
+    def pair_question(self, adapter: EnvAdapter) -> PairQuestion | None:
+        """Return the question about pairs in the words of its prompt; None where it is asked without words.
+
+        Raises:
+            PromptError: the prompt does not exist.
+            AnnotationError: it does not go with the model.
         """
         return None
 

@@ -120,12 +120,7 @@ class ChatAnnotator(AnnotatorKind):
         return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up)
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
-        """Return the question about pairs in the words that the params name.
-
-        Raises:
-            PromptError: the prompt does not exist.
-            AnnotationError: it does not go with the model.
-        """
+        """Return the question about pairs in the words that the params name; errors as of the base."""
         asking = self.params.language_model
         prompt = PairQuestion.load_prompt(asking.prompt)
         return PairQuestion(prompt, adapter, asking.goal, scored=self.scored(prompt), both_orders=asking.both_orders)

@@ -86,6 +86,8 @@ class Prompt:
     """True where it speaks of the action in a caption, so that captions must name it."""
     used: frozenset[str]
     """Slots that it uses."""
+    text: str = field(repr=False, compare=False)
+    """Of the file."""
     _template: Template = field(repr=False, compare=False)
 
     @property
@@ -242,6 +244,7 @@ def _parse(name: str, source: str, text: str, form: Form) -> Prompt:
         header["answer"],
         header.get("names_action", False),
         used,
+        text,
         template,
     )
     slots = {slot: quote(f"<{slot}>") for slot in form.all_slots}

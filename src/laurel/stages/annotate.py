@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from laurel.errors import ParamsError, RefusedLabelsError
+from laurel.errors import DataError, ParamsError, PromptError, RefusedLabelsError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.fields import dumped
 
 if TYPE_CHECKING:
     from laurel.data.directory import Output
-    from laurel.envs.base import IntArray
     from laurel.tracking.runs import Run
 
 STAGE, SHARD = "annotate", "annotate-shard"
 LONGEST_TAG = 5000
 """Characters that MLflow takes."""
-Pairs = TypeVar("Pairs", "IntArray", range)
 
 
 def run(
@@ -141,18 +139,19 @@ def log(sections: Mapping[str, Any], inputs: Mapping[str, Path], out: Output, re
 
     with Tracker(sections, STAGE, inputs, out).stage_run() as tracked:
         if tracked:
-            track(tracked, {**out.counts, **out.usage}, out.path)
+            track(tracked, sections, {**out.counts, **out.usage}, out.path)
         if refusals:
             if tracked:
                 tracked.client.set_terminated(tracked.id, "FAILED")
             raise RefusedLabelsError("\n".join(refusals))
 
 
-def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
-    """Log how many pairs got which label, what that cost where it is known, how far labels can be trusted, and them."""
+def track(run: Run, sections: Mapping[str, Any], counts: Mapping[str, float | None], path: Path) -> None:
+    """Log labels: how many of which kind, what they cost, how far they can be trusted, and who was asked what."""
     from laurel.data.directory import read_json
     from laurel.data.missing import MOST, in_a_line, read_missing
     from laurel.data.quality import QUALITY, metrics
+    from laurel.data.sample import SAMPLE, read_sample
 
     known = {key: float(value) for key, value in counts.items() if value is not None}
     for file in sorted(path.rglob(QUALITY)):  # of other judges and label sets in folders below
@@ -162,3 +161,27 @@ def track(run: Run, counts: Mapping[str, float | None], path: Path) -> None:
     if missing := in_a_line(read_missing(path), most=MOST):
         run.client.set_tag(run.id, "missing_answers", missing[:LONGEST_TAG])
     run.log_directory(path, "preferences")
+    for judge, place in {MAIN: path, **{folder.name: folder for folder in sorted(path.glob("judges/*"))}}.items():
+        if (place / SAMPLE).exists() and (sample := read_sample(place)):
+            _track_questions(run, sections, sections["annotate"].of_judge(judge), sample)
+
+
+def _track_questions(
+    run: Run, sections: Mapping[str, Any], annotate: AnnotateParams, sample: list[dict[str, Any]]
+) -> None:
+    """Log the prompts that a judge was asked with, and its answers about a sample of pairs."""
+    from laurel.envs import adapter_for
+    from laurel.feedback.annotator_kind import kind_of
+    from laurel.stages.label_quality import gold_of
+    from laurel.tracking.judgements import log_prompt, log_traces
+
+    try:
+        adapter = adapter_for(sections["env"], with_action=sections["caption"].with_action)
+        asked = [question for voter in annotate.voters if (question := kind_of(voter).pair_question(adapter))]
+        gold = gold_of(annotate, adapter)
+    except (DataError, PromptError) as error:  # logged late, where files of the user's are not there any more
+        run.client.set_tag(run.id, "questions_not_logged", str(error)[:LONGEST_TAG])
+        return
+    for prompt in {question.prompt for question in asked}:
+        log_prompt(run, prompt)
+    log_traces(run, sample, asked[0] if len(asked) == 1 else None, gold)

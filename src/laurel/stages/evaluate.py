@@ -272,6 +272,6 @@ def _track(
     if not tracking.register_models or not of_methods:
         return
     best = max(of_methods, key=lambda agent: (scores[agent][0], agent))
-    source = tracked.log_directory(of_methods[best], "best_agent")
-    tags = {"arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    tags = {"env": env.id, "arm": best[0], "role": "method", "seed": str(best[1]), "return": f"{scores[best][0]:.4g}"}
+    source = tracked.log_model(of_methods[best], "best_agent", tags)
     tracked.register(f"agent.{env.id}", source, tags, alias=BEST)

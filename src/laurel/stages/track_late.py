@@ -70,7 +70,7 @@ def _captions(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Out
 def _preferences(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.annotate import track
 
-    track(run, late.counts, late.path)
+    track(run, sections, late.counts, late.path)
 
 
 def _reward(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:

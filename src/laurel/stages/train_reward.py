@@ -129,7 +129,8 @@ def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: Tracking
             of_set = f"set-{number}." if number else ""
             numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
-        source = run.log_directory(path / name, "reward" if len(qualities) == 1 else f"reward/{name}")
+        annotator = annotate.of_judge(judge_of(name, stored.settings) or MAIN).annotator
+        tags = {"env": env.id, "annotator": annotator, "reward": name}
+        source = run.log_model(path / name, f"reward-{name}", tags)
         if tracking.register_models:
-            annotator = annotate.of_judge(judge_of(name, stored.settings) or MAIN).annotator
-            run.register(f"reward.{env.id}", source, {"annotator": annotator, "reward": name})
+            run.register(f"reward.{env.id}", source, tags)

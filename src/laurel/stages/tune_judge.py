@@ -104,9 +104,9 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
 
                 figures = flatten({"held_out": quality["held_out"], "mean_accuracy": quality["mean_accuracy"]})
                 tracked.log_metrics({name: value for name, value in figures.items() if isinstance(value, int | float)})
-                source = tracked.log_directory(out.path, "adapter")
+                tags = {"base": settings.model, "prompt": question.name, "labels": _source(labels)}
+                source = tracked.log_model(out.path, "judge", tags)
                 if params.tracking.register_models:
-                    tags = {"base": settings.model, "prompt": question.name, "labels": _source(labels)}
                     tracked.register("judge", source, tags)
     return card
 

@@ -154,7 +154,7 @@ class AgentRuns:
         )
         agent.step, agent.time = int(state["env_steps"]), now
         if state["finished"]:
-            source = agent.run.log_directory(agent.place, "agent")
+            source = agent.run.log_model(agent.place, "agent", self._tags(agent))
             if self.tracker.sections["tracking"].register_models:
                 agent.run.register(f"agent.{self.tracker.sections['env'].id}", source, self._tags(agent))
             agent.run.end(at=now)

@@ -48,6 +48,8 @@ class Run:
 
     client: MlflowClient
     id: str
+    experiment: str
+    """Id of its experiment."""
 
     def log_params(self, values: Mapping[str, Any]) -> None:
         """Log parameters in few requests."""
@@ -87,6 +89,23 @@ class Run:
         """Copy a directory's files to the run's artifacts; return where they are."""
         self.client.log_artifacts(self.id, str(path), name)
         return f"runs:/{self.id}/{name}"
+
+    def log_model(self, path: Path, name: str, tags: Mapping[str, str]) -> str:
+        """Copy a model's directory to a logged model, which this run made; return where it is.
+
+        Args:
+            name: of the model; what MLflow takes in no name becomes a dash.
+            tags: what it is a model of.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        model = self.client.create_logged_model(
+            self.experiment, re.sub("[/:.%\"']", "-", name), source_run_id=self.id, tags=dict(tags)
+        )
+        self.client.log_model_artifacts(model.model_id, str(path))
+        self.client.finalize_logged_model(model.model_id, "READY")
+        self.client.log_outputs(self.id, [LoggedModelOutput(model.model_id, 0)])
+        return str(model.model_uri)
 
     def log_file(self, path: Path) -> None:
         self.client.log_artifact(self.id, str(path))
@@ -135,12 +154,12 @@ class Run:
         from mlflow.exceptions import MlflowException
 
         try:
-            self.client.get_run(run_id)
+            found = self.client.get_run(run_id)
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
             return None
-        return Run(self.client, run_id)
+        return Run(self.client, run_id, found.info.experiment_id)
 
     def resume(self) -> str:
         """Open the run again if it was ended before its work was; return the status that it had."""
@@ -181,8 +200,8 @@ class Tracker:
         self._inputs = inputs
         self.output = output
         self._known = known or {}
-        self._shared: dict[str, tuple[str, dict[str, str]]] = {}
-        """Of a run: its experiment, and the tags that it shares with those below it."""
+        self._shared: dict[str, dict[str, str]] = {}
+        """Of a run: the tags that it shares with those below it."""
 
     @contextmanager
     def stage_run(self, *, resumed: str | None = None, ended: float | None = None) -> Iterator[Run | None]:
@@ -220,9 +239,8 @@ class Tracker:
     def _abandon(run: Run, status: str) -> None:
         """End the run of a stage that fails, and its child runs: MLflow would show them as running for ever."""
         with suppress(*failures()):
-            experiment = run.client.get_run(run.id).info.experiment_id
             below = f"tags.mlflow.parentRunId = '{run.id}' and attributes.status = 'RUNNING'"
-            for child in run.client.search_runs([experiment], below):
+            for child in run.client.search_runs([run.experiment], below):
                 run.client.set_terminated(child.info.run_id, status)
             run.end(status)
 
@@ -239,15 +257,14 @@ class Tracker:
         if parent.id not in self._shared:  # asked once: there may be hundreds of runs below it
             above = parent.client.get_run(parent.id)
             upstream = {key: run for key, run in above.data.tags.items() if key.startswith("upstream.")}
-            self._shared[parent.id] = above.info.experiment_id, {**self._tags(), **upstream}
-        experiment, shared = self._shared[parent.id]
-        nested = {"mlflow.parentRunId": parent.id, **shared, **tags}
+            self._shared[parent.id] = {**self._tags(), **upstream}
+        nested = {"mlflow.parentRunId": parent.id, **self._shared[parent.id], **tags}
         at = None if began is None else _milliseconds(began)
-        created = parent.client.create_run(experiment, start_time=at, tags=nested, run_name=name)
-        return Run(parent.client, created.info.run_id)
+        created = parent.client.create_run(parent.experiment, start_time=at, tags=nested, run_name=name)
+        return Run(parent.client, created.info.run_id, parent.experiment)
 
     def _open(self, client: MlflowClient, experiment: str, resumed: str | None, ended: float | None) -> Run:
-        if resumed is not None and (stopped := Run(client, "").find(resumed)) is not None:
+        if resumed is not None and (stopped := Run(client, "", experiment).find(resumed)) is not None:
             stopped.resume()
             return stopped
         manifests = {name: read_manifest(path) for name, path in self._inputs.items()}
@@ -260,7 +277,7 @@ class Tracker:
             tags={**self._tags(), **upstream},
             run_name=f"{self._stage} {self.sections['env'].id}",
         )
-        run = Run(client, created.info.run_id)
+        run = Run(client, created.info.run_id, experiment)
         run.log_params(flatten(dumped(self.sections)))
         for name, manifest in manifests.items():
             run.log_dataset(name, manifest["digest"], self._inputs[name].resolve(), manifest["counts"], self._stage)
@@ -309,6 +326,7 @@ def quiet() -> None:
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "12")
+    os.environ.setdefault("MLFLOW_ENABLE_ASYNC_TRACE_LOGGING", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # it would print a password, too
 
 
