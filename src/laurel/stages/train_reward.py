@@ -31,6 +31,7 @@ def run(
     captions: Path,
     preferences: Path,
     output: Path,
+    responses: Path | None = None,
 ) -> None:
     """Make the rewards that arms are paid, and those that these are made from.
 
@@ -47,6 +48,7 @@ def run(
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         output: directory to write rewards as `laurel.rewards.stored` has them.
+        responses: as of `laurel.stages.annotate.run`, for methods that ask a language model.
 
     Raises:
         ParamsError: a reward and caption.segment_length do not go together.
@@ -57,6 +59,7 @@ def run(
 
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
+    from laurel.llm.mirror import mirrored
     from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Tracker
 
@@ -65,7 +68,11 @@ def run(
     described, context = used(sections), RewardContext(env, caption, annotate, rewards)
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     read_inputs(described, inputs)
-    with output_directory(output, stage="train-reward", params=described, inputs=inputs) as out:
+    kept = responses if annotate.keeps_responses else None
+    with (
+        mirrored(annotate.language_model.store, kept),
+        output_directory(output, stage="train-reward", params=described, inputs=inputs) as out,
+    ):
         _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories), out)
         tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
         with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
