@@ -62,7 +62,7 @@ def evaluate(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import sections_of, step, unpacked, written
+    from laurel.components.step import responses, sections_of, step, unpacked, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
 
@@ -71,7 +71,7 @@ def evaluate(
     with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):
         inputs: dict[str, Any] = {name: Path(artifact.path) for name, artifact in read.items()} | {"agents": trained}
         with written(reports) as output:
-            stage.run(**given, **inputs, output=output)
+            stage.run(**given, **inputs, output=output, responses=responses())
         made = Path(reports.path)
         content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))
         for arm, results in content["arms"].items():

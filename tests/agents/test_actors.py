@@ -17,6 +17,8 @@ from laurel.agents.actors import make_actor
 from laurel.cli.app import main
 from laurel.data.trajectories import read_metadata, read_trajectories
 from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.envs.vector import make_vector
 from laurel.errors import ActorError, EnvError, ParamsError
 from laurel.evaluation import play
 from laurel.evaluation.rollout import roll_out
@@ -115,29 +117,81 @@ def test_an_unknown_kind_or_option_is_refused() -> None:
         make_actor("cautious", adapter_for(BLACKJACK), "key", height=3)
 
 
-def test_an_environment_without_words_has_no_text() -> None:
+def test_an_environment_without_words_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     env = EnvParams(id="CartPole-v1")
+    adapter = adapter_for(env)
+    monkeypatch.setattr(type(adapter), "describe_observation", EnvAdapter.describe_observation)
     with pytest.raises(EnvError, match=r"CartPole-v1: an actor that reads text cannot act here.*describe_observation"):
-        roll_out(env, adapter := adapter_for(env), make_actor("reader", adapter, ""), n_envs=1, episodes=1, seed=0,
-                 learned=None)  # fmt: skip
+        roll_out(env, adapter, make_actor("reader", adapter, ""), n_envs=1, episodes=1, seed=0, learned=None)
 
 
 @pytest.mark.parametrize(
     ("env_id", "row", "text"),
     [
-        ("FrozenLake-v1", [6], "You are at row 2, column 3, 3 squares from the goal."),
+        (
+            "FrozenLake-v1",
+            [6],
+            "You are at row 2, column 3, 3 squares from the goal. Around you: left a hole, down ice, right a hole, up "
+            "ice.",
+        ),
+        (
+            "laurel/GridWorld-v0",
+            [6],
+            "You are at row 2, column 3, 2 squares from the goal. Around you: left a wall, down a free square, right "
+            "the trap, up a free square.",
+        ),
         ("Blackjack-v1", [15, 1, 1], "You have 15 with a usable ace against the dealer's ace."),
         (
             "Taxi-v3",
             [(2 * 5 + 1) * 20 + 4 * 4 + 1],
-            "You are at row 3, column 2. The passenger is in the taxi and wants to go to row 1, column 5.",
+            "You are at row 3, column 2 and can drive south or north or east or west. The passenger is in the taxi and "
+            "wants to go to row 1, column 5.",
         ),
-        ("CliffWalking-v1", [36], "You are in column 1, at the start; the goal is 13 steps away."),
+        (
+            "CliffWalking-v1",
+            [36],
+            "You are in column 1, at the start; the goal lies to the right, 13 steps away.",
+        ),
+        (
+            "CartPole-v1",
+            [0.9, 0.0, 0.05, 0.5],
+            "The pole leans slightly to the right and is falling; the cart is right of the middle.",
+        ),
+        ("MountainCar-v0", [-0.3, 0.02], "The car climbs the right slope at a medium speed, low down."),
+        (
+            "Acrobot-v1",
+            [1.0, 0.0, 1.0, 0.0, 0.0, 2.0],
+            "The tip hangs at the bottom and hardly moves; the second bar turns with a positive speed.",
+        ),
+        (
+            "LunarLander-v3",
+            [0.5, 1.0, 0.3, -0.3, 0.2, -0.3, 0, 0],
+            "The lander descends fast, high up, tilted to the left, to the right of the landing pad. It drifts to the "
+            "right. It turns to the right.",
+        ),
+        ("laurel/Ultimatum-v0", [1, 3], None),
+        ("laurel/Catch-v0", None, None),
+        ("laurel/PositionOnlyCartPole-v0", None, None),
     ],
 )
-def test_observations_in_words(env_id: str, row: list[int], text: str) -> None:
+@pytest.mark.parametrize("with_action", [False, True])
+def test_observations_in_words(env_id: str, row: list[float] | None, text: str | None, with_action: bool) -> None:
+    adapter = adapter_for(EnvParams(id=env_id), with_action=with_action)
+    given = np.zeros(adapter.observation_size) if row is None else np.array(row)
+    (said,) = View(adapter, given[None].astype(adapter.observation_dtype)).text
+    assert said if text is None else said == text, "whether captions name the action makes no difference"
+
+
+@pytest.mark.parametrize("env_id", ["BabyAI-GoToObj-v0", "MiniGrid-MultiRoom-N2-S4-v0", "MiniGrid-LavaGapS5-v0"])
+def test_every_grid_has_words_and_named_actions(env_id: str) -> None:
     adapter = adapter_for(EnvParams(id=env_id))
-    assert View(adapter, np.array([row], dtype=adapter.observation_dtype)).text == (text,)
+    envs = make_vector(EnvParams(id=env_id), adapter, 2, 0)
+    observation = envs.reset()
+    for action in range(7):
+        assert all(text.startswith("You face ") for text in View(adapter, observation).text)
+        observation = envs.step(np.full(2, action)).observation
+    assert [adapter.action_name(action) for action in (0, 6)] == ["turn left", "finish"]
+    envs.close()
 
 
 def test_a_grid_in_words() -> None:
@@ -151,4 +205,12 @@ def test_a_grid_in_words() -> None:
     assert text.startswith("You face ")
     assert "You carry nothing. Right ahead of you is " in text
     assert "the yellow key" in text
+    # facing a wall: nothing is free ahead; the corner's two walls are named
+    view = np.zeros((7, 7, 3), dtype=np.uint8)
+    view[..., 0] = 1
+    view[2, :, 0], view[3, 2, 0] = 2, 2
+    assert adapter.describe_observation({"image": view, "direction": 1}) == (
+        "You face south. You carry nothing. Right ahead of you is nothing. The way ahead is free for 3 squares. A wall "
+        "is to your left."
+    )
     reference.close()

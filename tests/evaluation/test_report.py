@@ -14,6 +14,7 @@ from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.statistics import rank_agreement, summarise
 from laurel.evaluation.style import strokes
+from laurel.rewards.method import Program
 
 VOID = {"meta", "img", "br", "link", "hr", "input"}
 
@@ -222,6 +223,19 @@ def test_raw_answers_are_data(words_only):
     assert page.tags.count("script") == 1, "the page's own"
     assert "b" not in page.tags
     assert page.tags.count("main") == 1
+
+
+def test_a_reward_that_is_code_is_shown_as_text(words_only):
+    who = "a simulated writer (no language model)"
+    candidates = [(1, "it fails: <b>", None, False), (1, "usable", 2.5, True)]
+    program = Program("def reward(a, b):\n    return '<script>' < a\n", who, True, "mean return", candidates)
+    metrics = {**words_only.metrics, "simulated": {"written": who}}
+    page = render(dataclasses.replace(words_only, programs={"written": program}, metrics=metrics))
+    assert "return &#39;&lt;script&gt;&#39; &lt; a" in page
+    assert "it fails: &lt;b&gt;" in page
+    assert '<span class="tag">simulated writer</span>' in page
+    assert f"The reward written is simulated: it is the work of {who}." in page, "below the table"
+    assert "is code" not in render(words_only)
 
 
 def test_captions_are_data(words_only):

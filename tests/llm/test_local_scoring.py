@@ -18,6 +18,7 @@ from local_asking import (
     SETS,
     SHARED,
     answers,
+    next_logprobs,
     prompt_tokens,
     replies,
     request,
@@ -41,6 +42,26 @@ def test_scores_are_those_of_the_slow_obvious_way(chat: LocalChat, name: str) ->
     for asked, logprobs in zip(SETS[name], found, strict=True):
         assert logprobs == pytest.approx(scored_slowly(chat._local, asked), abs=1e-4)
         assert sum(math.exp(value) for value in logprobs.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_means_over_tokens(fresh: Callable[..., LocalChat], resumes: bool) -> None:
+    """Of a text that is longer, the sum is lower; what the prompt has of its own is computed once for all texts."""
+    chat = fresh(resumes=resumes)
+    words = ("the first", "the second of the two", "turn")
+    asked = [replace(request(own, words), per_token=True) for own in OWN]
+    for one, logprobs in zip(asked, scores(chat, asked), strict=True):
+        prompt = PromptReader(chat._local).read(0, one)
+        assert not isinstance(prompt, Failure)
+        means = []
+        for word in words:
+            tokens, total = list(prompt.tokens), 0.0
+            for token in prompt.answers[word]:
+                total += float(next_logprobs(chat._local, tokens)[token])
+                tokens.append(token)
+            means.append(total / len(prompt.answers[word]))
+        expected = torch.tensor(means).log_softmax(0).tolist()
+        assert list(logprobs.values()) == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_model_tells_prompts_apart(chat: LocalChat) -> None:

@@ -7,13 +7,14 @@ evaluation, films and `laurel play` use. The kinds that params can name are in `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray
+from laurel.agents.choice import sample
+from laurel.envs.base import MOST_REMEMBERED, Array, BoolArray, EnvAdapter, FloatArray
 from laurel.errors import EnvError
 
 
@@ -85,6 +86,56 @@ class Actor(ABC):
     def log_prob(self, view: View, action: Array) -> FloatArray:
         """Return the log-probabilities (N,) of other actions in the view of the last `act`; NaN where unknown."""
         return np.full(len(view), np.nan, dtype=np.float32)
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        """What acting took, for the report, such as calls to a language model; empty for most."""
+        return {}
+
+    def estimate(self, view: View) -> str | None:
+        """Say in a line what acting asks of a language model, going by a sample of states; None where it asks none."""
+        return None
+
+
+class Advisor(Actor):
+    """An actor that says how likely each of K discrete actions is, so that others can be advised by it.
+
+    Each distinct row of observations is asked about once.
+
+    Args:
+        n_actions: K.
+        start: the first action.
+        greedy: take the likeliest action instead of a sample.
+    """
+
+    def __init__(self, n_actions: int, start: int = 0, *, greedy: bool = False) -> None:
+        self.n_actions, self._start, self._greedy = n_actions, start, greedy
+        self._known: dict[bytes, FloatArray] = {}
+
+    @abstractmethod
+    def advise(self, view: View) -> FloatArray:
+        """Return the log-probabilities (N, K) of all actions in each environment of the view; none is NaN."""
+
+    def log_probs(self, view: View) -> FloatArray:
+        """Return what `advise` says (N, K), from memory where it was asked before."""
+        keys = [row.tobytes() for row in view.packed]
+        new = {key: place for place, key in enumerate(keys) if key not in self._known}
+        if new:
+            if len(self._known) > MOST_REMEMBERED:  # where observations are continuous, all are distinct
+                self._known.clear()
+                new = {key: place for place, key in enumerate(keys)}
+            said = self.advise(View(view.adapter, view.packed[list(new.values())]))
+            self._known.update(zip(new, said, strict=True))
+        return np.stack([self._known[key] for key in keys])
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        log_probs = self.log_probs(view)
+        choice = log_probs.argmax(axis=1) if self._greedy else sample(np.exp(log_probs).astype(np.float64), rng)
+        return Acted(choice + self._start, log_probs[np.arange(len(choice)), choice])
+
+    def log_prob(self, view: View, action: Array) -> FloatArray:
+        own: FloatArray = self.log_probs(view)[np.arange(len(view)), action - self._start]
+        return own
 
 
 class Rule(Actor):

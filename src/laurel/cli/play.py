@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 AGENTS, REWARD = Path(PLACES["agents"]), Path(PLACES["reward"])
 CAPTIONS, PREFERENCES = Path(PLACES["captions"]), Path(PLACES["preferences"])
 FILM = Path("play.gif")
+NEED_AN_AGENT = ("checkpoint", "epsilon_random")
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def add(commands: Commands) -> None:
         "agent",
         nargs="?",
         metavar="AGENT",
-        help="an arm, an agent's directory, or another package's actor; default: the first method that was trained",
+        help="an arm, an agent's directory, or an actor such as llm_policy; default: the first method that was trained",
     )
     play.add_argument(
         "which", nargs="?", type=whole(0), metavar="SEED", help="of the arm; default: the first of agent.seeds"
@@ -103,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
         params.env,
         adapter,
         player.name,
-        make_actor(player.kind, adapter, "AGENT", **player.options)
+        make_actor(player.kind, adapter, "AGENT", annotate=params.annotate, **player.options)
         if player.kind
         else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy),
         _learned_reward(params, player.arm, options.reward, adapter),
@@ -156,7 +157,7 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         agent = next((arm for arm in trained if arm.role == "method"), trained[0]).name
     arms = {**{name: arm_of(name) for name in WELL_KNOWN}, **{arm.name: arm for arm in params.arms}}
     if agent not in arms:
-        if not Path(agent).is_dir() and agent in ACTORS.external():
+        if not Path(agent).is_dir() and agent in ACTORS.kinds() and agent not in NEED_AN_AGENT:
             return Chosen(None, agent, agent)
         if not Path(agent).is_dir():
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from laurel.cli.command import Commands, add_command, add_group, add_input, add_params
 from laurel.console import say
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
+    from laurel.params import Params
 
 DEFAULT = "motif"
 MADE_UP = ("Something that was wanted comes about.", "Nothing happens.")
@@ -29,8 +30,8 @@ def add(commands: Commands) -> None:
     showing = add_command(
         actions,
         "show",
-        "Print a prompt as a model gets it, with two captions.",
-        "laurel prompt show steered --goal key",
+        "Print a prompt as a model gets it, with two captions, or with a state and the actions' names.",
+        "laurel prompt show steered --goal key\n  laurel prompt show action/likeliest",
     )
     showing.add_argument(
         "prompt", nargs="?", default=DEFAULT, metavar="NAME", help=f"a prompt, or a .jinja file; default: {DEFAULT}"
@@ -42,33 +43,33 @@ def add(commands: Commands) -> None:
 
 
 def _list() -> str:
-    from laurel.feedback.questions.pair import load_prompt, names
+    from laurel.feedback.question import QUESTIONS
 
-    prompts = [load_prompt(name) for name in names()]
-    width = max(len(prompt.name) for prompt in prompts)
+    kinds = {kind: QUESTIONS.load(kind, "question") for kind in QUESTIONS.kinds()}
+    ordered = sorted(kinds.values(), key=lambda kind: kind.form.kind != "pair")  # which are named without their kind
+    prompts = [kind.load_prompt(name) for kind in ordered for name in kind.form.packaged]
+    width = max(len(prompt.label) for prompt in prompts)
     lines = []
     for prompt in prompts:
-        start = f"{prompt.name:<{width}}  {prompt.answer:<6}  {prompt.digest[:12]}  "
+        start = f"{prompt.label:<{width}}  {prompt.answer:<6}  {prompt.digest[:12]}  "
         lines += textwrap.wrap(prompt.description, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
     return "\n".join(lines) + "\n"
 
 
 def _show(options: argparse.Namespace) -> str:
     from laurel.envs import adapter_for
-    from laurel.feedback.annotator import Pair
-    from laurel.feedback.questions.pair import PairQuestion, load_prompt
+    from laurel.feedback.questions.action import ActionQuestion
     from laurel.params import load_params
 
-    prompt = load_prompt(options.prompt)
     params = load_params(options.params)
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
-    first, second, source = _captions(options.captions, adapter)
-    messages = PairQuestion(prompt, adapter, options.goal).messages(Pair(first, second))
-    answer = "1 or 2" if prompt.choices else f"JSON by the schema {prompt.schema}"
+    question, item, source = _question(options, params, adapter)
+    prompt, messages = question.prompt, question.messages(item)
+    answer = " or ".join(prompt.choices) if prompt.choices else f"JSON by the schema {prompt.schema}"
     lines = [
-        f"prompt:   {prompt.name} ({prompt.digest[:12]})",
+        f"prompt:   {prompt.label} ({prompt.digest[:12]})",
         f"about:    {adapter.env_id}",
-        f"captions: {source}",
+        f"{'state:   ' if isinstance(question, ActionQuestion) else 'captions:'} {source}",
         f"answer:   {answer}",
     ]
     for message in messages:
@@ -77,6 +78,31 @@ def _show(options: argparse.Namespace) -> str:
     if adapter.goals:
         lines += ["", f"Goals that --goal knows: {', '.join(adapter.goals)}."]
     return "\n".join(lines) + "\n"
+
+
+def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) -> tuple[Any, Any, str]:
+    """Return the question that a prompt asks, what it is asked about here, and where that is from."""
+    from laurel.agents.actors.llm_policy import action_names
+    from laurel.envs.vector import make_vector
+    from laurel.feedback.annotator import Pair
+    from laurel.feedback.question import Question, kind_of
+    from laurel.feedback.questions.action import ActionQuestion
+    from laurel.feedback.questions.pair import PairQuestion
+
+    kind: type[Question[Any, Any]] = PairQuestion if options.prompt.endswith(".jinja") else kind_of(options.prompt)
+    name = options.prompt if kind is PairQuestion else options.prompt.partition("/")[2]
+    if issubclass(kind, ActionQuestion):
+        from laurel.agents.actor import View
+
+        envs = make_vector(params.env, adapter, 1, params.seed, reference=True)
+        (state,) = View(adapter, envs.reset().copy()).text
+        envs.close()
+        names, _ = action_names(adapter, "prompt")
+        loaded = kind.load_for(name, names)
+        return kind(loaded, adapter, names, options.goal), state, "what an episode begins with"
+    first, second, source = _captions(options.captions, adapter)
+    asked = kind(kind.load_prompt(name), adapter, options.goal)
+    return (asked, Pair(first, second), source) if kind is PairQuestion else (asked, first, f"the first of {source}")
 
 
 def _captions(path: Path, adapter: EnvAdapter) -> tuple[str, str, str]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 HEIGHTS = (-1.6, -1.0, -0.3, 0.4)
 PLACES = (
@@ -24,6 +25,11 @@ PLACES = (
 )
 CHANGES = (-0.2, -0.03, 0.03, 0.2)
 MOTIONS = ("and falls fast", "and falls slowly", "and hardly moves", "and rises slowly", "and rises fast")
+
+STEP_SECONDS = 0.2
+"""Of the environment: what a velocity changes in a step."""
+AT_REST = 0.1
+"""Radians a second below which a bar is said to rest."""
 
 SWING, REACH = range(2)
 SHAPE = (2, len(PLACES), len(MOTIONS), 4)
@@ -42,6 +48,14 @@ class AcrobotAdapter(EnvAdapter):
 
     ids = ("Acrobot-v*",)
     action_names = _TORQUES
+    observation_features = (
+        Feature("cos_theta1", "cosine of the first bar's angle to straight down, from -1 to 1"),
+        Feature("sin_theta1", "sine of the first bar's angle, from -1 to 1"),
+        Feature("cos_theta2", "cosine of the second bar's angle to the first bar, from -1 to 1"),
+        Feature("sin_theta2", "sine of the second bar's angle, from -1 to 1"),
+        Feature("velocity1", "radians a second of the first angle, from -12.57 to 12.57"),
+        Feature("velocity2", "radians a second of the second angle, from -28.27 to 28.27"),
+    )
     description = (
         "Two linked bars hang from a fixed joint; a torque on the joint between them must swing the free tip "
         "above a line that is one bar's length over the fixed joint."
@@ -75,6 +89,21 @@ class AcrobotAdapter(EnvAdapter):
             for place, motion in np.ndindex(len(PLACES), len(MOTIONS)):
                 yield int(np.ravel_multi_index((SWING, place, motion, torque), SHAPE))
             yield int(np.ravel_multi_index((REACH, 0, 0, torque), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        """Say how high the tip is, whether it rises, and which way each bar turns."""
+        row = np.asarray(observation, dtype=np.float64)
+        cos_a, sin_a, cos_b, sin_b, turn_a, turn_b = row
+        sin_ab = sin_a * cos_b + cos_a * sin_b
+        change = STEP_SECONDS * (sin_a * turn_a + sin_ab * (turn_a + turn_b))
+        place = int(np.searchsorted(HEIGHTS, _height(row[None])[0], side="right"))
+        motion = int(np.searchsorted(CHANGES, change, side="right"))
+        turns = " and ".join(
+            f"the {which} bar turns {'with a positive' if turn > 0 else 'with a negative'} speed"
+            for which, turn in (("first", turn_a), ("second", turn_b))
+            if abs(turn) > AT_REST
+        )
+        return f"The tip {PLACES[place]} {MOTIONS[motion]}" + (f"; {turns}." if turns else "; both bars rest.")
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

@@ -6,6 +6,7 @@ describes the task to a language model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -89,6 +90,18 @@ class Example:
     """In a sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A number that an observation holds, in words, for a language model that writes code."""
+
+    name: str
+    """An identifier."""
+    meaning: str
+    """What it is, with its unit and its range."""
+    whole: bool = False
+    """Whether it is a whole number."""
+
+
 class EnvAdapter:
     """One family of environments: packing, captions, and the words that describe the task.
 
@@ -115,6 +128,9 @@ class EnvAdapter:
     """An example of how captions compare, for prompts; not one of the questions with known answers."""
     action_names: tuple[str, ...] = ()
     """What discrete actions are called, in order, to show them to a person; numbers where it is empty."""
+    observation_features: tuple[Feature, ...] = ()
+    """The numbers of `feature_values`, to which code refers by name; () where only the space is known: code then sees
+    packed observations."""
     generic: ClassVar[bool] = False
     """True where captions are made from the observation space alone."""
     max_episode_steps: ClassVar[int | None] = None
@@ -177,6 +193,10 @@ class EnvAdapter:
         """Turn packed observations (N, D) into what a network sees (N, F)."""
         return self.packed.features(observation)
 
+    def feature_values(self, observation: Array) -> Array:
+        """Return what `observation_features` name (N, F) of packed observations (N, D): their columns, by default."""
+        return observation
+
     def action_name(self, action: Any) -> str:
         """Return what to call an action, () or (A,)."""
         if np.ndim(action):
@@ -186,8 +206,24 @@ class EnvAdapter:
         return f"action {action}"
 
     def describe_observation(self, observation: Any) -> str | None:
-        """Describe an observation, as the environment gives it, for actors that read text; None where it cannot."""
+        """Describe an observation, as the environment gives it, for actors that read text; None where it cannot.
+
+        A pure function of the observation. Its text is part of the keys of answers about it, so that another wording
+        asks anew.
+        """
         return None
+
+    def caption_of_arrival(self, observation: Any) -> str:
+        """Return the caption of a step that ends in an observation, without the action.
+
+        That describes the observation where captions depend on nothing else of a step that goes on.
+        """
+        silent = copy.copy(self)
+        silent.with_action = False
+        row, no = self.pack_one(observation)[None], np.zeros(1, dtype=np.bool_)
+        info = {name: np.zeros(1, dtype=dtype) for name, dtype in self.info_fields.items()}
+        step = Transitions(row, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.float32), row, no, no, info)
+        return silent.describe(int(silent.encode(step)[0]))
 
     # -- captions -------------------------------------------------------------------------------
     def caption(self, transition: Transition) -> str:

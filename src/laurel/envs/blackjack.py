@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 STICK, HIT = 0, 1
 LIMIT = 21
@@ -40,6 +40,11 @@ class BlackjackAdapter(EnvAdapter):
 
     ids = ("Blackjack-v*",)
     action_names = ("stick", "hit")
+    observation_features = (
+        Feature("player_sum", "the player's hand, over 21 where it is bust", whole=True),
+        Feature("dealer_card", "the dealer's open card, from 1 (an ace) to 10", whole=True),
+        Feature("usable_ace", "1 where the player holds an ace that counts as 11, otherwise 0", whole=True),
+    )
     description = (
         "Blackjack against a dealer, of whose two cards one is open. The player hits, to draw a card, or sticks. "
         "More than 21 loses at once; otherwise the dealer draws up to 17 or more and the hand nearer to 21 wins."

@@ -8,10 +8,11 @@ Observations are position, velocity, angle and angular velocity
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 FALLEN = 12 * 2 * np.pi / 360
 ANGLES = (-0.1, -0.03, 0.03, 0.1)
@@ -55,6 +56,12 @@ class CartPoleAdapter(EnvAdapter):
 
     ids = ("CartPole-v*",)
     action_names = ("push left", "push right")
+    observation_features = (
+        Feature("cart_position", "from the middle of the track, positive to the right; the episode ends beyond 2.4"),
+        Feature("cart_velocity", "units a second, positive to the right"),
+        Feature("pole_angle", "radians from upright, positive to the right; the episode ends beyond 0.2095"),
+        Feature("pole_angular_velocity", "radians a second, positive to the right"),
+    )
     description = "A pole stands on a cart that is pushed left or right; the pole must not fall, nor the cart run away."
     goal = "The pole is upright and steady, and the cart is near the middle."
     anti_goal = "The pole leans far to the side and falls over, or the cart runs off the end of the track."
@@ -92,6 +99,9 @@ class CartPoleAdapter(EnvAdapter):
                 yield int(np.ravel_multi_index((BALANCE, *state, push), SHAPE))
             for verb in _ENDS:
                 yield int(np.ravel_multi_index((verb, 0, 0, 0, push), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        return self.caption_of_arrival(observation)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return ~terminated

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 ROWS, COLUMNS = 4, 12
 START, GOAL = 36, 47
@@ -49,6 +49,10 @@ class CliffWalkingAdapter(EnvAdapter):
 
     ids = ("CliffWalking-v*", "CliffWalkingSlippery-v*")
     action_names = ACTIONS
+    observation_features = (
+        Feature("row", "from 0 at the top to 3 at the bottom, where start, cliff and goal are", whole=True),
+        Feature("column", "from 0 at the left, where the start is, to 11 at the right, where the goal is", whole=True),
+    )
     description = (
         "A grid with a cliff along its lower side. The agent walks up, right, down or left from the start at the "
         "cliff's left end to the goal at its right end; a fall costs 100 and leads back to the start."
@@ -63,6 +67,9 @@ class CliffWalkingAdapter(EnvAdapter):
         "One step leads on, the other is lost.",
     )
     max_episode_steps = 200
+
+    def feature_values(self, observation: Array) -> Array:
+        return np.stack(np.divmod(observation[:, 0], COLUMNS), axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]
@@ -99,9 +106,8 @@ class CliffWalkingAdapter(EnvAdapter):
             return "You are at the goal."
         place = "at the start" if square == START else _PLACES[min(int(_ROW[square]), 2)]
         steps = int(STEPS[square])
-        return (
-            f"You are in column {int(_COLUMN[square]) + 1}, {place}; the goal is {steps} step{'s' * (steps != 1)} away."
-        )
+        goal = "the goal is right below you" if square == GOAL - COLUMNS else "the goal lies to the right"
+        return f"You are in column {int(_COLUMN[square]) + 1}, {place}; {goal}, {steps} step{'s' * (steps != 1)} away."
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

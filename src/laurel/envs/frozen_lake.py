@@ -1,22 +1,24 @@
 """Frozen lake: where the agent is on the ice, and whether that is nearer to the goal.
 
 Observations are squares counted row by row (https://gymnasium.farama.org/environments/toy_text/frozen_lake/);
-only the map's size and its goals are used, so random maps fit as well.
+only the map's size, its goals and its holes are used, so random maps fit as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 STAY, CLOSER, FARTHER, ASIDE, FALL, REACH = range(6)
 ACTIONS = ("left", "down", "right", "up")
+WAYS = {"left": (0, -1), "down": (1, 0), "right": (0, 1), "up": (-1, 0)}
+"""Rows and columns that a move goes."""
 
 _WORDS = {
     STAY: "You stay where you are, {distance} from the goal, at {place}.",
@@ -40,16 +42,24 @@ _GOALS = {
 class FrozenLakeAdapter(EnvAdapter):
     """Any map of the frozen lake, slippery or not."""
 
-    ids = ("FrozenLake-v*", "FrozenLake8x8-v*")
+    ids: ClassVar[tuple[str, ...]] = ("FrozenLake-v*", "FrozenLake8x8-v*")
     action_names = ACTIONS
+    observation_features = (
+        Feature("row", "from 0 at the top", whole=True),
+        Feature("column", "from 0 at the left", whole=True),
+        Feature("goal_distance", "rows and columns to the nearest goal, 0 at the goal", whole=True),
+    )
     description = (
         "A frozen lake as a grid of squares. The agent walks left, down, right or up from its start to the goal; "
         "the ice may be slippery, and some squares are holes that end the episode."
     )
     goal = "Move closer to the goal and reach the goal."
     anti_goal = "Move away from the goal or fall through a hole in the ice."
-    goals = _GOALS
+    goals: Mapping[str, str] = _GOALS
     success_words = ("reach the goal",)
+    _words: Mapping[int, str] = _WORDS
+    _names: Mapping[str, str] = {"S": "ice", "F": "ice", "H": "a hole", "G": "the goal"}
+    """Letter on the map -> what such a square is called."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False
@@ -59,10 +69,20 @@ class FrozenLakeAdapter(EnvAdapter):
         side = math.isqrt(n)
         goals = np.zeros((side, n // side), dtype=np.bool_)
         goals[-1, -1] = True
+        self._squares = np.where(goals, "G", "F")
         self._set_map(goals)
 
+    def feature_values(self, observation: Array) -> Array:
+        where = observation[:, 0]
+        return np.stack([*np.divmod(where, self._columns), self._distance[where]], axis=1)
+
     def inspect(self, env: gym.Env[Any, Any]) -> None:
-        self._set_map(env.unwrapped.desc == b"G")  # type: ignore[attr-defined]
+        self._set_squares(env.unwrapped.desc.astype("U1"))  # type: ignore[attr-defined]
+
+    def _set_squares(self, squares: Array) -> None:
+        """Take the map (rows, columns), a letter a square."""
+        self._squares = squares
+        self._set_map(squares == "G")
 
     def _set_map(self, goals: BoolArray) -> None:
         """Take the map's goals (rows, columns)."""
@@ -99,7 +119,7 @@ class FrozenLakeAdapter(EnvAdapter):
         row, column = divmod(where, self._columns)
         squares = int(self._distance[where])
         distance = f"{squares} square{'s' if squares != 1 else ''}"
-        text = _WORDS[verb].format(distance=distance, place=f"row {row + 1}, column {column + 1}")
+        text = self._words[verb].format(distance=distance, place=f"row {row + 1}, column {column + 1}")
         return f"You try to go {ACTIONS[action - 1]}. {text}" if action else text
 
     def events(self) -> Iterable[int]:
@@ -114,7 +134,16 @@ class FrozenLakeAdapter(EnvAdapter):
     def describe_observation(self, observation: Any) -> str:
         row, column = divmod(int(observation), self._columns)
         squares = int(self._distance[int(observation)])
-        return f"You are at row {row + 1}, column {column + 1}, {squares} square{'s' * (squares != 1)} from the goal."
+        ways = ", ".join(f"{way} {self._beside(row + down, column + right)}" for way, (down, right) in WAYS.items())
+        return (
+            f"You are at row {row + 1}, column {column + 1}, {squares} square{'s' * (squares != 1)} from the goal. "
+            f"Around you: {ways}."
+        )
+
+    def _beside(self, row: int, column: int) -> str:
+        """Say what is on a square next to the agent."""
+        rows, columns = self._squares.shape
+        return self._names[self._squares[row, column]] if 0 <= row < rows and 0 <= column < columns else "the edge"
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated & (returns > 0)

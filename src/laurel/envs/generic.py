@@ -88,6 +88,10 @@ class GenericAdapter(EnvAdapter):
         action = ", ".join(said[len(self._parts) :])
         return _sentence(action) + (" " if action else "") + _sentence(state) + _ENDS[end]
 
+    def describe_observation(self, observation: Any) -> str:
+        row = self.pack_one(observation)[None]
+        return _sentence(", ".join(part.say(int(part.digits(row)[0])) for part in self._parts))
+
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "." if text else ""

@@ -7,10 +7,11 @@ Observations are position, velocity, angle, angular velocity and both legs' cont
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 PAD = 0.2
 HEIGHTS = (0.35, 0.85)
@@ -20,6 +21,9 @@ SPEEDS = (-0.5, -0.2, -0.03, 0.03)
 MOTIONS = ("falls dangerously fast", "descends fast", "descends gently", "hovers", "climbs")
 TILTS = (-0.4, -0.12, 0.12, 0.4)
 POSTURES = ("tilted far to the right", "tilted to the right", "upright", "tilted to the left", "tilted far to the left")
+DRIFT = 0.1
+"""Horizontal speed above which a state is said to drift."""
+SPIN = 0.15
 CRASH_REWARD = -100
 SOLVED = 200
 
@@ -55,6 +59,16 @@ class LunarLanderAdapter(EnvAdapter):
 
     ids = ("LunarLander-v*", "LunarLanderContinuous-v*")
     action_names = ("no engine", "left engine", "main engine", "right engine")
+    observation_features = (
+        Feature("x", "sideways from the pad, positive to the right; the pad reaches from -0.2 to 0.2"),
+        Feature("y", "height above the pad"),
+        Feature("x_velocity", "positive to the right"),
+        Feature("y_velocity", "negative downwards"),
+        Feature("angle", "radians from upright, positive to the left"),
+        Feature("angular_velocity", "of the angle"),
+        Feature("left_leg", "1 where the left leg touches the ground, otherwise 0"),
+        Feature("right_leg", "1 where the right leg touches the ground, otherwise 0"),
+    )
     description = (
         "A lander comes down on the moon. It fires its left, right or main engine to land upright and gently "
         "on the landing pad in the middle, without crashing or flying away."
@@ -110,6 +124,16 @@ class LunarLanderAdapter(EnvAdapter):
     @property
     def _discrete(self) -> bool:
         return self.action_space.shape == ()
+
+    def describe_observation(self, observation: Any) -> str:
+        """Say what captions say, and how the lander drifts and turns, which an actor must know to steer."""
+        drift, turn = float(observation[2]), float(observation[5])
+        sentences = [self.caption_of_arrival(observation)]
+        if abs(drift) > DRIFT:
+            sentences.append(f"It drifts to the {'right' if drift > 0 else 'left'}.")
+        if abs(turn) > SPIN:
+            sentences.append(f"It turns to the {'left' if turn > 0 else 'right'}.")
+        return " ".join(sentences)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return returns >= SOLVED

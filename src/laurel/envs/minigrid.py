@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Feature, FloatArray, IntArray, Transitions
 from laurel.envs.minigrid_tasks import GOALS, MOVED, SEEN, task_of
 from laurel.errors import EnvError
 
@@ -28,6 +28,7 @@ LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)
 ACTIONS = ("turn left", "turn right", "move forward", "pick up", "drop", "toggle", "finish")
 
 FACING = ("east", "south", "west", "north")
+_CODES = ", ".join(f"{code} {name}" for code, name in enumerate(OBJECTS))
 
 VIEW = 7
 CARRIED = (3, 6)
@@ -47,6 +48,21 @@ class MiniGridAdapter(EnvAdapter):
     ids = ("MiniGrid-*", "BabyAI-*")
     version = 2
     action_names = ACTIONS
+    observation_features = (
+        Feature("facing", "0 east, 1 south, 2 west, 3 north", whole=True),
+        Feature("carried", f"{_CODES}; 1 where nothing is carried", whole=True),
+        Feature("ahead", f"what is in the cell ahead: {_CODES}", whole=True),
+        Feature("ahead_state", "of a door ahead: 0 open, 1 closed, 2 locked; otherwise 0", whole=True),
+        *(
+            Feature(f"{thing}_{part}", f"{meaning} {thing} in view", whole=True)
+            for thing in ("door", "key", "ball", "box", "goal")
+            for part, meaning in (
+                ("seen", "1 where there is a"),
+                ("forward", "cells ahead, 0 to 6, of the nearest"),
+                ("aside", "cells aside, -3 (left) to 3 (right), of the nearest"),
+            )
+        ),
+    )
     success_words = ("reach the goal", "complete the mission")
     limit_argument: ClassVar[str] = "max_steps"  # its reward falls with the share of the limit that was used
 
@@ -89,8 +105,25 @@ class MiniGridAdapter(EnvAdapter):
         """Scale object, colour and state of each cell to about [0, 1]; the direction is left out."""
         return observation[:, :IMAGE].astype(np.float32) * SCALE
 
+    def feature_values(self, observation: Array) -> Array:
+        """Find in the view the nearest thing of each kind; 0 forward and aside where none is seen."""
+        view = observation[:, :IMAGE].reshape(-1, VIEW, VIEW, 3).astype(np.int64)
+        x, y = np.indices((VIEW, VIEW))
+        forward, aside = CARRIED[1] - y, x - CARRIED[0]
+        distance = forward + np.abs(aside)
+        columns = [observation[:, IMAGE], view[:, *CARRIED, 0], view[:, *FRONT, 0], view[:, *FRONT, 2]]
+        for thing in (DOOR, KEY, BALL, BOX, GOAL):
+            found = (view[..., 0] == thing) & ((x != CARRIED[0]) | (y != CARRIED[1]))
+            nearest = np.where(found, distance, 3 * VIEW).reshape(len(view), -1).argmin(axis=1)
+            seen = found.reshape(len(view), -1).any(axis=1)
+            columns += [seen, forward.reshape(-1)[nearest] * seen, aside.reshape(-1)[nearest] * seen]
+        return np.stack(columns, axis=1).astype(np.int64)
+
     def describe_observation(self, observation: Any) -> str:
-        """Name what is carried, what is right ahead, and all else in the view by how far it is, nearest first."""
+        """Say what is carried and right ahead, where walls are near, and all else in view by its distance.
+
+        The mission is said by `goal`: of observations that are stored, it is no part.
+        """
         view, (here, end) = np.asarray(observation["image"]), CARRIED
         carried = view[here, end]
         seen = sorted(
@@ -103,6 +136,7 @@ class MiniGridAdapter(EnvAdapter):
             f"You face {FACING[int(observation['direction'])]}.",
             f"You carry {_thing(carried)}." if carried[0] != EMPTY else "You carry nothing.",
             f"Right ahead of you is {_thing(view[FRONT])}.",
+            *_walls(view),
             *(f"You see {thing} {_where(forward, aside)}." for _, forward, aside, thing in seen),
         ]
         return " ".join(sentences)
@@ -304,6 +338,17 @@ def _thing(cell: Array) -> str:
         return "nothing"
     how = f"{('open', 'closed', 'locked')[state]} " if kind == DOOR else ""
     return f"the {how}{COLORS[color]} {OBJECTS[kind]}"
+
+
+def _walls(view: Array) -> Iterator[str]:
+    """Say how far the way ahead is free where it begins so, and whether walls are on the agent's sides."""
+    here, end = CARRIED
+    free = next((far for far in range(1, VIEW) if view[here, end - far, 0] not in (EMPTY, FLOOR)), VIEW) - 1
+    if free:
+        yield f"The way ahead is free for {free} square{'s' * (free != 1)}."
+    beside = [way for way, x in (("left", here - 1), ("right", here + 1)) if view[x, end, 0] == WALL]
+    if beside:
+        yield f"A wall is to your {' and to your '.join(beside)}."
 
 
 def _where(forward: int, aside: int) -> str:

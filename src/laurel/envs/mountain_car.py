@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 POSITIONS = (-0.9, -0.65, -0.4, -0.1, 0.2)
 SLOPES = ("left", "left", "", "right", "right", "right")
@@ -41,6 +42,10 @@ class MountainCarAdapter(EnvAdapter):
 
     ids = ("MountainCar-v*", "MountainCarContinuous-v*")
     action_names = ("push left", "do not push", "push right")
+    observation_features = (
+        Feature("position", "along the track, from -1.2 to 0.6; the valley's floor is at -0.52, the flag at 0.5"),
+        Feature("velocity", "units a step, from -0.07 to 0.07, positive to the right"),
+    )
     description = (
         "A car with a weak engine stands in a valley between two hills. It must swing back and forth to gain speed "
         "and climb the right hill up to the flag."
@@ -88,6 +93,9 @@ class MountainCarAdapter(EnvAdapter):
                 yield int(np.ravel_multi_index((MOVE, place, pace, push), SHAPE))
             for verb in (HIT_WALL, REACH_FLAG):
                 yield int(np.ravel_multi_index((verb, 0, 0, push), SHAPE))
+
+    def describe_observation(self, observation: Any) -> str:
+        return self.caption_of_arrival(observation)
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

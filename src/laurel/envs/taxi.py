@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from laurel.envs.base import BoolArray, EnvAdapter, Example, FloatArray, IntArray, Transitions
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Example, Feature, FloatArray, IntArray, Transitions
 
 SIZE = 5
 MAP = ("|R: | : :G|", "| : | : : |", "| : : : : |", "| | : | : |", "|Y| : |B: |")
@@ -21,6 +21,8 @@ STANDS = ((0, 0), (0, 4), (4, 0), (4, 3))
 IN_TAXI = 4
 PICKUP, DROPOFF = 4, 5
 ACTIONS = ("south", "north", "east", "west")
+_WAYS = {"south": (1, 0), "north": (-1, 0), "east": (0, 1), "west": (0, -1)}
+"""Rows and columns that the taxi goes."""
 REFUSED_REWARD = -10
 
 BLOCKED, CLOSER, FARTHER, ASIDE, PICK_UP, REFUSED_PICKUP, DELIVER, DROP_ELSEWHERE, REFUSED_DROPOFF = range(9)
@@ -65,6 +67,16 @@ class TaxiAdapter(EnvAdapter):
 
     ids = ("Taxi-v*",)
     action_names = (*ACTIONS, "pick up", "drop off")
+    observation_features = (
+        Feature("row", "of the taxi, from 0 at the top to 4", whole=True),
+        Feature("column", "of the taxi, from 0 at the left to 4", whole=True),
+        Feature(
+            "passenger",
+            f"0 to 3: the stand where the passenger waits, of {STANDS} as row and column; 4: in the taxi",
+            True,
+        ),
+        Feature("destination", "0 to 3: the stand where the passenger wants to go", whole=True),
+    )
     description = (
         "A taxi in a small city of 5 by 5 squares with walls. A passenger waits at one of four stands and wants to "
         "go to another; the taxi drives south, north, east or west, picks the passenger up and drops the passenger off."
@@ -78,6 +90,10 @@ class TaxiAdapter(EnvAdapter):
         "You drive away from the waiting passenger: 6 squares to go.",
         "The passenger must be reached first, and one of the two came nearer.",
     )
+
+    def feature_values(self, observation: Array) -> Array:
+        state = observation[:, 0]
+        return np.stack([state // 100, state // 20 % SIZE, state // 4 % 5, state % 4], axis=1)
 
     def encode(self, transitions: Transitions) -> IntArray:
         before, after = transitions.observation[:, 0], transitions.next_observation[:, 0]
@@ -131,7 +147,11 @@ class TaxiAdapter(EnvAdapter):
             waits = "The passenger is in the taxi"
         else:
             waits = f"The passenger waits at {_square(*STANDS[passenger])}"
-        return f"You are at {_square(row, column)}. {waits} and wants to go to {_square(*STANDS[destination])}."
+        free = [way for way, to in _WAYS.items() if (row + to[0], column + to[1]) in _neighbours(row, column)]
+        return (
+            f"You are at {_square(row, column)} and can drive {' or '.join(free)}. {waits} and wants to go to "
+            f"{_square(*STANDS[destination])}."
+        )
 
     def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray:
         return terminated

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
+from laurel.data.directory import read_json, write_json
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.pool import Job, run_jobs
 from laurel.progress import progress
@@ -38,14 +41,25 @@ class Evaluation:
     """The arm by whose reward all agents are watched; None where no method has one."""
 
 
-def load_actor(adapter: EnvAdapter, arm: Arm, agent: Path | None, *, greedy: bool) -> Actor:
+def load_actor(
+    adapter: EnvAdapter, arm: Arm, agent: Path | None, *, greedy: bool, annotate: AnnotateParams | None = None
+) -> Actor:
     """Return a trained agent as an actor, or the actor of an arm that is not trained.
+
+    Args:
+        adapter: of the environment.
+        arm: whose agent it is.
+        agent: where the trained agent is.
+        greedy: take a trained agent's likeliest action instead of a sample.
+        annotate: the section of the run, for actors that ask its chat model.
 
     Raises:
         DataError: the agent is missing, damaged, or of another environment.
     """
     if agent is None:
-        return make_actor(arm.actor or "random", adapter, f"arms.{arm.name}.agent", **arm.actor_options)
+        return make_actor(
+            arm.actor or "random", adapter, f"arms.{arm.name}.agent", annotate=annotate, **arm.actor_options
+        )
     return make_actor("checkpoint", adapter, "", path=agent, greedy=greedy)
 
 
@@ -66,6 +80,11 @@ def watching(arm: Arm | None, context: RewardContext, adapter: EnvAdapter, input
     return LearnedReward(reward, arm.shaping) if arm and reward else None
 
 
+def account_of(table: Path) -> Path:
+    """Return where it stands what acting took, beside the table of an agent's episodes."""
+    return table.with_suffix(".json")
+
+
 def play_agent(
     evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
 ) -> None:
@@ -77,10 +96,11 @@ def play_agent(
     logging.getLogger("laurel.envs").setLevel(logging.ERROR)  # the stage has logged it
     context, evaluate = evaluation.context, evaluation.evaluate
     adapter = context.adapter
+    actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate)
     rows = roll_out(
         context.env,
         adapter,
-        load_actor(adapter, arm, agent, greedy=evaluate.greedy),
+        actor,
         n_envs=evaluate.n_envs,
         episodes=evaluate.episodes,
         seed=derive_seed(evaluation.run_seed, "evaluate", seed),
@@ -90,6 +110,8 @@ def play_agent(
     frame.insert(0, "arm", arm.name)
     frame.insert(1, "seed", seed)
     frame.insert(2, "episode", range(len(frame)))
+    if actor.account:
+        write_json(account_of(table), dict(actor.account))
     frame.to_parquet(table, index=False)
     advance(len(rows))
 
@@ -115,3 +137,28 @@ def _play_one(
     partial = table.with_suffix(".partial")
     play_agent(evaluation, arm, seed, agent, partial, advance)
     partial.replace(table)
+
+
+def accounts(agents: Sequence[Played], tables: Path) -> dict[str, dict[str, Any]]:
+    """Return for each arm whose actor asks a language model what that took, over all of its agents."""
+    found: dict[str, dict[str, Any]] = {}
+    for arm, seed, _ in agents:
+        file = account_of(tables / f"{arm.name}-{seed}.parquet")
+        if file.exists():
+            sums = found.setdefault(arm.name, {})
+            for key, value in read_json(file).items():
+                number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
+                sums[key] = sums.get(key, 0) + value if number else value
+    for sums in found.values():
+        sums["parse_rate"] = 1 - sums["unread"] / max(sums["states"], 1)
+    return found
+
+
+def account_in_words(arm: str, account: Mapping[str, Any]) -> str:
+    """Say what asking a language model took of an arm."""
+    return (
+        f"The arm {arm} asked {account['model']} about {account['states']:,} states (distinct ones of each of its "
+        f"agents): {account.get('calls', 0):,} calls, {account.get('cached', 0):,} answers from the store. "
+        f"{account['parse_rate']:.1%} of the states had an answer that could be read; in the others all choices were "
+        "equally likely."
+    )

@@ -35,6 +35,7 @@ from laurel.evaluation.summary import (
 )
 from laurel.evaluation.verdict import Headline, headline
 from laurel.evaluation.words import flat, in_words, key_in_words
+from laurel.rewards.method import Program
 
 LOW_TAU = 0.3
 """Rank agreement below which the report warns of a learned reward that misses the task."""
@@ -80,6 +81,8 @@ class ReportContent:
     """What was skipped, degraded or simulated, as sentences; shown near the top."""
     animation: Path | None = None
     """WebP of an episode before and after training."""
+    programs: Mapping[str, Program] = field(default_factory=dict)
+    """Rewards that are code, by name."""
     portraits: Sequence[Portrait] = ()
     """An episode of each arm."""
     animation_of: str = ""

@@ -233,7 +233,7 @@ class Asker(Generic[Item, Value]):
         if ask.unread is not None:
             messages = question.prompt.follow_up(messages, ask.unread)
         drawn = replace(self._sampling, seed=ask.vote or None)
-        return ChatRequest(messages, drawn, question.choices, question.prompt.schema, ask.key)
+        return ChatRequest(messages, drawn, question.choices, question.prompt.schema, ask.key, question.per_token)
 
     def _replies(self, asks: deque[_Ask[Item]]) -> Iterator[tuple[_Ask[Item], Reply | Failure, bool]]:
         """Yield the reply to each request as it comes: from the store, from the model, or from another process.

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind
 from laurel.feedback.asker import Asker
@@ -100,6 +100,16 @@ class ChatAnnotator(AnnotatorKind):
         """
         price = price_of(identity, self.params.budget.prices)
         return price.in_batches() if price and self.in_batches else price
+
+    def sampled(self, votes: int, temperature: float, max_tokens: int) -> Self:
+        """Return the same model, asked for several answers in words, drawn at a temperature.
+
+        Raises:
+            ParamsError: the model does not take such settings.
+        """
+        section = {"temperature": temperature, "max_tokens": max_tokens} | ({"mode": "generate"} if self.local else {})
+        changes = {"language_model": {"votes": votes}, self.params.annotator: section}
+        return type(self)(self.params.overridden(changes, f"annotate.{self.params.annotator}"))  # type: ignore[arg-type]
 
     def asker(self, question: Question[Item, Value], budget: Budget | None = None) -> Asker[Item, Value]:
         """Make what asks this model a question of any kind, with the votes, store and budget of the params.

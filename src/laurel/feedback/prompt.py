@@ -81,7 +81,8 @@ class Prompt:
     description: str
     """What is special about it, in a line."""
     answer: AnswerFormat
-    """json: an object; choice: one of a few words and nothing else, fit for log-probabilities."""
+    """json: an object; choice: one of a few words and nothing else, fit for log-probabilities; text: as its kind of
+    question reads it."""
     names_action: bool
     """True where it speaks of the action in a caption, so that captions must name it."""
     used: frozenset[str]

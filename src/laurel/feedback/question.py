@@ -49,6 +49,8 @@ class Question(ABC, Generic[Item, Value]):
     form: ClassVar[Form]
     sample: Item
     """An item that shows all that is done to a text before it stands in a prompt; part of every key."""
+    per_token: bool = False
+    """Whether the likelihood of a choice that is scored is the mean over its tokens."""
     variants: int = 1
     """In how many ways each item is asked about, e.g. 2 where either text may be shown first."""
 

@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from laurel.errors import PromptError, closest
 from laurel.params.file import parse_yaml
 
-AnswerFormat = Literal["json", "choice"]
+AnswerFormat = Literal["json", "choice", "text"]
 LONGEST_PROMPT = 200_000
 """Characters of a block that has been rendered."""
 

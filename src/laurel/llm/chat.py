@@ -56,12 +56,16 @@ class ChatRequest:
     """JSON schema of the answer, as text; for servers that can be held to one."""
     key: str = ""
     """A digest of all that the answer depends on, where the asker has made one; no part of what is asked."""
+    per_token: bool = False
+    """If there are choices: their log-probabilities are means over their tokens, not sums."""
 
     def digest(self, identity: Identity) -> str:
         """Return a key of all that the answer depends on: this request, and who is asked."""
         if self.key:
             return self.key
         asked = {**asdict(self), "sampling": self.sampling.recorded()}
+        if not self.per_token:  # a later field, so that keys stay
+            del asked["per_token"]
         content = json.dumps([asked, asdict(identity)], sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -1,7 +1,8 @@
 """Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
 
 What all prompts begin with is computed once, for all batches. Where the first tokens of the answers differ, they alone
-are compared; otherwise the probability of an answer is the product over its tokens.
+are compared; otherwise the probability of an answer is the product over its tokens, or their mean where that is asked
+for, and what a prompt has of its own is computed once for all of its answers.
 """
 
 from __future__ import annotations
@@ -70,22 +71,55 @@ class Scorer:
 
     def answer(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return the log-probability of each choice of each prompt, normalised over its choices."""
+        if self._local.resumes and any(map(self._branches, prompts)):
+            return [
+                self._branched(prompt) if self._branches(prompt) else self._together([prompt])[0] for prompt in prompts
+            ]
+        return self._together(prompts)
+
+    def _together(self, prompts: Sequence[Prompt]) -> list[Reply]:
+        """Answer prompts in one pass."""
         rows = [row for i, prompt in enumerate(prompts) for row in self._rows(prompt, i)]
         reads = [(r, read) for r, (_, of_row) in enumerate(rows) for read in of_row]
         logprobs = self._logprobs([tokens for tokens, _ in rows], reads)
         sums = [dict.fromkeys(prompt.answers, 0.0) for prompt in prompts]
         for (_, read), logprob in zip(reads, logprobs, strict=True):
             sums[read.prompt][read.choice] += logprob
-        return [
-            Reply("", _normalised(choices), input_tokens=len(prompt.tokens), output_tokens=0)
-            for prompt, choices in zip(prompts, sums, strict=True)
-        ]
+        return [_reply(prompt, choices) for prompt, choices in zip(prompts, sums, strict=True)]
+
+    def _branches(self, prompt: Prompt) -> bool:
+        """Say whether its answers need rows of their own: they differ later than in the first token."""
+        first = {answer[0] for answer in prompt.answers.values()}
+        return len(first) < len(prompt.answers) or prompt.request.per_token
+
+    def _branched(self, prompt: Prompt) -> Reply:
+        """Answer a prompt in two passes: its own tokens once, then the tokens of all its answers."""
+        local, own = self._local, prompt.tokens[self.shared :]
+        cache = copy.deepcopy(self._beginning) if self._beginning else DynamicCache(config=local.model.config)
+        first = local.logits(
+            torch.tensor([own]), torch.tensor([len(own) - 1]), past_key_values=cache, use_cache=True
+        ).float()[0, 0]
+        sums = {choice: float(first.log_softmax(dim=-1)[answer[0]]) for choice, answer in prompt.answers.items()}
+        longer = {choice: answer for choice, answer in prompt.answers.items() if len(answer) > 1}
+        if longer:
+            width = max(map(len, longer.values())) - 1
+            rows = [answer[:-1] + [0] * (width + 1 - len(answer)) for answer in longer.values()]
+            logits = local.logits(
+                torch.tensor(rows),
+                torch.arange(width),
+                past_key_values=ResumedCache(cache, len(rows)),
+                use_cache=True,
+            )
+            rest = logits.float().log_softmax(dim=-1)
+            for row, (choice, answer) in enumerate(longer.items()):
+                sums[choice] += sum(float(rest[row, at, token]) for at, token in enumerate(answer[1:]))
+        return _reply(prompt, sums)
 
     def _rows(self, prompt: Prompt, i: int) -> list[tuple[list[int], list[Read]]]:
         """Return the rows that a prompt needs: tokens after the shared beginning, and what is read off them."""
         own = prompt.tokens[self.shared :]
         last = len(own) - 1
-        if len({answer[0] for answer in prompt.answers.values()}) == len(prompt.answers):
+        if not self._branches(prompt):
             return [(own, [Read(last, answer[0], i, choice) for choice, answer in prompt.answers.items()])]
         return [
             (own + answer[:-1], [Read(last + j, token, i, choice) for j, token in enumerate(answer)])
@@ -113,6 +147,13 @@ def common_beginning(prompts: Sequence[Prompt]) -> int:
     first, last = min(prompt.tokens for prompt in prompts), max(prompt.tokens for prompt in prompts)
     limit = min(len(prompt.tokens) for prompt in prompts) - 1
     return next((i for i in range(limit) if first[i] != last[i]), limit)
+
+
+def _reply(prompt: Prompt, sums: dict[str, float]) -> Reply:
+    """Make the reply of the log-probabilities of the answers, which are sums over their tokens."""
+    if prompt.request.per_token:
+        sums = {choice: value / len(prompt.answers[choice]) for choice, value in sums.items()}
+    return Reply("", _normalised(sums), input_tokens=len(prompt.tokens), output_tokens=0)
 
 
 def _normalised(logprobs: dict[str, float]) -> dict[str, float]:

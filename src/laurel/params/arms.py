@@ -27,6 +27,8 @@ Role = Literal["baseline", "method", "control", "bound"]
 bound: hand-written progress, for reference."""
 RANDOM = "random"
 """The actor of an arm that acts at random and is not trained."""
+ACTOR_ROLES: dict[str, Role] = {RANDOM: "control", "llm_policy": "baseline"}
+"""Roles of arms by their actors; those of others are bounds, unless they say otherwise."""
 
 
 class ArmParams(Section):
@@ -284,7 +286,7 @@ def _used_agent(agent: AgentParams) -> dict[str, Any]:
 def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
     methods = {name: method_of(rewards[name]) for name in arm.reward}
     roles = [method.role for method in methods.values()]
-    role: Role = arm.role or ("baseline" if arm.trained else "control" if arm.actor == RANDOM else "bound")
+    role: Role = arm.role or ("baseline" if arm.actor is None else ACTOR_ROLES.get(arm.actor, "bound"))
     if arm.role is None and roles:
         role = next((role for role in ("method", "bound") if role in roles), "control")
     if arm.label is not None:

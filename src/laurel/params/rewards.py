@@ -13,9 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, ValidationInfo
 
 from laurel.errors import ParamsError
+from laurel.params.algorithms import PPOParams
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Device, NonNegative, Positive, Section, Widths
 from laurel.params.file import NAME, refusal, refusals, shown
+from laurel.params.training import ShapingParams
 from laurel.plugins import Plugins
 
 METHODS: Plugins[Any] = Plugins(
@@ -88,6 +90,18 @@ class OutcomeParams(RewardParams):
     labels: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Outcomes whose true answer is given, drawn at random: further examples for a chat model, all that supervised
     knows. They are left out of the accuracy."""
+
+
+class TrialParams(Section):
+    """A short training with PPO, by which candidates for a reward are compared."""
+
+    steps: Count = 30_000
+    """Environment steps of each agent."""
+    seeds: Count = 2
+    """Agents for each candidate."""
+    shaping: ShapingParams = ShapingParams(quantile=0.0, beta=0.0, intrinsic=1.0)
+    """How candidates are paid, and the weight of the environment's reward beside them."""
+    ppo: PPOParams = PPOParams()
 
 
 def method_of(settings: RewardParams) -> Any:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from laurel.data.preferences import labels_of, set_of
 from laurel.params.annotation import MAIN
 from laurel.params.arms import Role
-from laurel.params.rewards import RewardParams, method_of
+from laurel.params.rewards import RewardParams, TrialParams, method_of
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
@@ -30,6 +30,42 @@ QUALITY = "quality.json"
 
 
 @dataclass(frozen=True)
+class Tried:
+    """What agents made of a reward in a short training."""
+
+    score: float
+    """Mean return in the last quarter of it, the environment's own."""
+    returns: Sequence[float]
+    """Mean return in each fifth of it; NaN where no episode ended."""
+
+
+class Trial(Protocol):
+    """Trains agents on a reward for a short while."""
+
+    def __call__(self, reward: Reward, settings: TrialParams) -> Tried:
+        """Train `settings.seeds` agents; the reward keeps nothing between calls, so that all of them are paid by it.
+
+        Raises:
+            LaurelError: the reward cannot be paid, or training diverged.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Program:
+    """A reward that is code, for the report."""
+
+    source: str
+    writer: str
+    simulated: bool
+    """Whether no language model wrote it."""
+    chosen_by: str
+    """Why it was taken and not another, as the head of a column."""
+    candidates: Sequence[tuple[int, str, float | None, bool]]
+    """Round, what became of it, score, whether it is the source, of all functions that were written."""
+
+
+@dataclass(frozen=True)
 class Inputs:
     """What rewards are made from: outputs of stages, and rewards made before."""
 
@@ -41,6 +77,8 @@ class Inputs:
     """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
+    trial: Trial | None = None
+    """For methods that choose by a short training; the stage train-reward has one."""
 
     def made(self, name: str) -> Path:
         """Return where a reward is that was made before, from the same label set."""
@@ -165,6 +203,10 @@ class Method:
             DataError: the artefact is missing or damaged.
         """
         raise NotImplementedError
+
+    def program(self, settings: RewardParams, place: Path) -> Program | None:
+        """Return the code that the artefact is, for the report; None where it is none."""
+        return None
 
     def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
         """Return what the artefact pays for what; None where that is no table."""

@@ -22,7 +22,7 @@ from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
 from laurel.rewards.functions import WeightedSum
-from laurel.rewards.method import QUALITY, Inputs, PayTable, RewardContext
+from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardContext
 
 INDEX = "rewards.json"
 
@@ -105,6 +105,15 @@ class StoredRewards:
 
     def _place(self, name: str, seed: int) -> Path:
         return set_of(self.path / name, self.set_of_seed(name, seed))
+
+    def programs(self) -> dict[str, Program]:
+        """Return the rewards that are code, by name; errors as of `load`."""
+        found = {name: method_of(own).program(own, self.path / name) for name, own in self.settings.items()}
+        return {name: program for name, program in found.items() if program is not None}
+
+    def simulated(self) -> dict[str, str]:
+        """Return who made the rewards that no language model made although one could have: name -> who."""
+        return {name: str(sets[0]["judge"]) for name, sets in self.qualities().items() if sets[0].get("simulated")}
 
 
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:

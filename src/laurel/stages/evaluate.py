@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from laurel.evaluation.play import Played
     from laurel.evaluation.run_page import RunFacts
     from laurel.rewards.method import PayTable
+    from laurel.rewards.stored import StoredRewards
     from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
@@ -45,6 +46,7 @@ def run(
     reward: Path,
     agents: Path,
     output: Path,
+    responses: Path | None = None,
 ) -> None:
     """Evaluate all agents on the reference environment.
 
@@ -66,6 +68,7 @@ def run(
         reward: output of the train-reward stage.
         agents: output of the train-agents stage.
         output: directory to write metrics.json, results.parquet, report.html, figures/ and more into.
+        responses: as of `laurel.stages.annotate.run`, for actors that ask a language model.
 
     Raises:
         DataError: an input is missing or damaged, or does not go with the others.
@@ -78,10 +81,11 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
-    from laurel.evaluation.play import Evaluation, play_agents, watched_arm
+    from laurel.evaluation.play import Evaluation, account_in_words, accounts, play_agents, watched_arm
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
+    from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.rewards.arms import trainers
     from laurel.rewards.method import Inputs, RewardContext
@@ -102,12 +106,17 @@ def run(
     sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent, "evaluate": evaluate}
     described = used(sections)
     manifests = read_inputs(described, inputs)  # the report says that these were its parameters
-    with output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out:
+    kept = responses if annotate.keeps_responses else None
+    with (
+        mirrored(annotate.language_model.store, kept),
+        output_directory(output, stage="evaluate", params=described, inputs=inputs, resumable=True) as out,
+    ):
         context, every = RewardContext(env, caption, annotate, rewards), resolve_arms(arms, rewards, shaping, agent)
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
         evaluation = Evaluation(seed, context, evaluate, Inputs(captions, preferences, reward, trajectories), watched)
-        table, quality = _of_reward(watched, reward) if watched else (None, {})
+        stored = StoredRewards.read(reward)
+        table, quality = _of_reward(watched, stored) if watched else (None, {})
         sets = label_sets(annotate, judges_of(arms, rewards))
         labels = sets[0].place(preferences) if sets else preferences
         judge = annotate.of_judge(sets[0].judge) if sets else annotate
@@ -115,6 +124,8 @@ def run(
         curves = _curves(played)
         results = play_agents(evaluation, played, agent.workers, out.path / EPISODES)
         results.to_parquet(out.path / RESULTS, index=False)
+        asked = accounts(played, out.path / EPISODES)
+        out.notes += [account_in_words(name, account) for name, account in asked.items()]
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
             summary = summarise(
@@ -126,6 +137,8 @@ def run(
                 draws=evaluate.bootstrap,
                 seed=seed,
             )
+            for name, account in asked.items():
+                summary["arms"][name]["asked"] = account
             metrics: dict[str, Any] = {
                 "schema": SCHEMA,
                 "headline": asdict(headline(summary)),
@@ -141,6 +154,8 @@ def run(
                 },
                 "reward": {**quality, "kendall_tau_vs_return": rank["tau"] if rank else None} if watched else {},
             }
+            if simulated := stored.simulated():
+                metrics["simulated"] = simulated
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = before_and_after(evaluation, adapter, played, out)
@@ -149,7 +164,8 @@ def run(
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)
             sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
-            report = rendered(sections, adapter, table, metrics, results, curves, rank, animation, filmed, sample, out)
+            films = animation, filmed
+            report = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, out)
             (out.path / REPORT).write_text(report, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
             advance(1)
@@ -208,11 +224,9 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     )
 
 
-def _of_reward(watched: Arm, reward: Path) -> tuple[PayTable | None, dict[str, Any]]:
+def _of_reward(watched: Arm, stored: StoredRewards) -> tuple[PayTable | None, dict[str, Any]]:
     """Return what the reward pays that agents are watched by, and how good it is, beside all other learned ones."""
-    from laurel.rewards.stored import StoredRewards
-
-    stored, name, seed = StoredRewards.read(reward), next(iter(watched.reward)), watched.agent.seeds[0]
+    name, seed = next(iter(watched.reward)), watched.agent.seeds[0]
     qualities = stored.qualities()
     own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
     every = [

@@ -80,7 +80,7 @@ def portraits(
     for arm in (info.name for info in ordered(infos) if info.name in played_arms):
         by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
         seed = int(by_return[(len(by_return) - 1) // 2])
-        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy)
+        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy, annotate=evaluation.context.annotate)
         steps = evaluate.animation_steps
         played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
         file = out.path / PORTRAITS / f"{arm}.webp"

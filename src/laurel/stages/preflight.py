@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
+from laurel.params.arms import RANDOM
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
+
+SAMPLED = 16
+"""States by which it is estimated what asking about states costs."""
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
@@ -50,7 +54,7 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         Behaviour(params.collect.policies, adapter, params.collect.n_envs, 0)
     for arm in params.arms:
         if arm.actor is not None:
-            make_actor(arm.actor, adapter, f"arms.{arm.name}.agent", **arm.actor_options)
+            make_actor(arm.actor, adapter, f"arms.{arm.name}.agent", annotate=params.annotate, **arm.actor_options)
     return adapter
 
 
@@ -111,6 +115,7 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
             f"{runs} agents of {agent.steps:,} steps with {trained_by} ({len(agent.seeds)} seeds an arm)",
         ),
         ("evaluate", f"{params.evaluate.episodes} episodes for each agent"),
+        *(("", line) for line in _actors(params, adapter)),
     ]
     return "".join(f"{name:<12} {line}\n" for name, line in lines)
 
@@ -130,6 +135,28 @@ def _judge(params: Params, captions: Path) -> list[str]:
         return [judged, *_estimated(params, captions)]
     except DataError:  # made with other params, or not made yet
         return [judged, "What they cost can be estimated once there are captions: laurel annotate --dry-run"]
+
+
+def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
+    """Say what actors that are not trained ask of a language model, by states that episodes begin with."""
+    from laurel.agents.actor import View
+    from laurel.agents.actors import make_actor
+    from laurel.envs.vector import make_vector
+
+    arms = [arm for arm in params.arms if arm.actor not in (None, RANDOM)]
+    if not arms:
+        return []
+    envs = make_vector(params.env, adapter, SAMPLED, params.seed, reference=True)
+    view = View(adapter, envs.reset().copy())
+    envs.close()
+    most = params.evaluate.episodes * len(params.agent.seeds)
+    lines = []
+    for arm in arms:
+        key = f"arms.{arm.name}.agent"
+        actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
+        if said := actor.estimate(view):
+            lines.append(f"{arm.name}: {said}; {most:,} episodes in all")
+    return lines
 
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:

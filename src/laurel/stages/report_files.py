@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
     from laurel.rewards.method import PayTable
+    from laurel.rewards.stored import StoredRewards
 
 PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
 """Of which the report gives the versions."""
@@ -70,13 +71,13 @@ def _made() -> list[str]:
 def rendered(
     sections: Mapping[str, Any],
     adapter: EnvAdapter,
+    stored: StoredRewards,
     table: PayTable | None,
     metrics: dict[str, Any],
     results: pd.DataFrame,
     curves: pd.DataFrame,
     rank: dict[str, Any] | None,
-    animation: tuple[Path, str] | None,
-    portraits: list[Portrait],
+    films: tuple[tuple[Path, str] | None, list[Portrait]],
     sample: list[dict[str, Any]],
     out: Output,
 ) -> str:
@@ -86,7 +87,7 @@ def rendered(
     from laurel.evaluation import plots
     from laurel.evaluation.report import ReportContent, render
 
-    vocabulary = None
+    vocabulary, animation = None, films[0]
     if table:
         columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
         vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
@@ -105,7 +106,8 @@ def rendered(
         description=adapter.description,
         figures=drawn,
         notes=out.notes,
-        portraits=portraits,
+        programs=stored.programs(),
+        portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
         vocabulary=vocabulary,

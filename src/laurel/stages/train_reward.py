@@ -62,6 +62,7 @@ def run(
     from laurel.llm.mirror import mirrored
     from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Tracker
+    from laurel.training.trial import ShortTraining
 
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate, "rewards": rewards}
@@ -73,7 +74,8 @@ def run(
         mirrored(annotate.language_model.store, kept),
         output_directory(output, stage="train-reward", params=described, inputs=inputs) as out,
     ):
-        _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories), out)
+        trial = ShortTraining(seed, context)
+        _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories, trial=trial), out)
         tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
         with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
@@ -117,7 +119,11 @@ def _make(
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
     StoredRewards.write(out.path, made)
     out.counts = {"rewards": len(made)}
-    if qualities := StoredRewards.read(out.path).qualities().values():
+    stored = StoredRewards.read(out.path)
+    out.notes += [
+        f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
+    ]
+    if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")

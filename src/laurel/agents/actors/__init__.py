@@ -6,8 +6,9 @@ called as `ACTOR(adapter, **options)` and returns a `laurel.agents.actor.Actor`;
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,14 +19,20 @@ from laurel.envs.guard import in_a_line
 from laurel.errors import ActorError, LaurelError, ParamsError
 from laurel.params.kinds import ACTORS
 
+if TYPE_CHECKING:
+    from laurel.params.annotation import AnnotateParams
 
-def make_actor(kind: str, adapter: EnvAdapter, key: str, **options: Any) -> Actor:
+
+def make_actor(
+    kind: str, adapter: EnvAdapter, key: str, *, annotate: AnnotateParams | None = None, **options: Any
+) -> Actor:
     """Make an actor of a kind.
 
     Args:
         kind: a module of this package, or an entry point.
         adapter: of the environment that it is to act in.
         key: of the params that names it, for messages.
+        annotate: the section of the run, for kinds that ask its chat model; they take `annotate` by that name.
         options: of the kind.
 
     Raises:
@@ -34,14 +41,19 @@ def make_actor(kind: str, adapter: EnvAdapter, key: str, **options: Any) -> Acto
         LaurelError: what the kind itself raises, e.g. DataError where a trained agent is missing.
     """
     made: Callable[..., Actor] = ACTORS.load(kind, key)
+    taken = inspect.signature(made)
+    try:
+        taken.bind(adapter, **options)
+    except TypeError as error:
+        raise ParamsError(f'{key}: the actor "{kind}" cannot be made with options {options}: {error}.') from error
+    if "annotate" in taken.parameters:
+        options["annotate"] = annotate
     if kind in ACTORS.builtin():
         return made(adapter, **options)
     try:
         actor = made(adapter, **options)
     except LaurelError:
         raise
-    except TypeError as error:
-        raise ParamsError(f'{key}: the actor "{kind}" cannot be made with options {options}: {error}.') from error
     except Exception as error:  # the code is another package's
         raise ActorError(f'The actor "{kind}" cannot be made: {in_a_line(error)}. --debug shows where.') from error
     if not isinstance(actor, Actor):
@@ -64,6 +76,14 @@ class Checked(Actor):
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
         found: FloatArray = self._guarded(self._actor.log_prob, view, action)
+        return found
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return self._actor.account
+
+    def estimate(self, view: View) -> str | None:
+        found: str | None = self._guarded(self._actor.estimate, view)
         return found
 
     def _guarded(self, method: Callable[..., Any], *given: Any) -> Any:

@@ -1,0 +1,114 @@
+"""llm_policy: a chat model chooses among the environment's named actions, from the state in words. It trains nothing.
+
+A model in this process (`huggingface`) reads off the likelihood of each action's text, a server writes a JSON object
+that its schema holds to the actions' names. Each distinct state is asked about once, and answers are kept in the store
+of responses. Where no answer can be read, all actions are equally likely; the report says how often that was.
+
+As in "Grounding Large Language Models in Interactive Environments with Online Reinforcement Learning" (GLAM, Carta et
+al. 2023, arXiv 2302.02662) before its training, but a state has no history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.agents.actor import Advisor, View
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.errors import EnvError, ParamsError
+
+if TYPE_CHECKING:
+    from laurel.feedback.chooser import Chooser
+    from laurel.params.annotation import AnnotateParams
+
+KEY = "llm_policy"
+LEAST = 1e-6
+"""Probability that an action has at least: an answer in words is none of certainty, and others may learn from it."""
+
+
+class LanguageModelPolicy(Advisor):
+    """Acts by a chat model's choice.
+
+    Args:
+        model: chooses among the actions' names.
+        start: the first action.
+        greedy: take the likeliest action instead of a sample.
+        temperature: above 1 makes actions more alike, below 1 less.
+    """
+
+    def __init__(self, model: Chooser, start: int, *, greedy: bool, temperature: float) -> None:
+        super().__init__(len(model.question.options), start, greedy=greedy)
+        self._model, self._temperature = model, temperature
+
+    def advise(self, view: View) -> FloatArray:
+        chances = np.maximum(self._model.probabilities(view.text), LEAST)
+        logits = np.log(chances) / self._temperature
+        logits -= logits.max(axis=1, keepdims=True)
+        return (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(np.float32)
+
+    def estimate(self, view: View) -> str:
+        return self._model.estimate(view.text)
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return self._model.account
+
+
+def language_model_policy(
+    adapter: EnvAdapter,
+    *,
+    annotate: AnnotateParams | None = None,
+    judge: str = "main",
+    prompt: str | None = None,
+    goal: str | None = None,
+    greedy: bool = False,
+    temperature: float = 1.0,
+    per_token: bool = False,
+) -> LanguageModelPolicy:
+    """Make the policy; loads and asks no model before it acts.
+
+    Args:
+        adapter: of the environment, whose adapter must describe its observations.
+        annotate: the section of the run.
+        judge: whose chat model: `main`, that of annotate, or one of annotate.judges.
+        prompt: of the kind `action`, by name or a file; None: the packaged one that fits the model.
+        goal: what to act for; None: the environment's own goal.
+        greedy: take the likeliest action instead of a sample.
+        temperature: above 1 makes actions more alike, below 1 less.
+        per_token: compare means over the tokens of the actions' texts instead of sums.
+
+    Raises:
+        ParamsError: the judge is no chat model, or an option is not allowed.
+        EnvError: actions are not discrete, or the adapter has no words for its observations.
+    """
+    from laurel.feedback.chooser import chat_of, chooser
+    from laurel.feedback.questions.action import ActionQuestion
+
+    if not (isinstance(temperature, int | float) and 0 < temperature < float("inf")):
+        raise ParamsError(f"{KEY}: temperature is {temperature!r}, but must be a number above 0.")
+    names, start = action_names(adapter, KEY)
+    blank = np.zeros((1, adapter.observation_size), dtype=adapter.observation_dtype)
+    assert View(adapter, blank).text  # raises where there are no words
+    kind = chat_of(annotate, judge, KEY)
+    kind.check_here()
+    model = chooser(kind, ActionQuestion, adapter, names, prompt=prompt, goal=goal, per_token=per_token, key=KEY)
+    return LanguageModelPolicy(model, start, greedy=greedy, temperature=temperature)
+
+
+def action_names(adapter: EnvAdapter, key: str) -> tuple[tuple[str, ...], int]:
+    """Return what discrete actions are called, and the first action.
+
+    Raises:
+        EnvError: actions are not discrete.
+    """
+    space = adapter.action_space
+    if not isinstance(space, gym.spaces.Discrete):
+        raise EnvError(f"{key}: {adapter.env_id} has actions {space}, but a language model chooses among named ones.")
+    start = int(space.start)
+    return tuple(adapter.action_name(action) for action in range(start, start + int(space.n))), start
+
+
+ACTOR = language_model_policy

@@ -1,0 +1,157 @@
+"""What a chat model chooses among named options, such as actions, asked once for each distinct state in words.
+
+Answers are kept in the store of responses, so that what was asked in one run costs nothing in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.errors import AnnotationError, ParamsError
+from laurel.feedback.annotator import Answer
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.asker import FAILED, UNASKED, Asker
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.questions.action import ActionQuestion, Choice
+from laurel.params.annotation import MAIN, AnnotateParams
+
+LIKELIEST, CHOOSE = "likeliest", "choose"
+"""The packaged prompts for a model that scores its options, and for one that writes."""
+
+
+class Chooser:
+    """Asks the chat model of a judge; nothing is loaded before the first question.
+
+    Args:
+        kind: of the chat model.
+        question: about states, with the options.
+    """
+
+    def __init__(self, kind: ChatAnnotator, question: ActionQuestion) -> None:
+        self.question = question
+        self.model = kind.identity()[0].model
+        self.unread = 0
+        """States about which the model gave no answer that names an option."""
+        self._kind = kind
+        self._asker: Asker[str, Choice] | None = None
+        self._known: dict[str, npt.NDArray[np.float64]] = {}
+        question.messages(question.sample)  # refuses now what does not go together
+
+    def probabilities(self, states: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return the probability of each option in each state (N, K); uniform where no answer can be read.
+
+        Raises:
+            AnnotationError: the model gives no answer, or the budget is spent; answers that came are kept.
+        """
+        new = [state for state in dict.fromkeys(states) if state not in self._known]
+        if new:
+            self._asker = self._asker or self._kind.asker(self.question)
+            for state, answers in zip(new, self._asker.ask(new), strict=True):
+                self._known[state] = self._read(answers)
+        return np.array([self._known[state] for state in states])
+
+    def _read(self, answers: Sequence[Answer[Choice]]) -> npt.NDArray[np.float64]:
+        values = [answer.value for answer in answers if answer.value is not None]
+        if values:
+            mean = np.mean(values, axis=0)
+            whole: npt.NDArray[np.float64] = mean / mean.sum()
+            return whole
+        verdicts = {answer.verdict for answer in answers}
+        if UNASKED in verdicts:
+            raise AnnotationError(
+                f"The budget for {self.model} is spent after {len(self._known):,} states. What it answered is kept: "
+                "raise a limit of annotate.budget and run the same command again."
+            )
+        if FAILED in verdicts:
+            raise AnnotationError(
+                f"{self.model} gave no answer about a state, so there is no action to take. What it answered is kept: "
+                "run the same command again."
+            )
+        self.unread += 1
+        options = len(self.question.options)
+        return np.full(options, 1 / options)
+
+    def estimate(self, states: Sequence[str]) -> str:
+        """Say in a line what asking takes, going by some states; asks nothing."""
+        found = self._kind.estimate_of(self.question, list(dict.fromkeys(states)))
+        tokens = found.input_tokens / max(found.calls, 1)
+        one = found.costs(found.price) if found.calls else "nothing"
+        asked = f"{found.calls} of {found.distinct} sampled states are still to be asked"
+        return (
+            f"{self.model} is asked about each distinct state once, in about {tokens:,.0f} tokens "
+            f"({found.counted_by}); {asked}, at a cost of {one}"
+        )
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """What asking took: who was asked, distinct states, those without a readable answer, calls, tokens."""
+        asked = {"model": self.model, "states": len(self._known), "unread": self.unread}
+        return {**asked, **(self._asker.usage if self._asker else {})}
+
+
+def chat_of(annotate: AnnotateParams | None, judge: str, key: str) -> ChatAnnotator:
+    """Return the chat model of a judge.
+
+    Args:
+        annotate: the section of the run; None where there is none.
+        judge: `main`, the annotator of the section, or one of `annotate.judges`.
+        key: what asks for it, for messages.
+
+    Raises:
+        ParamsError: there is no such judge, or it is no chat model.
+    """
+    if annotate is None:
+        raise ParamsError(f"{key}: it asks the chat model of annotate, so it can only act as an arm's actor.")
+    if judge not in annotate.everyone:
+        raise ParamsError(f"{key}: judge is {judge}, but must be one of {', '.join(annotate.everyone)}.")
+    asked = annotate.of_judge(judge)
+    kind = kind_of(asked)
+    if not isinstance(kind, ChatAnnotator):
+        where = "annotate" if judge == MAIN else f"annotate.judges.{judge}"
+        raise ParamsError(
+            f"{key}: the annotator {asked.annotator} ({where}) judges texts and chooses nothing. Set {where}.annotator "
+            "to huggingface or openai, or name a judge that is one: annotate.judges: {player: {annotator: "
+            "huggingface, huggingface: {model: smollm2}}}, and judge: player."
+        )
+    return kind
+
+
+def chooser(
+    kind: ChatAnnotator,
+    ask: type[ActionQuestion],
+    adapter: Any,
+    options: Sequence[str],
+    *,
+    prompt: str | None = None,
+    goal: str | None = None,
+    per_token: bool = False,
+    key: str,
+) -> Chooser:
+    """Make what chooses among options.
+
+    Args:
+        kind: the chat model.
+        ask: the class of the question.
+        adapter: the environment's.
+        options: in words that differ.
+        prompt: by name, or a file; None: the packaged one that fits the model.
+        goal: None: the environment's own.
+        per_token: compare means over the options' tokens.
+        key: what asks for it, for messages.
+
+    Raises:
+        ParamsError: means over tokens are asked of a model that writes.
+        PromptError: the prompt does not exist, or does not go with the environment.
+        AnnotationError: the prompt does not go with the model.
+    """
+    scores = ask.load_for(LIKELIEST, options)
+    reads_off = not kind.writes(scores)
+    loaded = scores if prompt is None and reads_off else ask.load_for(prompt or CHOOSE, options)
+    scored = kind.scored(loaded)
+    if per_token and not (scored and reads_off):
+        raise ParamsError(f"{key}: per_token compares likelihoods, which {kind.title} does not give for whole texts.")
+    return Chooser(kind, ask(loaded, adapter, options, goal, scored=scored, per_token=per_token))

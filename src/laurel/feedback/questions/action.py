@@ -1,0 +1,93 @@
+"""Which of the named actions is best in a state? A reading's value is a probability for each of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from laurel.feedback.parsing import ABSTAIN, VerdictReader
+from laurel.feedback.prompt import LONGEST, Form, Prompt, as_text, load_prompt, quote
+from laurel.feedback.question import Question, Reading
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+
+Choice = tuple[float, ...]
+"""A probability for each option; 1 for the one that an answer in words names."""
+CHOSEN = "chosen"
+
+
+class ActionQuestion(Question[str, Choice]):
+    """Asks about a state in words.
+
+    Args:
+        options: what can be chosen, in words that differ: actions, or subgoals.
+        goal: what to act for; None: the environment's own goal.
+        scored: whether the probability of each option's text is wanted, where the prompt is a choice.
+        per_token: whether the likelihood of an option is the mean over its tokens instead of their product, which is
+            the lower the longer a text is.
+    """
+
+    form: ClassVar[Form] = Form("action", slots=("state",), optional=("options",), choices=(), schema="{}")
+    sample = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        adapter: EnvAdapter,
+        options: Sequence[str],
+        goal: str | None = None,
+        *,
+        scored: bool = True,
+        per_token: bool = False,
+    ) -> None:
+        super().__init__(prompt, adapter, goal, scored=scored)
+        self.options = tuple(options)
+        self.per_token = per_token
+        self._listed = "\n".join(f"- {as_text(option)}" for option in self.options)
+        plain = {option: re.escape(" ".join(option.casefold().split()).rstrip(".")) for option in self.options}
+        names = {f"option_{number}": plain[option] for number, option in enumerate(self.options)}
+        self._reader = VerdictReader("choice", {}, names, named="|".join(plain.values()))
+
+    @classmethod
+    def load_for(cls, name: str | Path, options: Sequence[str]) -> Prompt:
+        """Load a prompt of this kind for some options; errors as of `load_prompt`."""
+        properties = {"analysis": {"type": "string"}, "choice": {"type": "string", "enum": list(options)}}
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "required": list(properties)}
+        schema["additionalProperties"] = False
+        own = Form(cls.form.kind, cls.form.slots, tuple(options), json.dumps(schema), cls.form.optional)
+        return load_prompt(name, own)
+
+    def texts(self, item: str, variant: int) -> Mapping[str, str]:
+        return {"state": quote(item), "options": self._listed}
+
+    def content(self, item: str, variant: int) -> str:
+        return item
+
+    def shared(self) -> dict[str, Any]:
+        """Return what all answers depend on, the options among it."""
+        return {**super().shared(), "options": self.options, "per_token": self.per_token}
+
+    @classmethod
+    def parse(cls, text: str, *, cut: bool = False) -> Reading[Choice] | None:
+        """Return None: what an answer means depends on the options (`read`)."""
+        return None
+
+    def read(
+        self, text: str, logprobs: Mapping[str, float] | None, variant: int = 0, *, cut: bool = False
+    ) -> Reading[Choice] | None:
+        """Return the probabilities that log-probabilities say, or 1 for the option that is named."""
+        if logprobs is not None and self.choices and set(logprobs) == set(self.choices):
+            return Reading(CHOSEN, tuple(exp(logprobs[option]) for option in self.options))
+        verdict = self._reader.read(text, cut=cut)
+        if verdict is None or verdict == ABSTAIN:
+            return None if verdict is None else Reading(ABSTAIN, None)
+        named = int(verdict.removeprefix("option_"))
+        return Reading(CHOSEN, tuple(float(number == named) for number in range(len(self.options))))
+
+
+QUESTION = ActionQuestion

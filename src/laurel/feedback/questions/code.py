@@ -1,0 +1,123 @@
+"""Which function pays an agent? A reading's value is the source, or why it cannot be tried.
+
+After Eureka (Ma et al. 2023, arXiv 2310.12931) and Text2Reward (Xie et al. 2023, arXiv 2309.11489). The answer's
+block of code is read, not run: its form is checked here; `laurel.rewards.sandbox` runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+from laurel.feedback.prompt import LONGEST, Form, quote
+from laurel.feedback.question import Question, Reading
+
+NAME, ARGUMENTS = "reward", ("observation", "action", "next_observation")
+MOST_CHARACTERS = 6000
+"""Of a function; shorter than what a prompt shows of a text, so that the best one is shown whole."""
+CODE = "code"
+"""The verdict on a function that may be tried."""
+
+
+class Assignment(NamedTuple):
+    """What a function is asked for."""
+
+    observation: str
+    """The numbers of an observation, in words."""
+    action: str
+    """What an action is, in words."""
+    best: str = ""
+    """The best function so far."""
+    feedback: str = ""
+    """What was found when the functions so far were tried."""
+
+
+class Written(NamedTuple):
+    """A function, or why there is none that may be tried."""
+
+    source: str
+    problem: str = ""
+
+
+class CodeQuestion(Question[Assignment, Written]):
+    """Asks for a function, the first one or a better one."""
+
+    form: ClassVar[Form] = Form(
+        "code", slots=("observation", "action"), choices=(), schema="{}", optional=("best", "feedback")
+    )
+    sample = Assignment("x", "y", f'"é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}', "z")
+
+    def texts(self, item: Assignment, variant: int) -> Mapping[str, str]:
+        """Return the words of the environment as they are, and what a model wrote, quoted."""
+        own = {"best": quote(item.best), "feedback": quote(item.feedback)}
+        return {"observation": item.observation, "action": item.action, **own}
+
+    def content(self, item: Assignment, variant: int) -> str:
+        """Return all that is shown."""
+        return "".join(f"{len(part)}:{part}" for part in item)
+
+    @classmethod
+    def parse(cls, text: str, *, cut: bool = False) -> Reading[Written] | None:
+        """Return the function in an answer's block of code; None where it has no block at all."""
+        blocks, whole = _blocks(text)
+        if not blocks:
+            return None
+        of_reward = [block for block in blocks if f"def {NAME}" in block] or blocks
+        if cut or not whole:
+            return _refused("cut", of_reward[-1], "the answer was cut at its limit of tokens")
+        if len(set(of_reward)) > 1:
+            return _refused("several", of_reward[-1], f"the answer has {len(of_reward)} blocks of code instead of one")
+        return checked(of_reward[0])
+
+
+def checked(source: str) -> Reading[Written]:
+    """Check the form of a function: one, with the right name and arguments, and no imports."""
+    if len(source) > MOST_CHARACTERS:
+        return _refused(
+            "long", source[:MOST_CHARACTERS], f"it has {len(source):,} characters, and {MOST_CHARACTERS:,} are allowed"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the code that is read
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        why = error.msg if isinstance(error, SyntaxError) else "it is nested too deeply or holds a NUL"
+        return _refused("syntax", source, f"it is not valid Python: {why}{where}")
+    statements = [
+        node for node in tree.body if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
+    functions = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name == NAME]
+    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree)):
+        return _refused("imports", source, "it imports something, and nothing can be imported (math is there already)")
+    if len(statements) != 1 or len(functions) != 1 or functions[0].decorator_list:
+        return _refused("function", source, f"it is not one function {NAME}, without a decorator and nothing beside it")
+    given = functions[0].args
+    if [argument.arg for argument in given.args] != list(ARGUMENTS) or (
+        given.defaults or given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs
+    ):
+        return _refused("arguments", source, f"its arguments are not {', '.join(ARGUMENTS)}, without defaults")
+    return Reading(CODE, Written(source))
+
+
+def _refused(verdict: str, source: str, problem: str) -> Reading[Written]:
+    return Reading(verdict, Written(source, problem))
+
+
+def _blocks(text: str) -> tuple[list[str], bool]:
+    """Return the fenced blocks of a text, and whether the last one is closed."""
+    blocks: list[list[str]] = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+            if inside:
+                blocks.append([])
+        elif inside:
+            blocks[-1].append(line)
+    return ["".join(lines) for lines in blocks if lines], not inside
+
+
+QUESTION = CodeQuestion

@@ -1,0 +1,323 @@
+"""The search for a reward that is code: functions are written in rounds, tried, scored and reflected on.
+
+See `laurel.rewards.methods.code`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.console import tell
+from laurel.data.directory import write_json
+from laurel.data.trajectories import read_trajectories
+from laurel.envs.numbers import Numbers
+from laurel.errors import AnnotationError, DataError, LaurelError
+from laurel.feedback.asker import UNASKED
+from laurel.feedback.question import Reading
+from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Written
+from laurel.rewards.code import CONFIG, MOST_FAILED, SOURCE, CodeReward, Rows, rows_of, table_of
+from laurel.rewards.method import Tried
+from laurel.rewards.normalizer import Normalizer
+from laurel.rewards.sandbox import Evaluated, Floats, Sandbox, SandboxError
+
+if TYPE_CHECKING:
+    from laurel.feedback.chat_annotator import ChatAnnotator
+    from laurel.llm.budget import Budget
+
+MOST_STEPS = 20_000
+"""Collected steps, in whole episodes, that functions are tried on."""
+FIRST, TWICE = 20, 200
+"""Transitions that a function is tried on before all others, and that it is called for a second time."""
+UNTRIED, FAILED_TRIAL = "refused", "failed in training"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Collected steps of E whole episodes; D of them are distinct to a function."""
+
+    rows: Rows
+    """The distinct ones."""
+    place: npt.NDArray[np.int64]
+    """(S,) of each step among the distinct ones."""
+    episode: npt.NDArray[np.int64]
+    """(S,) from 0."""
+    returns: Floats
+    """(E,) the environment's own."""
+    success: npt.NDArray[np.bool_] | None
+    """(E,) None where success has no meaning."""
+
+    @classmethod
+    def read(cls, trajectories: Path, numbers: Numbers) -> Sample:
+        """Read the first collected episodes; errors as of `read_trajectories`."""
+        transitions, position = next(read_trajectories(trajectories))
+        ended = np.flatnonzero(transitions.terminated | transitions.truncated)
+        ends = ended[ended < MOST_STEPS] if len(ended) and ended[0] < MOST_STEPS else ended[:1]
+        if not len(ends):
+            raise DataError(
+                f"{trajectories}: no episode ended, so functions cannot be tried on it. Raise collect.steps."
+            )
+        steps = transitions[: int(ends[-1]) + 1]
+        _, episode = np.unique(position.episode_id[: len(steps)], return_inverse=True)
+        _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
+        returns = np.bincount(episode, steps.reward).astype(np.float64)
+        last = np.flatnonzero(np.diff(episode, append=-1))
+        success = numbers.adapter.succeeded(returns.astype(np.float32), steps.terminated[last])
+        return cls(rows_of(steps[first], numbers), place.reshape(-1), episode, returns, success)
+
+    def totals(self, values: Floats) -> Floats:
+        """Sum what is paid for the distinct transitions (D,) over each episode (E,)."""
+        return np.bincount(self.episode, np.nan_to_num(values)[self.place]).astype(np.float64)
+
+    def agreement(self, values: Floats) -> float:
+        """Return Spearman's rank correlation of episodes' sums with their returns; NaN where either is constant."""
+        return _rank_correlation(self.totals(values), self.returns)
+
+
+def _rank_correlation(a: Floats, b: Floats) -> float:
+    from scipy.stats import rankdata
+
+    first, second = rankdata(a), rankdata(b)
+    if len(a) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+# -- who writes -----------------------------------------------------------------------------------
+class Writer(Protocol):
+    """Writes functions."""
+
+    name: str
+    simulated: bool
+
+    def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
+        """Return the functions of a round; None for an answer that never came or has no code."""
+        ...
+
+
+class ChatWriter:
+    """A chat model, asked with one prompt at first and with another where there is something to reflect on."""
+
+    simulated = False
+
+    def __init__(self, chat: ChatAnnotator, first: CodeQuestion, later: CodeQuestion, budget: Budget) -> None:
+        self._chat, self._first, self._later, self._budget = chat, first, later, budget
+        self.name = chat.identity()[0].model
+
+    def write(self, number: int, assignment: Assignment) -> Sequence[Reading[Written] | None]:
+        asker = self._chat.asker(self._later if number else self._first, self._budget)
+        answers = [answer for about in asker.ask([assignment]) for answer in about]
+        if answers and all(answer.verdict == UNASKED for answer in answers):
+            raise AnnotationError(
+                f"rewards of kind code: annotate.budget is spent after {number} rounds. The answers are kept: "
+                "raise the budget, or lower rounds or samples, and run again."
+            )
+        return [None if one.value is None else Reading(one.verdict, one.value) for one in answers]
+
+
+# -- the loop -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Candidate:
+    """A function that was written, and what was found."""
+
+    round: int
+    source: str
+    problem: str = ""
+    """Why it cannot be used, or an empty string."""
+    kind: str = CODE
+    """Of the problem, in a word."""
+    score: float | None = None
+    tried: Tried | None = None
+    agreement: float = float("nan")
+    values: Floats = field(default_factory=lambda: np.empty(0))
+    """(D,) what it pays for the distinct collected transitions."""
+    traces: Sequence[str] = ()
+    """What its components are like, a line each."""
+
+    @property
+    def what(self) -> str:
+        """What became of it, for a reader."""
+        return self.problem or "usable"
+
+
+@dataclass(frozen=True)
+class Search:
+    """Functions are written in rounds, tried, and the best is shown to the next round."""
+
+    numbers: Numbers
+    sample: Sample
+    writer: Writer
+    try_out: Callable[[CodeReward], Tried] | None
+    """A short training; None: functions are compared by their agreement with the collected returns."""
+    quantile: float
+    """Of the trial's shaping."""
+
+    @property
+    def chosen_by(self) -> str:
+        """What the scores are."""
+        return "mean return of a short training" if self.try_out else "rank correlation with collected returns"
+
+    def run(self, rounds: int) -> tuple[Candidate, list[Candidate]]:
+        """Return the best function, and all that were written.
+
+        Raises:
+            AnnotationError: none could be used.
+        """
+        every: list[Candidate] = []
+        best: Candidate | None = None
+        feedback = ""
+        for number in range(rounds):
+            source = best.source if best else ""
+            task = Assignment(self.numbers.observation, self.numbers.action, source, feedback)
+            written = self.writer.write(number, task)
+            known = {one.source: one for one in every if one.source}
+            new = []
+            for reading in written:
+                found = self._judged(number + 1, reading, known)
+                known[found.source] = found
+                new.append(found)
+            every += new
+            usable = [one for one in every if one.score is not None]
+            best = max(usable, key=_worth, default=None)
+            feedback = reflection(new, best, self.chosen_by)
+            of_use = sum(one.score is not None for one in new)
+            wrote = f"{self.writer.name} wrote {len(new)} functions, of which {of_use} can be used"
+            tell(f"rewards of kind code, round {number + 1} of {rounds}: {wrote}")
+        if best is None:
+            raise AnnotationError(
+                f"rewards of kind code: none of the {len(every)} functions that {self.writer.name} wrote could be "
+                f"used. {_counted(every)} Take another model (annotate) or prompt, or raise rounds or samples."
+            )
+        return best, every
+
+    def _judged(self, number: int, reading: Reading[Written] | None, known: Mapping[str, Candidate]) -> Candidate:
+        if reading is None or reading.value is None:
+            return Candidate(number, "", "the answer never came, or has no block of code", "no code")
+        written = reading.value
+        if written.problem:
+            return Candidate(number, written.source, written.problem, reading.verdict)
+        if written.source in known:
+            return replace(known[written.source], round=number)
+        found = examined(Candidate(number, written.source), self.sample, self.numbers)
+        if found.problem:
+            return found
+        if self.try_out is None:
+            return replace(found, score=found.agreement)
+        reward = CodeReward(found.source, self.numbers, Normalizer.of(found.values), self.quantile)
+        try:
+            tried = self.try_out(reward)
+        except LaurelError as error:
+            return replace(found, problem=str(error), kind=FAILED_TRIAL)
+        finally:
+            reward.close()
+        return replace(found, score=tried.score, tried=tried)
+
+
+def _worth(candidate: Candidate) -> float:
+    return -math.inf if candidate.score is None or math.isnan(candidate.score) else candidate.score
+
+
+def examined(candidate: Candidate, sample: Sample, numbers: Numbers) -> Candidate:
+    """Try a function on collected steps: what it pays, what its components are like, or why it cannot be used."""
+    before, actions, after = sample.rows
+    with Sandbox(candidate.source, numbers.names) as sandbox:
+        try:
+            found = sandbox.evaluate(before[:FIRST], actions[:FIRST], after[:FIRST])
+            if found.failed < len(before[:FIRST]):
+                found = sandbox.evaluate(before, actions, after)
+                again = sandbox.evaluate(before[TWICE::-1], actions[TWICE::-1], after[TWICE::-1])
+        except SandboxError as error:
+            return replace(candidate, problem=f"it was stopped: {error}", kind=UNTRIED)
+    if found.failed > MOST_FAILED * len(found.rewards):
+        return replace(candidate, problem=f"it fails: {_most(found)}", kind=UNTRIED)
+    if not np.array_equal(again.rewards[::-1], found.rewards[: len(again.rewards)], equal_nan=True):
+        return replace(
+            candidate, problem="it returns different numbers for the same transition: it keeps a state", kind=UNTRIED
+        )
+    if np.nanstd(found.rewards) <= 1e-8:
+        return replace(candidate, problem="it returns the same number for every transition", kind=UNTRIED)
+    filled = np.where(np.isnan(found.rewards), np.nanmin(found.rewards), found.rewards)
+    traces = [_trace(name, values, sample) for name, values in {"reward": found.rewards, **found.components}.items()]
+    return replace(candidate, agreement=sample.agreement(filled), values=filled, traces=traces)
+
+
+def _most(found: Evaluated) -> str:
+    why, times = next(iter(found.failures.items()))
+    return f"{why} (for {times:,} of {len(found.rewards):,} transitions)"
+
+
+def _trace(name: str, values: Floats, sample: Sample) -> str:
+    """Say what a component is like: mean, range, and whether it goes along with returns and success."""
+    known = values[~np.isnan(values)]
+    totals = sample.totals(values)
+    facts = [f"mean {known.mean():.3g}, from {known.min():.3g} to {known.max():.3g}"]
+    along = _rank_correlation(totals, sample.returns)
+    facts.append(
+        "all collected episodes have the same return, or the same sum of it"
+        if math.isnan(along)
+        else f"rank correlation with an episode's return {along:.2f}"
+    )
+    if sample.success is not None and not math.isnan(
+        solved := _rank_correlation(totals, sample.success.astype(np.float64))
+    ):
+        facts.append(f"with its success {solved:.2f}")
+    return f"{name}: {', '.join(facts)}"
+
+
+def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_by: str) -> str:
+    """Return what the next round is told of the last one, and of the best function so far."""
+    lines = []
+    if best is not None:
+        lines = [f"The best function so far ({chosen_by}: {best.score:.3g}):", *best.traces]
+        if best.tried:
+            returns = ", ".join("none ended" if math.isnan(one) else f"{one:.3g}" for one in best.tried.returns)
+            lines.append(f"Mean return of the episodes in each fifth of its training: {returns}.")
+    others = [one for one in candidates if best is None or one.source != best.source]
+    if others:
+        lines.append("Others of the last round:")
+        lines += [
+            f"- {one.problem}" if one.problem else f"- usable, {chosen_by}: {one.score:.3g}; {'; '.join(one.traces)}"
+            for one in others
+        ]
+    return "\n".join(lines)
+
+
+def _counted(candidates: Sequence[Candidate]) -> str:
+    reasons = Counter(one.problem for one in candidates)
+    return " ".join(f"{times} times: {why}." for why, times in reasons.most_common(3))
+
+
+def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate]) -> dict[str, Any]:
+    """Write the artefact; return figures of it for the report."""
+    (place / SOURCE).write_text(best.source, encoding="utf-8")
+    content = {
+        "names": list(search.numbers.names),
+        "normalizer": asdict(Normalizer.of(best.values)),
+        "writer": search.writer.name,
+        "simulated": search.writer.simulated,
+        "chosen_by": search.chosen_by,
+        "candidates": [[one.round, one.what, _finite(one.score), one.source == best.source] for one in every],
+    }
+    write_json(place / CONFIG, content)
+    refused = Counter(one.kind for one in every if one.score is None)
+    return {
+        "judge": search.writer.name,
+        "simulated": search.writer.simulated,
+        "chosen_by": search.chosen_by,
+        "score": _finite(best.score),
+        "rank_correlation_with_returns": _finite(best.agreement),
+        "functions": len(every),
+        "usable": sum(one.score is not None for one in every),
+        "not_usable": dict(refused),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value

@@ -1,0 +1,187 @@
+"""Pays each step what a function returns that a language model wrote.
+
+After Eureka (Ma et al. 2023, arXiv 2310.12931): several functions are written in each of a few rounds; each is run on
+collected steps, in a sandbox, and is scored; the next round is shown the best one and what its components were like.
+The score is the environment's own return after a short training, or, cheaper, the rank correlation of what the function
+pays collected episodes with their returns.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from pydantic import Field
+
+from laurel.params.annotation import MAIN
+from laurel.params.fields import Count, NonNegative
+from laurel.params.rewards import RewardParams, TrialParams
+from laurel.rewards.method import QUALITY, Inputs, Method, Program, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.feedback.annotator_kind import AnnotatorKind
+    from laurel.feedback.chat_annotator import ChatAnnotator
+    from laurel.feedback.questions.code import CodeQuestion
+    from laurel.rewards.base import Reward
+    from laurel.rewards.code_search import Writer
+
+
+class CodeParams(RewardParams):
+    """Settings of code."""
+
+    writer: str = MAIN
+    """Who writes: main, the annotator of the section annotate, or one of annotate.judges; a chat model, or scripted,
+    which is a simulated writer."""
+    rounds: Annotated[int, Field(ge=1, le=100)] = 3
+    """After each but the last, what was found is shown to the next."""
+    samples: Annotated[int, Field(ge=1, le=100)] = 4
+    """Functions that are asked for in a round."""
+    select: Literal["training", "agreement"] = "training"
+    """training: by the environment's return after a short training; agreement: by the rank correlation with the returns
+    of collected episodes, which must differ."""
+    trial: TrialParams = TrialParams()
+    """select: training only."""
+    temperature: NonNegative = 1.0
+    """Of the draw; with 0 all functions of a round are the same."""
+    max_tokens: Count = 1500
+    """Tokens of an answer at most."""
+    prompt: str = "write"
+    """Of the first round; one of those packaged, or a .jinja file of your own."""
+    reflection: str = "reflect"
+    """The prompt of later rounds."""
+    goal: str | None = None
+    """The task that the model is told; null: the environment's own goal."""
+
+
+class Code(Method):
+    """Keeps the function, and what became of all that were written."""
+
+    kind = "code"
+    summary = "what a function pays that a language model wrote"
+    Settings = CodeParams
+    reads = ("trajectories",)
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        from laurel.rewards.sandbox import check_installed
+
+        own = cast(CodeParams, settings)
+        check_installed()
+        chat = _chat(_kind(own, params), own)
+        if chat is None:
+            _simulated(own, adapter, 0)
+        else:
+            for question in _questions(own, adapter):
+                question.messages(question.sample)
+        return None
+
+    def estimate(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
+        from laurel.envs.numbers import Numbers
+        from laurel.feedback.questions.code import Assignment
+
+        own = cast(CodeParams, settings)
+        chat = _chat(_kind(own, params), own)
+        trained = f", each tried by training {own.trial.seeds} agent(s) for {own.trial.steps:,} steps"
+        asked = f"{own.rounds} rounds of {own.samples} functions{trained if own.select == 'training' else ''}"
+        if chat is None:
+            return f"{_simulated(own, adapter, 0).name} writes {asked}, at no cost"
+        numbers = Numbers(adapter)
+        found = chat.estimate_of(_questions(own, adapter)[0], [Assignment(numbers.observation, numbers.action)])
+        cost = found.costs(found.price)
+        return (
+            f"{chat.identity()[0].model} writes {asked}: {found.calls:,} calls at most in the first round, cost {cost}"
+        )
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        import numpy as np
+
+        from laurel.data.directory import write_json
+        from laurel.envs.numbers import Numbers
+        from laurel.errors import DataError
+        from laurel.llm.budget import Budget
+        from laurel.rewards.code_search import ChatWriter, Sample, Search, save
+
+        assert inputs.trajectories is not None
+        own, numbers = cast(CodeParams, settings), Numbers(adapter)
+        sample = Sample.read(inputs.trajectories, numbers)
+        if own.select == "agreement" and np.ptp(sample.returns) == 0:
+            raise DataError(
+                "rewards of kind code: select is agreement, but all collected episodes have the same return, so "
+                "none of them is better than another. Set select to training, or collect with other policies."
+            )
+        chat = _chat(_kind(own, params), own)
+        writer: Writer
+        if chat is None:
+            writer = _simulated(own, adapter, seed)
+        else:
+            writer = ChatWriter(chat, *_questions(own, adapter), Budget(chat.params.budget))
+        trial = None
+        if own.select == "training":
+            assert inputs.trial is not None, "train-reward gives one"
+            trial = partial(inputs.trial, settings=own.trial)
+        search = Search(numbers, sample, writer, trial, own.trial.shaping.quantile)
+        best, every = search.run(own.rounds)
+        write_json(place / QUALITY, save(place, search, best, every))
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.code import load
+
+        return load(place, adapter, quantile)
+
+    def program(self, settings: RewardParams, place: Path) -> Program:
+        from laurel.rewards.code import program
+
+        return program(place)
+
+
+def _kind(own: CodeParams, params: RewardContext) -> AnnotatorKind:
+    from laurel.errors import ParamsError, closest
+    from laurel.feedback.annotator_kind import kind_of
+
+    judges = (MAIN, *params.annotate.judges)
+    if own.writer not in judges:
+        raise ParamsError(
+            f"rewards of kind code: writer is {own.writer}, but must be {MAIN} or one of annotate.judges"
+            f" ({', '.join(params.annotate.judges) or 'there are none'}).{closest(own.writer, judges)}"
+        )
+    return kind_of(params.annotate.of_judge(own.writer))
+
+
+def _chat(kind: AnnotatorKind, own: CodeParams) -> ChatAnnotator | None:
+    """Return the chat model that writes; None where the writer is simulated."""
+    from laurel.errors import AnnotationError
+    from laurel.feedback.chat_annotator import ChatAnnotator
+
+    if isinstance(kind, ChatAnnotator):
+        return kind.sampled(own.samples, own.temperature, own.max_tokens)
+    if kind.params.annotator != "scripted":
+        raise AnnotationError(
+            f"rewards of kind code: the annotator {kind.params.annotator} writes no code. Name a chat model (openai, "
+            "huggingface) in annotate.annotator, or as one of annotate.judges and as the reward's writer; scripted is "
+            "a simulated writer."
+        )
+    return None
+
+
+def _questions(own: CodeParams, adapter: EnvAdapter) -> tuple[CodeQuestion, CodeQuestion]:
+    from laurel.errors import PromptError
+    from laurel.feedback.questions.code import CodeQuestion
+
+    first, later = (CodeQuestion.load_prompt(name) for name in (own.prompt, own.reflection))
+    if not {"best", "feedback"} <= later.used:
+        raise PromptError(
+            f"prompt {later.name}: it shows neither what was found nor the best function: use both slots."
+        )
+    return CodeQuestion(first, adapter, own.goal), CodeQuestion(later, adapter, own.goal)
+
+
+def _simulated(own: CodeParams, adapter: EnvAdapter, seed: int) -> Writer:
+    from laurel.feedback.simulated_writer import SimulatedWriter
+
+    return SimulatedWriter(adapter, seed, own.samples)
+
+
+METHOD = Code

@@ -1,0 +1,58 @@
+"""A short training on a candidate for a reward: what the environment's own return becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from laurel.params.rewards import TrialParams
+from laurel.rewards.base import Reward
+from laurel.rewards.method import RewardContext, Tried
+from laurel.training.loop import Assignment, Task, read_rows, train_together
+
+PARTS = 5
+"""Of a training for which the return is told."""
+
+
+@dataclass(frozen=True)
+class ShortTraining:
+    """A `laurel.rewards.method.Trial` with the agents of a run: candidates have the same seeds, so the same starts."""
+
+    run_seed: int
+    context: RewardContext
+
+    def __call__(self, reward: Reward, settings: TrialParams) -> Tried:
+        """Train agents in lockstep; errors as of `train_together`, and of the reward."""
+        from threadpoolctl import threadpool_limits
+
+        with TemporaryDirectory(prefix="laurel-") as scratch, threadpool_limits(1, user_api="blas"):
+            agents = [
+                Assignment(self._task(seed, settings), reward, Path(scratch) / str(seed))
+                for seed in range(settings.seeds)
+            ]
+            train_together(agents, self.context.adapter, lambda _: None)
+            curves = [read_rows(agent.directory) for agent in agents]
+        late = [row["return_mean"] for curve in curves for row in curve[-(-3 * len(curve) // 4) :] or curve[-1:]]
+        return Tried(_mean(late), [_mean(part) for part in _parts(curves)])
+
+    def _task(self, seed: int, settings: TrialParams) -> Task:
+        env, ppo, steps = self.context.env, settings.ppo, settings.steps
+        return Task("trial", seed, self.run_seed, env, ppo, settings.shaping, steps, checkpoint_steps=steps)
+
+
+def _parts(curves: list[list[dict[str, Any]]]) -> list[list[float | None]]:
+    """Return the mean returns of all agents in each fifth of their training."""
+    edges = np.linspace(0, len(curves[0]), PARTS + 1).astype(int)
+    return [
+        [row["return_mean"] for curve in curves for row in curve[start:end]] for start, end in pairwise(edges.tolist())
+    ]
+
+
+def _mean(values: list[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else float("nan")

@@ -1,0 +1,203 @@
+"""A language model as policy: what it is asked, what it does with the answers, and what the report says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laurel.agents.actor import View
+from laurel.agents.actors import make_actor
+from laurel.cli.app import main
+from laurel.envs import adapter_for
+from laurel.errors import AnnotationError, EnvError, ParamsError
+from laurel.feedback.annotators.huggingface import HuggingFaceKind
+from laurel.feedback.annotators.openai import OpenAIKind
+from laurel.feedback.questions.action import ActionQuestion
+from laurel.llm.chat import ChatRequest, Failure, Identity, Reply, Withheld
+from laurel.params import EnvParams, parse_params
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import arm_infos
+
+BLACKJACK = EnvParams(id="Blackjack-v1")
+HANDS = np.array([[12, 3, 0], [20, 1, 1], [12, 3, 0]], dtype=np.int32)
+Answer = Callable[[ChatRequest], Reply | Failure]
+
+
+class FakeChat:
+    """Answers by a function, and remembers what it was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.identity = Identity("fake")
+        self.requests: list[ChatRequest] = []
+        self._answer = answer
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        for number, request in enumerate(requests):
+            self.requests.append(request)
+            yield number, self._answer(request)
+
+
+def sticks_from_17(request: ChatRequest) -> Reply:
+    total = int(request.messages[-1].content.rpartition("You have ")[2].split()[0])
+    p = 0.9 if total >= 17 else 0.2
+    return Reply("", {"stick": math.log(p), "hit": math.log(1 - p)}, input_tokens=50, output_tokens=0)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., FakeChat]:
+    monkeypatch.chdir(tmp_path)
+
+    def use(answer: Answer, kind: type = HuggingFaceKind) -> FakeChat:
+        model = FakeChat(answer)
+        monkeypatch.setattr(kind, "model", lambda *_: model)
+        monkeypatch.setattr(kind, "check_here", lambda _: None)
+        monkeypatch.setattr(kind, "identity", lambda _: (model.identity, True))
+        return model
+
+    return use
+
+
+def annotate(annotator: str = "huggingface", **more: Any) -> AnnotateParams:
+    own = {"openai": {"model": "m", "base_url": "http://localhost:1/v1"}} if annotator == "openai" else {}
+    return AnnotateParams.model_validate({"annotator": annotator, **own, **more})
+
+
+def policy(**options: Any) -> Any:
+    asking = options.pop("annotate", annotate())
+    return make_actor("llm_policy", adapter_for(BLACKJACK), "arms.llm.agent", annotate=asking, **options)
+
+
+def view() -> View:
+    adapter = adapter_for(BLACKJACK)
+    return View(adapter, HANDS)
+
+
+def test_it_acts_by_the_likelihood_of_each_action_and_asks_about_a_state_once(asked: Callable[..., FakeChat]) -> None:
+    model = asked(sticks_from_17)
+    actor = policy()
+    rng = np.random.default_rng(0)
+    actions = np.array([actor.act(view(), rng).action for _ in range(500)])
+    assert (actions == 0).mean(axis=0) == pytest.approx([0.2, 0.9, 0.2], abs=0.06)
+    assert np.exp(actor.log_prob(view(), np.array([0, 0, 1]))) == pytest.approx([0.2, 0.9, 0.8])
+    assert len(model.requests) == 2, "the two distinct states"
+    assert model.requests[0].choices == ("stick", "hit")
+    question = model.requests[0].messages[-1].content
+    assert '"You have 12 against the dealer\'s 3."' in question
+    assert "- stick\n- hit\n" in question
+    assert actor.account["calls"] == actor.account["states"] == 2
+    again = policy(greedy=True)
+    assert again.act(view(), rng).action.tolist() == [1, 0, 1]
+    assert (len(model.requests), again.account["cached"]) == (2, 2), "answers are in the store"
+
+
+def test_temperature_sharpens_and_flattens(asked: Callable[..., FakeChat]) -> None:
+    asked(sticks_from_17)
+    sharp, flat = (np.exp(policy(temperature=t).log_probs(view()))[1, 0] for t in (0.5, 100.0))
+    assert sharp == pytest.approx(0.81 / (0.81 + 0.01))
+    assert flat == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_server_writes_json_that_its_schema_holds_to_the_names(asked: Callable[..., FakeChat]) -> None:
+    def writes(request: ChatRequest) -> Reply:
+        if "You have 12" in request.messages[0].content:
+            return Reply('{"analysis": "A low hand.", "choice": "hit"}')
+        return Reply("I would rather not say which.")
+
+    model = asked(writes, OpenAIKind)
+    actor = policy(annotate=annotate("openai", max_failure_rate=1.0))
+    chances = np.exp(actor.log_probs(view()))
+    assert chances[0] == pytest.approx([0, 1], abs=1e-5)
+    assert chances[1] == pytest.approx([0.5, 0.5]), "an answer that cannot be read chooses nothing"
+    schema = json.loads(model.requests[0].schema or "")
+    assert schema["properties"]["choice"]["enum"] == ["stick", "hit"]
+    assert (actor.account["states"], actor.account["unread"]) == (2, 1)
+    assert actor.account["calls"] == 3, "with the follow-up to what could not be read"
+
+
+@pytest.mark.parametrize(
+    ("failure", "sentence"),
+    [(Withheld("spent"), r"The budget for fake is spent after 0 states"), (Failure("gone"), r"fake gave no answer")],
+)
+def test_without_an_answer_nobody_acts(asked: Callable[..., FakeChat], failure: Failure, sentence: str) -> None:
+    asked(lambda _: failure)
+    with pytest.raises(AnnotationError, match=sentence):
+        policy().act(view(), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"judge": "gone"}, r"llm_policy: judge is gone, but must be one of main"),
+        ({"annotate": AnnotateParams()}, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
+        ({"annotate": None}, r"it can only act as an arm's actor"),
+        ({"temperature": 0}, r"temperature is 0, but must be a number above 0"),
+        ({"hurry": True}, r"cannot be made with options .*hurry"),
+        ({"annotate": annotate("openai"), "per_token": True}, r"per_token compares likelihoods"),
+    ],
+)
+def test_what_cannot_act_is_refused(asked: Callable[..., FakeChat], options: dict[str, Any], sentence: str) -> None:
+    asked(sticks_from_17)
+    with pytest.raises(ParamsError, match=sentence):
+        policy(**options)
+
+
+def test_continuous_actions_have_no_names(asked: Callable[..., FakeChat]) -> None:
+    asked(sticks_from_17)
+    with pytest.raises(EnvError, match=r"llm_policy: Pendulum-v1 has actions Box"):
+        make_actor("llm_policy", adapter_for(EnvParams(id="Pendulum-v1")), "key", annotate=annotate())
+
+
+@pytest.mark.parametrize(
+    ("answer", "chosen"),
+    [
+        ("turn left", 0),
+        ("Turn Right.", 1),
+        ('{"analysis": "x", "choice": "pick up"}', 2),
+        ("Action: turn left", None),
+        ("turn left or turn right", None),
+        ('{"choice": "jump"}', None),
+    ],
+)
+def test_answers_in_words(answer: str, chosen: int | None) -> None:
+    names = ("turn left", "turn right", "pick up")
+    question = ActionQuestion(ActionQuestion.load_for("choose", names), adapter_for(BLACKJACK), names)
+    found = question.read(answer, None)
+    assert (found and found.value) == (None if chosen is None else tuple(float(i == chosen) for i in range(3)))
+
+
+def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path: Path) -> None:
+    from laurel.evaluation.play import account_in_words, accounts
+
+    arms = {"llm": {"reward": None, "agent": {"actor": "llm_policy", "options": {"greedy": True}}}}
+    content = {"env": {"id": "Blackjack-v1"}, "collect": {"steps": 1}}
+    params = parse_params({**content, "arms": arms, "agent": {"seeds": [0, 1], "steps": 1}}, "p")
+    (info,) = arm_infos(params.arms, params.rewards)
+    assert info.role == "baseline"
+    for seed in (0, 1):
+        content = {"model": "fake", "states": 10, "unread": 1, "calls": 7, "cached": 3, "cost_usd": None}
+        (tmp_path / f"llm-{seed}.json").write_text(json.dumps(content))
+    found = accounts([(params.resolved_arms["llm"], seed, None) for seed in (0, 1)], tmp_path)
+    assert found["llm"] == {
+        "model": "fake", "states": 20, "unread": 2, "calls": 14, "cached": 6, "cost_usd": None, "parse_rate": 0.9
+    }  # fmt: skip
+    assert "90.0% of the states had an answer that could be read" in account_in_words("llm", found["llm"])
+
+
+def test_the_prompt_shows_the_state_in_words_and_the_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.yaml").write_text(
+        "env: {id: FrozenLake-v1}\nagent: {steps: 1, seeds: [0]}\ncollect: {steps: 1}\narms: [extrinsic]\n"
+    )
+    assert main(["prompt", "show", "action/likeliest"]) == 0
+    told = capsys.readouterr().out
+    assert "Around you: left the edge, down ice" in told
+    assert "- left\n- down\n- right\n- up\n" in told
+    assert "answer:   left or down or right or up" in told

@@ -1,0 +1,253 @@
+"""Functions are written, tried, reflected on, chosen and paid; the simulated writer proves the loop and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_server import chat_server
+
+from laurel.envs import adapter_for
+from laurel.envs.base import Transitions
+from laurel.envs.numbers import Numbers
+from laurel.errors import AnnotationError, DataError, ParamsError, TrainingError
+from laurel.feedback.question import Reading
+from laurel.feedback.questions.code import Assignment, Written
+from laurel.params import EnvParams
+from laurel.params.rewards import TrialParams
+from laurel.rewards import code
+from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.code_search import Sample, Search, save
+from laurel.rewards.method import RewardContext, Tried
+from laurel.rewards.normalizer import Normalizer
+from laurel.rewards.sandbox import SandboxError
+from laurel.rewards.stored import StoredRewards
+from laurel.stages.preflight import described
+from laurel.training.trial import ShortTraining
+from tiny_project import UNTRACKED, Project, read_json
+
+ADAPTER = adapter_for(EnvParams(id="CartPole-v1"))
+NUMBERS = Numbers(ADAPTER)
+HEAD = "def reward(observation, action, next_observation):\n"
+UPRIGHT = f'{HEAD}    return 1.0 - abs(next_observation["pole_angle"])\n'
+LEANING = f'{HEAD}    lean = abs(next_observation["pole_angle"])\n    return lean, {{"lean": lean}}\n'
+TINY_TRIAL = {"steps": 256, "seeds": 1, "ppo": {"n_envs": 4, "n_steps": 32, "batch_size": 64, "hidden": [8]}}
+CARTPOLE = {
+    **UNTRACKED,
+    "env": {"id": "CartPole-v1"},
+    "arms": {"code": {"reward": "code", "extrinsic": 0.0, "shaping": {"beta": 0, "quantile": 0}}},
+    "rewards": {"code": {"rounds": 2, "samples": 3, "trial": TINY_TRIAL}},
+    "annotate.annotator": "scripted",
+    "collect.steps": 600,
+}
+
+
+def transitions(angles: Any) -> Transitions:
+    after = np.zeros((len(angles), 4), dtype=np.float32)
+    after[:, 2] = angles
+    nothing = np.zeros(len(angles), dtype=np.bool_)
+    return Transitions(
+        np.zeros_like(after), np.zeros(len(angles), np.int64), np.ones(len(angles), np.float32), after, nothing, nothing
+    )
+
+
+def steps(angles: Any, valid: Any = None) -> Steps:
+    taken = np.ones((len(angles), 1), dtype=np.bool_) if valid is None else np.array(valid)[:, None]
+    nothing = np.zeros_like(taken)
+    return Steps(transitions(angles), np.zeros(taken.shape, np.int64), ["x"], taken, nothing, nothing)
+
+
+def sample(angles: Any) -> Sample:
+    """Two episodes of equally many steps, of which the second one returns more."""
+    n, half = len(angles), len(angles) // 2
+    episode = np.repeat([0, 1], half)
+    rows = code.rows_of(transitions(angles), NUMBERS)
+    return Sample(rows, np.arange(n), episode, np.array([1.0, 2.0]), np.array([False, True]))
+
+
+class Bank:
+    """Writes what it is told to, and notes what it was shown."""
+
+    name, simulated = "a bank", True
+
+    def __init__(self, *rounds: list[str]) -> None:
+        self._rounds = rounds
+        self.shown: list[Assignment] = []
+
+    def write(self, number: int, assignment: Assignment) -> list[Reading[Written] | None]:
+        self.shown.append(assignment)
+        return [Reading("code", Written(source)) if source else None for source in self._rounds[number]]
+
+
+@pytest.fixture
+def angles() -> list[float]:
+    return [0.2, 0.15, 0.1, 0.18, 0.01, 0.02, 0.03, 0.0]
+
+
+def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_round(angles: list[float]) -> None:
+    faults = {
+        f"{HEAD}    return observation['speed']\n": "it fails: KeyError: 'speed' (for 8 of 8 transitions)",
+        f"{HEAD}    return 'good'\n": "it fails: it returned text (for 8 of 8 transitions)",
+        f"{HEAD}    return 10 ** 10 ** 9\n": "it was stopped: MemoryError",
+        f"{HEAD}    return 1\n": "it returns the same number for every transition",
+        f"{HEAD}    import random\n    return random.random()\n": "it returns different numbers for the same",
+    }
+    bank = Bank([LEANING, *faults, ""], [UPRIGHT, LEANING])
+    search = Search(NUMBERS, sample(angles), bank, None, 0.5)
+    best, every = search.run(2)
+    assert best.source == UPRIGHT
+    assert [one.score for one in every if one.score is not None] == [
+        pytest.approx(-1),
+        pytest.approx(1),
+        pytest.approx(-1),
+    ]
+    shown = bank.shown[1]
+    assert (bank.shown[0].best, bank.shown[0].feedback, shown.best) == ("", "", LEANING)
+    assert "lean: mean 0.0863, from 0 to 0.2, rank correlation with an episode's return -1.00" in shown.feedback
+    assert "with its success -1.00" in shown.feedback
+    for fault in (*faults.values(), "the answer never came, or has no block of code"):
+        assert f"- {fault}" in shown.feedback
+
+
+def test_none_of_use_ends_the_run_with_the_reasons(angles: list[float]) -> None:
+    bank = Bank([f"{HEAD}    return 1 / 0\n"] * 2 + [""])
+    with pytest.raises(
+        AnnotationError, match=r"none of the 3 functions that a bank wrote .* 2 times: it fails: ZeroDiv"
+    ):
+        Search(NUMBERS, sample(angles), bank, None, 0.5).run(1)
+
+
+def test_a_training_chooses_and_one_that_fails_is_told(angles: list[float]) -> None:
+    def trial(reward: Reward) -> Tried:
+        paid = reward.pay(steps([0.0, 0.2]))[:, 0]
+        if paid[0] > paid[1]:
+            raise TrainingError("It diverged.")
+        return Tried(5.0, [1.0, 5.0])
+
+    bank = Bank([UPRIGHT, LEANING], [LEANING])
+    best, every = Search(NUMBERS, sample(angles), bank, trial, 0.5).run(2)
+    assert (best.source, best.score) == (LEANING, 5.0)
+    assert [one.what for one in every] == ["It diverged.", "usable", "usable"]
+    assert "Mean return of the episodes in each fifth of its training: 1, 5." in bank.shown[1].feedback
+
+
+def test_it_pays_in_normalised_units_and_computes_each_transition_once(
+    tmp_path: Path, angles: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = Search(NUMBERS, sample(angles), Bank([LEANING]), None, 0.5)
+    quality = save(tmp_path, search, *search.run(1))
+    assert (quality["judge"], quality["simulated"], quality["functions"], quality["usable"]) == ("a bank", True, 1, 1)
+    reward = code.load(tmp_path, ADAPTER, 0.5)
+    raw = np.float32(angles)
+    expected = Normalizer.of(raw.astype(np.float64))
+    np.testing.assert_array_equal(reward.pay(steps(angles))[:, 0], expected(raw.astype(np.float64)))
+    assert reward.threshold == expected.threshold(0.5)
+    with monkeypatch.context() as patched:
+        patched.setattr(reward, "_compute", lambda *_: pytest.fail("was computed again"))
+        paid = reward.pay(steps(angles, [True] * 7 + [False]))
+    assert paid[7, 0] == UNPAID
+    assert (paid[:7] > UNPAID).all()
+    reward.close()
+    assert code.program(tmp_path).source == LEANING
+    (tmp_path / "code.json").write_text("{}")
+    with pytest.raises(DataError, match=r"code\.json: is damaged"):
+        code.load(tmp_path, ADAPTER, 0.5)
+
+
+def test_steps_for_which_it_fails_are_unpaid_and_too_many_end_the_training() -> None:
+    source = f'{HEAD}    return 1 / next_observation["pole_angle"]\n'
+    reward = code.CodeReward(source, NUMBERS, Normalizer(0.0, 1.0, (0.0,) * 101), 0.5)
+    assert reward.pay(steps([0.0, 0.5]))[:, 0].tolist() == [UNPAID, 2.0]
+    forever = f"{HEAD}    while True:\n        pass\n"
+    with pytest.raises(SandboxError, match=r"was stopped: TimeoutError.*Have another one written"):
+        _pay_quickly(forever)
+    failing = code.CodeReward(f"{HEAD}    return None\n", NUMBERS, Normalizer(0.0, 1.0, (0.0,) * 101), 0.5)
+    with pytest.raises(SandboxError, match=r"failed for 200 of 200 transitions, .* it returned nothing"):
+        failing.pay(steps(np.arange(200) / 200))
+
+
+def _pay_quickly(source: str) -> None:
+    reward = code.CodeReward(source, NUMBERS, Normalizer(0.0, 1.0, (0.0,) * 101), 0.5)
+    reward._sandbox._limits["max_feed_duration_secs"] = 0.1
+    reward.pay(steps([0.1]))
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project.create(tmp_path_factory.mktemp("code") / "p", CARTPOLE)
+    project.run("collect", "caption", "annotate", "train-reward")
+    return project
+
+
+def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> None:
+    who = "a simulated writer (no language model)"
+    rewards = simulated.output("train-reward")
+    assert f"The reward code is simulated: it is the work of {who}." in read_json(rewards / "manifest.json")["notes"]
+    assert StoredRewards.read(rewards).simulated() == {"code": who}
+    program = StoredRewards.read(rewards).programs()["code"]
+    assert (program.writer, program.simulated, len(program.candidates)) == (who, True, 6)
+    assert [program.source] == [(rewards / "code" / "reward.py").read_text()]
+    plan = described(simulated.params, ADAPTER, simulated.output("caption"))
+    assert f"{who} writes 2 rounds of 3 functions" in plan
+
+
+def test_the_same_seed_writes_the_same_reward(simulated: Project, tmp_path: Path) -> None:
+    again = simulated.copy(tmp_path / "p", without=["train-reward"])
+    again.run("train-reward")
+    for name in ("reward.py", "code.json", "quality.json"):
+        first, second = (project.output("train-reward") / "code" / name for project in (simulated, again))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_short_training_gives_the_return(simulated: Project) -> None:
+    reward = code.load(simulated.output("train-reward") / "code", ADAPTER, 0.0)
+    tried = ShortTraining(0, RewardContext.of(simulated.params))(reward, TrialParams.model_validate(TINY_TRIAL))
+    reward.close()
+    assert 8 < tried.score < 100
+    assert len(tried.returns) == 5
+
+
+def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        question = body["messages"][-1]["content"]
+        source = UPRIGHT if "Functions were written before" in question else LEANING
+        return question, [], f"```python\n{source}```"
+
+    rewards = {"code": {"rounds": 2, "samples": 2, "select": "agreement", "temperature": 0.7}}
+    project = Project.create(tmp_path / "p", {**CARTPOLE, "rewards": rewards})
+    monkeypatch.chdir(project.path)
+    with chat_server() as server:
+        server.plan = answer
+        asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
+        project.change(asking)
+        plan = described(project.params, ADAPTER, project.output("caption"))
+        assert "tiny writes 2 rounds of 2 functions: 2 calls at most in the first round, cost" in plan
+        project.run("collect", "caption", "annotate", "train-reward")
+        assert len(server.bodies) == 4
+        assert {body["temperature"] for body in server.bodies} == {0.7}
+        assert len({body.get("seed") for body in server.bodies}) == 2, "answers of a round are drawn apart"
+        assert "response_format" not in server.bodies[0]
+        project.run("train-reward")
+        assert len(server.bodies) == 4, "answers are kept"
+    place = project.output("train-reward") / "code"
+    assert (place / "reward.py").read_text() == UPRIGHT
+    quality = read_json(place / "quality.json")
+    assert (quality["judge"], quality["simulated"], quality["usable"]) == ("tiny", False, 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "why"),
+    [
+        ({"annotate.annotator": "embedding"}, AnnotationError, "the annotator embedding writes no code"),
+        ({"env": {"id": "Acrobot-v1"}}, AnnotationError, "simulated writer .* has functions for CartPole, MountainCar"),
+        ({"rewards": {"code": {"writer": "teacher"}}}, ParamsError, "writer is teacher, but must be main"),
+    ],
+)
+def test_who_cannot_write_is_refused_before_the_run(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], why: str
+) -> None:
+    params = Project.create(tmp_path / "p", {**CARTPOLE, **changes}).params
+    with pytest.raises(error, match=why):
+        described(params, adapter_for(params.env), tmp_path)

@@ -1,0 +1,70 @@
+"""Code that a language model wrote is contained, whatever it is, and only finite numbers come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from laurel.rewards.sandbox import BATCH, Sandbox, SandboxError
+
+HEAD = "def reward(observation, action, next_observation):\n    "
+ATTACKS = Path(__file__).with_name("attacks.txt").read_text().split("\n", 1)[1].strip("\n").split("\n---\n")
+HARMLESS = ("re.findall", "re.match", "time.sleep", "asyncio.sleep")
+"""What may return a number: regular expressions that do not backtrack, and sleep that takes no time."""
+ROWS = [[1.0]] * 3, [0] * 3, [[2.0]] * 3
+
+
+@pytest.fixture(scope="module")
+def honest() -> Iterator[Sandbox]:
+    with Sandbox(f'{HEAD}return 2 * next_observation["x"]', ["x"]) as sandbox:
+        yield sandbox
+
+
+def outcome(sandbox: Sandbox) -> str:
+    try:
+        return "contained" if sandbox.evaluate(*ROWS).failed == 3 else "numbers"
+    except SandboxError:
+        return "contained"
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_ends_and_reaches_nothing(attack: str, honest: Sandbox) -> None:
+    with Sandbox(f"{HEAD}{attack}\n", ["x"], seconds=0.1, memory=2**24) as sandbox:
+        assert outcome(sandbox) == "contained" or any(harmless in attack for harmless in HARMLESS)
+    np.testing.assert_array_equal(honest.evaluate(*ROWS).rewards, [4.0] * 3)
+
+
+def test_there_are_enough_attacks() -> None:
+    assert len(set(ATTACKS)) == len(ATTACKS) >= 100
+
+
+def test_numbers_come_back_in_order_with_their_components() -> None:
+    source = HEAD + 'x = next_observation["x"]\n    return (x, {"half": x / 2}) if action else x\n'
+    n = BATCH + 5
+    with Sandbox(source, ["x"]) as sandbox:
+        found = sandbox.evaluate([[0]] * n, [i % 2 for i in range(n)], [[float(i)] for i in range(n)])
+        sandbox.close()
+        assert sandbox.evaluate([[0]], [0], [[7]]).rewards.tolist() == [7.0], "another worker begins"
+    np.testing.assert_array_equal(found.rewards, np.arange(n))
+    np.testing.assert_array_equal(found.components["half"][1::2], np.arange(n)[1::2] / 2)
+    assert np.isnan(found.components["half"][::2]).all()
+    assert (found.failed, found.failures) == (0, {})
+
+
+def test_a_row_that_fails_does_not_spoil_the_others() -> None:
+    with Sandbox(f"{HEAD}return 1 / next_observation[0]\n") as sandbox:
+        found = sandbox.evaluate([[0]] * 3, [0] * 3, [[1], [0], [2]])
+    np.testing.assert_array_equal(found.rewards, [1.0, np.nan, 0.5])
+    assert found.failures == {"ZeroDivisionError: division by zero": 1}
+
+
+def test_the_clock_and_chance_are_the_same_for_all() -> None:
+    source = HEAD + "import random, time\n    return random.random() + time.time() % 1000\n"
+    found = []
+    for _ in range(2):
+        with Sandbox(source) as sandbox:
+            found.append(sandbox.evaluate([[0]] * 3, [0] * 3, [[0]] * 3).rewards.tolist())
+    assert found[0] == found[1]
