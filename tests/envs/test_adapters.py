@@ -44,8 +44,9 @@ CONTROL = (
     "LunarLanderContinuous-v3",
 )
 GENERIC = ("Pendulum-v1",)
-IDS = (*MINIGRID, *TABULAR, *CONTROL, *GENERIC)
-IN_ENVPOOL = tuple(env_id for env_id in IDS if not env_id.startswith(("Blackjack", "CliffWalking")))
+OWN = ("laurel/Crafting-v0",)
+IDS = (*MINIGRID, *TABULAR, *CONTROL, *GENERIC, *OWN)
+IN_ENVPOOL = tuple(env_id for env_id in IDS if not env_id.startswith(("Blackjack", "CliffWalking", "laurel/")))
 
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="EnvPool is not installed")
 on_each_backend = pytest.mark.parametrize(

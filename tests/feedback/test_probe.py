@@ -28,6 +28,8 @@ IDS = (
     "MiniGrid-LavaGapS5-v0",
     "MiniGrid-DistShift1-v0",
     "Blackjack-v1",
+    "laurel/Crafting-v0",
+    "laurel/GridWorld-v0",
     "FrozenLake-v1",
     "Taxi-v3",
     "CliffWalking-v1",

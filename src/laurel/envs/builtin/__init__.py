@@ -19,6 +19,7 @@ CATCH = "laurel/Catch-v0"
 POSITION_ONLY = "laurel/PositionOnlyCartPole-v0"
 ULTIMATUM = "laurel/Ultimatum-v0"
 MATRIX_GAME = "laurel/MatrixGame-v0"
+CRAFTING = "laurel/Crafting-v0"
 
 gym.register(
     id=ARMED_BANDIT,
@@ -41,3 +42,9 @@ gym.register(
 )
 gym.register(id=ULTIMATUM, entry_point="laurel.envs.builtin.ultimatum:Ultimatum", max_episode_steps=1)
 gym.register(id=MATRIX_GAME, entry_point="laurel.envs.builtin.matrix_game:MatrixGame", max_episode_steps=1)
+gym.register(
+    id=CRAFTING,
+    entry_point="laurel.envs.builtin.crafting:Crafting",
+    vector_entry_point="laurel.envs.builtin.crafting:CraftingVector",
+    max_episode_steps=500,
+)

@@ -1,0 +1,67 @@
+"""Steps a second of laurel/Crafting-v0 with random actions, beside Crafter, which draws a picture of each step.
+
+Both in one process each, in turns. Crafter's resets are timed apart; Laurel's are in its steps.
+Run it with: python benchmarks/crafting_steps.py
+"""
+
+import json
+import subprocess
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from peers.environment import peer_python
+from record import about, command_line, load_average, write
+
+import laurel.envs.builtin  # noqa: F401  registers it
+
+TARGET = 20_000
+N_ENVS = 64
+CRAFTER = "crafter==1.8.3"
+
+
+def main() -> None:
+    """Measure, print the results and write them."""
+    parser = command_line(__doc__)
+    parser.add_argument("--steps", type=int, default=2000, help="of all environments at once (default: 2000)")
+    parser.add_argument("--peer-steps", type=int, default=1000, help="of Crafter (default: 1000)")
+    parser.add_argument("--rounds", type=int, default=3, help="of both, in turns (default: 3)")
+    arguments = parser.parse_args()
+    load = f"{load_average()} before the run"
+    python = peer_python("crafter", (CRAFTER, "numpy<2.3", "setuptools<81"))
+    ours, theirs = [], []
+    for _ in range(arguments.rounds):
+        ours.append(_rate(arguments.steps))
+        peer = [str(python), "benchmarks/peers/crafter_steps.py", str(arguments.peer_steps)]
+        theirs.append(json.loads(subprocess.run(peer, check=True, capture_output=True, text=True).stdout))  # noqa: S603
+    rate = float(np.median(ours))
+    peer_rate = float(np.median([one["steps_a_second"] for one in theirs]))
+    found: dict[str, Any] = {
+        "value": round(rate),
+        "unit": f"steps/s of laurel/Crafting-v0, {N_ENVS} worlds in one process, resets included",
+        "target": f">= {TARGET:,}",
+        "met": rate >= TARGET,
+        "peer": "steps/s of Crafter 1.8.3, without resets; seconds of a reset; times as quick",
+        "peer_value": [
+            round(peer_rate),
+            round(float(np.median([one["reset_seconds"] for one in theirs])), 2),
+            round(rate / peer_rate),
+        ],
+    }
+    write("crafting_steps", found, about("numpy", "gymnasium", "laurel-rl", remarks=(load,), crafter="1.8.3"))
+
+
+def _rate(steps: int) -> float:
+    """Return the steps a second of all worlds together."""
+    envs = gym.make_vec("laurel/Crafting-v0", num_envs=N_ENVS, vectorization_mode="vector_entry_point")
+    envs.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, 17, (steps, N_ENVS))
+    begun = time.perf_counter()
+    for action in actions:
+        envs.step(action)
+    return actions.size / (time.perf_counter() - begun)
+
+
+if __name__ == "__main__":
+    main()
