@@ -89,6 +89,7 @@ def run(
     from laurel.progress import progress
     from laurel.rewards.arms import trainers
     from laurel.rewards.method import Inputs, RewardContext
+    from laurel.rewards.stored import StoredRewards
     from laurel.stages.films import before_and_after, portraits
     from laurel.stages.label_sets import label_sets, measured
     from laurel.stages.report_files import rendered, with_references, write_run_page
