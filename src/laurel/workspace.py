@@ -22,3 +22,10 @@ def lasting(path: Path) -> Path:
         return path
     _, *below = place.relative_to(copies).parts
     return Path(project).resolve().joinpath(*below)
+
+
+def cache_directory() -> Path:
+    """Return where models and vectors are kept for all projects of the user: LAUREL_CACHE, or the user's cache."""
+    cache = os.environ.get("LAUREL_CACHE")
+    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(cache) if cache else Path(shared, "laurel")).expanduser()

@@ -78,7 +78,9 @@ def view() -> View:
     return View(adapter, HANDS)
 
 
-def test_it_acts_by_the_likelihood_of_each_action_and_asks_about_a_state_once(asked: Callable[..., FakeChat]) -> None:
+def test_it_acts_by_the_likelihood_of_each_action_and_asks_about_a_state_once(
+    asked: Callable[..., FakeChat], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = asked(sticks_from_17)
     actor = policy()
     rng = np.random.default_rng(0)
@@ -91,9 +93,12 @@ def test_it_acts_by_the_likelihood_of_each_action_and_asks_about_a_state_once(as
     assert '"You have 12 against the dealer\'s 3."' in question
     assert "- stick\n- hit\n" in question
     assert actor.account["calls"] == actor.account["states"] == 2
+    loads: list[object] = []
+    monkeypatch.setattr(HuggingFaceKind, "model", lambda *_: loads.append(1))
     again = policy(greedy=True)
     assert again.act(view(), rng).action.tolist() == [1, 0, 1]
     assert (len(model.requests), again.account["cached"]) == (2, 2), "answers are in the store"
+    assert not loads, "and the model is not even loaded"
 
 
 def test_temperature_sharpens_and_flattens(asked: Callable[..., FakeChat]) -> None:
@@ -172,7 +177,10 @@ def test_answers_in_words(answer: str, chosen: int | None) -> None:
 
 
 def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path: Path) -> None:
-    from laurel.evaluation.play import account_in_words, accounts
+    from laurel.stages.actor_accounts import asked as asked_of
+
+    class Out:
+        path, notes, run_notes = tmp_path, [], []
 
     arms = {"llm": {"reward": None, "agent": {"actor": "llm_policy", "options": {"greedy": True}}}}
     content = {"env": {"id": "Blackjack-v1"}, "collect": {"steps": 1}}
@@ -182,11 +190,11 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     for seed in (0, 1):
         content = {"model": "fake", "states": 10, "unread": 1, "calls": 7, "cached": 3, "cost_usd": None}
         (tmp_path / f"llm-{seed}.json").write_text(json.dumps(content))
-    found = accounts([(params.resolved_arms["llm"], seed, None) for seed in (0, 1)], tmp_path)
-    assert found["llm"] == {
-        "model": "fake", "states": 20, "unread": 2, "calls": 14, "cached": 6, "cost_usd": None, "parse_rate": 0.9
-    }  # fmt: skip
-    assert "90.0% of the states had an answer that could be read" in account_in_words("llm", found["llm"])
+    played = [(params.resolved_arms["llm"], seed, None) for seed in (0, 1)]
+    found = asked_of(played, tmp_path, Out)  # type: ignore[arg-type]
+    assert found["llm"] == {"model": "fake", "states": 20, "unread": 2, "parse_rate": 0.9}
+    assert Out.run_notes == ["The arm llm took 14 calls of fake and 6 answers from the store."]
+    assert "90.0% of them had an answer that could be read" in Out.notes[0]
 
 
 def test_the_prompt_shows_the_state_in_words_and_the_actions(

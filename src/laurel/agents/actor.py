@@ -16,6 +16,7 @@ import numpy as np
 from laurel.agents.choice import sample
 from laurel.envs.base import MOST_REMEMBERED, Array, BoolArray, EnvAdapter, FloatArray
 from laurel.errors import EnvError
+from laurel.params import EnvParams
 
 
 class View:
@@ -60,6 +61,16 @@ class View:
                 )
             texts.append(text)
         return tuple(texts)
+
+
+def beginnings(env: EnvParams, adapter: EnvAdapter, n: int = 16, seed: int = 0) -> View:
+    """Return what n episodes begin with."""
+    from laurel.envs.vector import make_vector
+
+    envs = make_vector(env, adapter, n, seed, reference=True)
+    view = View(adapter, envs.reset().copy())
+    envs.close()
+    return view
 
 
 class Acted(NamedTuple):

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from laurel.agents.hints import Hints
 from laurel.agents.learner import AdamLearner, Rollout
 from laurel.agents.policy import ActorCritic
 from laurel.envs.base import Array, FloatArray
@@ -35,13 +36,15 @@ FIGURES = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 
 @dataclass
 class OnPolicyRollout(Rollout):
-    """A rollout with the features, log-probabilities and values of the policy that acted."""
+    """A rollout with the features, log-probabilities and values of the policy that acted, hints included."""
 
     features: FloatArray
     """(T + 1, N, F) what the network saw."""
     log_prob: FloatArray
     value: FloatArray
     """(T + 1, N)."""
+    hints: FloatArray | None = None
+    """(T, N, A) what was added to the network's outputs; None without hints."""
 
 
 class PPO(AdamLearner):
@@ -50,14 +53,18 @@ class PPO(AdamLearner):
     name = "ppo"
     policy: ActorCritic
     params: PPOParams
+    hints: Hints | None = None
+    """What is added to the network's outputs; `laurel.agents.stacked_ppo` takes them."""
 
     def rollout(self, envs: VectorEnv) -> OnPolicyRollout:
         steps, n_envs = self.params.n_steps, envs.n_envs
+        hinted = self.hints is not None
         return OnPolicyRollout(
             **Rollout.shapes(steps, envs, self.policy),
             features=np.zeros((steps + 1, n_envs, self.policy.n_features), dtype=np.float32),
             log_prob=np.zeros((steps, n_envs), dtype=np.float32),
             value=np.zeros((steps + 1, n_envs), dtype=np.float32),
+            hints=np.zeros((steps, n_envs, self.policy.n_actions), dtype=np.float32) if hinted else None,
         )
 
     def collect(self, envs: VectorEnv, observation: Array, rollout: OnPolicyRollout) -> Array:

@@ -21,7 +21,7 @@ from laurel.agents.policy import ActorCritic
 from laurel.agents.ppo import PPO, OnPolicyRollout, gae, minibatches
 from laurel.agents.stacked import ACTOR, CRITIC, Pass, Stack, host
 from laurel.agents.stacked_update import Update, epoch, gaussian
-from laurel.envs.base import Array, FloatArray
+from laurel.envs.base import Array, EnvAdapter, FloatArray
 from laurel.envs.joined import joined
 from laurel.envs.vector import VectorEnv
 from laurel.params.algorithms import PPOParams
@@ -43,7 +43,7 @@ class StackedPPO(PPO):
         """Copy the learner alone; copied tensors would be views of the old group's rows."""
         arrays = self._group().stack.arrays
         other = StackedPPO(copy.deepcopy(self.policy, memo), self.params, copy.deepcopy(self.rng, memo), arrays)
-        other.learning_rate = self.learning_rate
+        other.learning_rate, other.hints = self.learning_rate, self.hints
         other.restore(self.state())
         return other
 
@@ -57,6 +57,8 @@ class StackedPPO(PPO):
         return PPOGroup([self, *others])  # type: ignore[list-item]
 
     def schedule(self, done: float) -> None:
+        if self.hints is not None:
+            self.hints.schedule(done)
         if self.params.anneal:
             self.learning_rate = self.params.learning_rate * (1 - done)
 
@@ -127,6 +129,8 @@ class PPOGroup(LearnerGroup):
                 whole.features[t] = place.adapter.features(whole.observation[t])
                 work.forward(self.stack.put(whole.features[t].reshape(n, n_envs, -1)))
                 outputs[t] = host(work.output)
+                if whole.hints is not None:
+                    self._hint(place.adapter, whole, t, outputs[t])
                 action = self._draw(outputs[t], noise[t]).reshape(n * n_envs, *whole.action.shape[2:])
                 whole.record(t, action, place.step(action))
         whole.features[-1] = place.adapter.features(whole.observation[-1])
@@ -139,9 +143,18 @@ class PPOGroup(LearnerGroup):
                 if name == "info":
                     for key, values in array.items():
                         rollout.info[key][:] = values[:, columns]
-                else:
+                elif array is not None:
                     getattr(rollout, name)[:] = array[:, columns]
         return [rollout.observation[-1].copy() for rollout in rollouts]
+
+    def _hint(self, adapter: EnvAdapter, whole: OnPolicyRollout, t: int, output: Array) -> None:
+        """Add the hints of step t to outputs (S, A, N), so that agents act by them, and keep them for the loss."""
+        hints = self.learners[0].hints  # alike for all: same settings, same update
+        assert hints is not None
+        assert whole.hints is not None
+        whole.hints[t] = hints(adapter, whole.observation[t])
+        n, n_actions, n_envs = output.shape
+        output += whole.hints[t].reshape(n, n_envs, n_actions).swapaxes(1, 2)
 
     def _noise(self, rng: np.random.Generator, n_steps: int, n_envs: int) -> Array:
         """Draw the random numbers of T steps of N environments."""
@@ -214,9 +227,11 @@ class PPOGroup(LearnerGroup):
         n, total = len(rollouts), valid[0].size
         old = np.stack([rollout.log_prob for rollout in rollouts])
         action = np.stack([rollout.action.reshape(total, -1).T for rollout in rollouts], axis=1).astype(np.float32)
-        facts = stack.put(
-            np.concatenate([np.stack([old, advantage, returns]).reshape(3, n * total), action.reshape(-1, n * total)])
-        )
+        columns = [np.stack([old, advantage, returns]).reshape(3, n * total), action.reshape(-1, n * total)]
+        hints = [rollout.hints.reshape(total, -1).T for rollout in rollouts if rollout.hints is not None]
+        if hints:
+            columns.append(np.stack(hints, axis=1).reshape(-1, n * total))
+        facts = stack.put(np.concatenate(columns))
         features = [stack.put(rollout.features.reshape(-1, stack.n_features)) for rollout in rollouts]
         rows = [np.flatnonzero(some) for some in valid]
         n_batches = minibatches(p, total)

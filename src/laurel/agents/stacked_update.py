@@ -74,6 +74,14 @@ class Update:
 
         For a softmax over outputs o, ∇_o log π(a) = 1[a] - π and ∇_o H = -π (log π + H); for a Gaussian,
         ∇_mean log π = z / σ and ∇_{log σ} log π = z² - 1, and the entropy's gradient by log σ is 1.
+        Hints are constants that are added to o, so the gradient by o is the same function of the hinted π.
+
+        Args:
+            old: log-probability under the policy that acted.
+            advantage: not yet normalised.
+            returns: what the critic should say.
+            action: its A numbers if continuous; else which it was, and then A hints if there are any.
+            weight: of each row in the means.
         """
         xp, p, work = self.xp, self.group.params, self.work
         advantage = advantage - _total(advantage * weight)
@@ -86,7 +94,8 @@ class Update:
             entropy = xp.zeros_like(log_prob) + (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-2)
         else:
             chosen = (action[0][:, None] == self.choices) * xp.ones_like(old[:1, None])
-            shifted = work.output - _largest(work.output)
+            output = work.output + xp.stack(list(action[1:]), 1) if len(action) > 1 else work.output
+            shifted = output - _largest(output)
             exponentials = xp.exp(shifted)
             totals = exponentials.sum(-2)[:, None]
             probability = exponentials / totals

@@ -17,6 +17,7 @@ from laurel.cli import (
     pipeline,
     play,
     prompt,
+    reward,
     run,
     show,
     stages,
@@ -44,6 +45,7 @@ COMMANDS = (
     tune,
     ui,
     export,
+    reward,
     language_model,
 )
 """Modules of commands, in the order of the help."""

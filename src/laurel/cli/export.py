@@ -1,15 +1,24 @@
-"""`laurel export`: data in other libraries' formats. Imports nothing heavy before it is to run."""
+"""`laurel export` and `laurel import`: data in other libraries' formats. Imports nothing heavy before it is to run."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from laurel.cli.command import Commands, add_command, add_group, add_input
+from laurel.cli.command import Commands, add_command, add_group, add_input, add_output
 from laurel.console import say
 
 RESPONSES = "responses/responses.db"
 """Where language models' answers are kept unless params.yaml says otherwise."""
+
+PREFERENCES = {
+    "trl": "Write preferences as TRL's rows: prompt, chosen, rejected.",
+    "choice": "Write preferences as Vertex AI's rows: input_text, candidate_0, candidate_1, choice.",
+    "gemini": "Write preferences as examples of Gemini's preference tuning.",
+    "datasets": "Write preferences as a directory of Hugging Face datasets, in TRL's columns.",
+    "motif": "Write preferences as Motif's arrays.",
+}
+"""Formats of preferences between texts, which `laurel import` reads."""
 
 
 def add(commands: Commands) -> None:
@@ -21,6 +30,30 @@ def add(commands: Commands) -> None:
     add_input(minari, "trajectories")
     minari.add_argument("--output", type=Path, default=Path("minari"), metavar="DIR", help="folder of Minari data sets")
     minari.set_defaults(run=_export_minari)
+    for name, summary in PREFERENCES.items():
+        suffix = "" if name in ("motif", "datasets") else ".jsonl"
+        default = Path(f"preferences-{name}{suffix}")
+        rows = add_command(formats, name, summary, f"laurel export {name} --output {default}")
+        add_input(rows, "preferences")
+        add_input(rows, "captions")
+        rows.add_argument(
+            "--rows",
+            type=Path,
+            metavar="PATH",
+            help="convert these instead: preferences of any format, in a file or directory",
+        )
+        kinds = "" if suffix == "" or name == "gemini" else "; by its suffix .jsonl, .csv or .parquet"
+        rows.add_argument("--output", type=Path, default=default, metavar="PATH", help=f"default: {default}{kinds}")
+        rows.add_argument(
+            "--prompt", default="", metavar="TEXT", help="what stands before both texts where a row has no prompt"
+        )
+        if name != "motif":
+            rows.add_argument(
+                "--drop-undecided",
+                action="store_true",
+                help="leave out ties and pairs without a label, which have no place",
+            )
+        rows.set_defaults(run=_export_preferences, layout=name, drop_undecided=False)
     responses = add_command(
         formats,
         "responses",
@@ -40,6 +73,27 @@ def add(commands: Commands) -> None:
         help="prices of your own, as annotate.budget.prices; default: the packaged",
     )
     responses.set_defaults(run=_export_responses)
+    example = "laurel import rows.jsonl --output imported"
+    taken = add_command(
+        commands,
+        "import",
+        "Take preferences of other formats in (as laurel export writes them: trl, choice, gemini, datasets, motif).",
+        example,
+    )
+    taken.add_argument("rows", type=Path, metavar="PATH", help="a .jsonl, .csv or .parquet file, or a directory")
+    add_output(taken, "imported")
+    taken.set_defaults(run=_import)
+
+
+def _import(options: argparse.Namespace) -> int:
+    from laurel.data.own_preferences import CAPTIONS, PREFERENCES, import_rows, read_any
+
+    rows = read_any(options.rows)
+    import_rows(rows, options.output)
+    statuses = ", ".join(f"{count:,} {status}" for status, count in rows.labels.status_counts().items() if count)
+    left_out = f"; columns left out: {', '.join(rows.left_out)}" if rows.left_out else ""
+    places = f"{options.output / PREFERENCES} and {options.output / CAPTIONS}"
+    return say(f"{len(rows):,} preferences ({statuses}) in {places}{left_out}\n")
 
 
 def _export_minari(options: argparse.Namespace) -> int:
@@ -51,6 +105,29 @@ def _export_minari(options: argparse.Namespace) -> int:
     counts = export(options.trajectories, options.dataset, options.output.resolve())
     written = ", ".join(f"{value} {key}" for key, value in counts.items())
     return say(f"{written} in {options.output / options.dataset}\n")
+
+
+def _export_preferences(options: argparse.Namespace) -> int:
+    from laurel.data.motif import write_motif
+    from laurel.data.own_preferences import read_any, read_own
+    from laurel.data.preference_rows import LAYOUTS
+    from laurel.data.row_files import SUFFIXES, write_file
+    from laurel.errors import ParamsError
+
+    name, output = options.layout, options.output
+    if name in ("trl", "choice") and output.suffix not in SUFFIXES:
+        raise ParamsError(f"--output {output}: name a file that ends with {', '.join(SUFFIXES)}.")
+    if name in ("motif", "datasets") and output.suffix:
+        raise ParamsError(f"--output {output}: {name} is a directory, whose name has no suffix.")
+    rows = read_any(options.rows) if options.rows else read_own(options.preferences, options.captions)
+    rows = rows.prompted(options.prompt)
+    kept = rows.decided() if options.drop_undecided else rows
+    if name == "motif":
+        write_motif(kept, output)
+    else:
+        write_file(kept, LAYOUTS["trl" if name == "datasets" else name], output)
+    dropped = f", {len(rows) - len(kept):,} without a side left out" if len(kept) < len(rows) else ""
+    return say(f"{len(kept):,} preferences in {output}{dropped}\n")
 
 
 def _export_responses(options: argparse.Namespace) -> int:

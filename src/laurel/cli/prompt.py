@@ -83,7 +83,6 @@ def _show(options: argparse.Namespace) -> str:
 def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) -> tuple[Any, Any, str]:
     """Return the question that a prompt asks, what it is asked about here, and where that is from."""
     from laurel.agents.actors.llm_policy import action_names
-    from laurel.envs.vector import make_vector
     from laurel.feedback.annotator import Pair
     from laurel.feedback.question import Question, kind_of
     from laurel.feedback.questions.action import ActionQuestion
@@ -92,11 +91,9 @@ def _question(options: argparse.Namespace, params: Params, adapter: EnvAdapter) 
     kind: type[Question[Any, Any]] = PairQuestion if options.prompt.endswith(".jinja") else kind_of(options.prompt)
     name = options.prompt if kind is PairQuestion else options.prompt.partition("/")[2]
     if issubclass(kind, ActionQuestion):
-        from laurel.agents.actor import View
+        from laurel.agents.actor import beginnings
 
-        envs = make_vector(params.env, adapter, 1, params.seed, reference=True)
-        (state,) = View(adapter, envs.reset().copy()).text
-        envs.close()
+        (state,) = beginnings(params.env, adapter, 1, params.seed).text
         names, _ = action_names(adapter, "prompt")
         loaded = kind.load_for(name, names)
         return kind(loaded, adapter, names, options.goal), state, "what an episode begins with"

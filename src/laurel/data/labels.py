@@ -139,6 +139,12 @@ class LabelWriter:
         self._files.__exit__(kind, error, tb)
 
 
+def write_labels(path: Path, pairs: Pairs, preferences: Preferences) -> None:
+    """Write pairs and their labels that are known already into a directory, without single answers."""
+    with _Files(path) as files:
+        files.write(_pairs_table(pairs), _preferences_table(preferences), None, None)
+
+
 def join_labels(shares: Sequence[Path], path: Path, stage: str) -> dict[str, int]:
     """Write the labels of several shares of the pairs as those of one.
 

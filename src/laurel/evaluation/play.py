@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
 
 from laurel.agents.actor import Actor
 from laurel.agents.actors import make_actor
-from laurel.data.directory import read_json, write_json
+from laurel.data.directory import write_json
 from laurel.envs.base import EnvAdapter
 from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
@@ -137,28 +136,3 @@ def _play_one(
     partial = table.with_suffix(".partial")
     play_agent(evaluation, arm, seed, agent, partial, advance)
     partial.replace(table)
-
-
-def accounts(agents: Sequence[Played], tables: Path) -> dict[str, dict[str, Any]]:
-    """Return for each arm whose actor asks a language model what that took, over all of its agents."""
-    found: dict[str, dict[str, Any]] = {}
-    for arm, seed, _ in agents:
-        file = account_of(tables / f"{arm.name}-{seed}.parquet")
-        if file.exists():
-            sums = found.setdefault(arm.name, {})
-            for key, value in read_json(file).items():
-                number = isinstance(value, int | float) and isinstance(sums.get(key, 0), int | float)
-                sums[key] = sums.get(key, 0) + value if number else value
-    for sums in found.values():
-        sums["parse_rate"] = 1 - sums["unread"] / max(sums["states"], 1)
-    return found
-
-
-def account_in_words(arm: str, account: Mapping[str, Any]) -> str:
-    """Say what asking a language model took of an arm."""
-    return (
-        f"The arm {arm} asked {account['model']} about {account['states']:,} states (distinct ones of each of its "
-        f"agents): {account.get('calls', 0):,} calls, {account.get('cached', 0):,} answers from the store. "
-        f"{account['parse_rate']:.1%} of the states had an answer that could be read; in the others all choices were "
-        "equally likely."
-    )

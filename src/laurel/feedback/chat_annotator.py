@@ -21,7 +21,7 @@ from laurel.feedback.prompt import Prompt
 from laurel.feedback.question import Item, Question, Value
 from laurel.feedback.questions.pair import PairQuestion
 from laurel.llm.budget import Budget, BudgetedChat
-from laurel.llm.chat import ChatModel, ChatRequest, Identity, Sampling
+from laurel.llm.chat import ChatModel, ChatRequest, Identity, LazyChat, Sampling
 from laurel.llm.chat_wire import BYTES_PER_TOKEN, input_tokens_of, longest_answer
 from laurel.llm.prices import Price, price_of, read_prices
 from laurel.llm.responses import ResponseStore, Usual
@@ -111,8 +111,15 @@ class ChatAnnotator(AnnotatorKind):
         changes = {"language_model": {"votes": votes}, self.params.annotator: section}
         return type(self)(self.params.overridden(changes, f"annotate.{self.params.annotator}"))  # type: ignore[arg-type]
 
-    def asker(self, question: Question[Item, Value], budget: Budget | None = None) -> Asker[Item, Value]:
+    def asker(
+        self, question: Question[Item, Value], budget: Budget | None = None, *, lazy: bool = False
+    ) -> Asker[Item, Value]:
         """Make what asks this model a question of any kind, with the votes, store and budget of the params.
+
+        Args:
+            question: what is asked.
+            budget: what asking may cost; None: as the params say.
+            lazy: load a model of this machine when the store lacks an answer, and not before.
 
         Raises:
             AnnotationError: the model cannot be loaded or asked.
@@ -122,7 +129,12 @@ class ChatAnnotator(AnnotatorKind):
         question.messages(question.sample)  # refuses now what does not go together
         store = ResponseStore(self.params.language_model.store)
         budget = budget or Budget(self.params.budget)
-        model = self.model(store, budget, question.prompt)
+        identity, here = self.identity()
+        model: ChatModel
+        if lazy and self.local and here:
+            model = LazyChat(identity, lambda: self.model(store, budget, question.prompt))
+        else:
+            model = self.model(store, budget, question.prompt)
         price = self.price(model.identity)
         if budget.params.limited:
             model = BudgetedChat(model, budget, price)

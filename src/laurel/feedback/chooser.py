@@ -49,7 +49,7 @@ class Chooser:
         """
         new = [state for state in dict.fromkeys(states) if state not in self._known]
         if new:
-            self._asker = self._asker or self._kind.asker(self.question)
+            self._asker = self._asker or self._kind.asker(self.question, lazy=True)
             for state, answers in zip(new, self._asker.ask(new), strict=True):
                 self._known[state] = self._read(answers)
         return np.array([self._known[state] for state in states])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol
 
 from laurel.errors import AnnotationError
@@ -134,3 +135,21 @@ class ChatModel(Protocol):
             RefusedError: every further request would fail alike.
         """
         ...
+
+
+class LazyChat:
+    """A chat model that is loaded when it is first asked: where all answers are stored, that is never."""
+
+    def __init__(self, identity: Identity, load: Callable[[], ChatModel]) -> None:
+        self.identity = identity
+        self._load = load
+        self._model: ChatModel | None = None
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply | Failure]]:
+        """Yield as the model itself does; errors as of loading it, too."""
+        coming = iter(requests)
+        first = next(coming, None)
+        if first is None:
+            return
+        self._model = self._model or self._load()
+        yield from self._model.ask(chain([first], coming))

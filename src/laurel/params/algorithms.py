@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from laurel.params.fields import Count, NonNegative, Positive, Probability, Section, Widths
+from laurel.params.kinds import known_actor
 
 
 class AlgorithmParams(Section):
@@ -17,6 +18,19 @@ class AlgorithmParams(Section):
     n_envs: Count
     n_steps: Count
     """Steps of each environment between two updates."""
+
+
+class HintsParams(Section):
+    """An actor whose log-probabilities are added to what the network says of its actions, at first."""
+
+    actor: Annotated[str, AfterValidator(known_actor)] = "llm_policy"
+    """Who hints; it must say how likely each discrete action is."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """What that actor is made with, e.g. {judge: player}."""
+    weight: Positive = 1.0
+    """Of its log-probabilities, at first."""
+    share: Annotated[float, Field(gt=0.0, le=1.0)] = 0.5
+    """Share of the run over which the weight falls to 0."""
 
 
 class PPOParams(AlgorithmParams):
@@ -40,6 +54,14 @@ class PPOParams(AlgorithmParams):
     recurrent: bool = False
     """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
     hidden: Widths = (64, 64)
+    hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
+    """Who helps the agent to explore, such as a language model; null: nobody. Discrete actions, plain layers only."""
+
+    @model_validator(mode="after")
+    def _hints_go_to_plain_layers(self) -> PPOParams:
+        if self.hints is not None and (self.recurrent or self.network == "cnn"):
+            raise ValueError("has hints, which plain layers alone take: leave recurrent and network: cnn out.")
+        return self
 
     @model_validator(mode="after")
     def _memory_has_a_width(self) -> PPOParams:

@@ -130,6 +130,14 @@ class PayTable:
     threshold: float
     """Of the quantile that was asked for: shaping pays what exceeds it."""
 
+    @classmethod
+    def of(cls, known: Mapping[str, float], counts: Sequence[int], threshold: float) -> PayTable:
+        """Return the table of rewards without a known uncertainty."""
+        import numpy as np
+
+        rewards = np.array(list(known.values()), dtype=np.float32)
+        return cls(list(known), rewards, np.zeros_like(rewards), np.array(counts, dtype=np.int64), threshold)
+
 
 class Method:
     """How a reward comes to be. What a method has no need of, it leaves as it is here."""

@@ -23,6 +23,7 @@ from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
 from laurel.feedback.rates import rate
 from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.logistic import logistic
 from laurel.seeding import generator
 
 if TYPE_CHECKING:
@@ -236,8 +237,11 @@ class SupervisedJudge(OutcomeJudge):
         encoder = load_encoder(self._model)
         rows = encoder.encode([*labelled, *texts]).astype(np.float64)
         known, asked = rows[: len(labelled)], rows[len(labelled) :]
-        weights = _logistic(known, np.array([*labelled.values()], dtype=np.float64))
-        return [float(value > 0) for value in np.column_stack([asked, np.ones(len(asked))]) @ weights]
+        offset = np.arange(known.shape[1] + 1) < known.shape[1]
+        right = np.array([*labelled.values()], dtype=np.float64)
+        design, ridge = np.column_stack([known, np.ones(len(known))]), np.array([1e-3])
+        weights = logistic(design, right, np.ones((len(known), 1)), ridge, offset.astype(np.float64))
+        return [float(value > 0) for value in (np.column_stack([asked, np.ones(len(asked))]) @ weights)[:, 0]]
 
 
 class TrueJudge(OutcomeJudge):
@@ -314,19 +318,3 @@ def answered(
         "accuracy": rate(sum(right), len(right)) if right else None,
     }
     return OutcomeTable(kept, [counts[text] for text in kept]), quality
-
-
-def _logistic(rows: Any, labels: Any, ridge: float = 1e-3) -> Any:
-    """Return the weights, the last one the offset, of a logistic regression with a ridge penalty."""
-    from scipy.optimize import minimize
-
-    design, signs = np.column_stack([rows, np.ones(len(rows))]), 2 * labels - 1
-
-    def loss(weights: Any) -> tuple[float, Any]:
-        margins = signs * (design @ weights)
-        slope = -signs / (1 + np.exp(margins))
-        return float(np.logaddexp(0, -margins).mean() + ridge * weights @ weights), (design * slope[:, None]).mean(
-            axis=0
-        ) + 2 * ridge * weights
-
-    return minimize(loss, np.zeros(design.shape[1]), jac=True, method="L-BFGS-B").x

@@ -81,7 +81,7 @@ def run(
     from laurel.data.lineage import read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
-    from laurel.evaluation.play import Evaluation, account_in_words, accounts, play_agents, watched_arm
+    from laurel.evaluation.play import Evaluation, play_agents, watched_arm
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
@@ -90,6 +90,7 @@ def run(
     from laurel.rewards.arms import trainers
     from laurel.rewards.method import Inputs, RewardContext
     from laurel.rewards.stored import StoredRewards
+    from laurel.stages.actor_accounts import asked
     from laurel.stages.films import before_and_after, portraits
     from laurel.stages.label_sets import label_sets, measured
     from laurel.stages.report_files import rendered, with_references, write_run_page
@@ -125,8 +126,7 @@ def run(
         curves = _curves(played)
         results = play_agents(evaluation, played, agent.workers, out.path / EPISODES)
         results.to_parquet(out.path / RESULTS, index=False)
-        asked = accounts(played, out.path / EPISODES)
-        out.notes += [account_in_words(name, account) for name, account in asked.items()]
+        accounts = asked(played, out.path / EPISODES, out)
         rank = rank_agreement(results)
         with progress(4, "evaluate: report", "parts") as advance:
             summary = summarise(
@@ -138,7 +138,7 @@ def run(
                 draws=evaluate.bootstrap,
                 seed=seed,
             )
-            for name, account in asked.items():
+            for name, account in accounts.items():
                 summary["arms"][name]["asked"] = account
             metrics: dict[str, Any] = {
                 "schema": SCHEMA,

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from laurel.errors import DataError, ParamsError
 from laurel.params import Params
-from laurel.params.arms import RANDOM
+from laurel.params.algorithms import HintsParams
+from laurel.params.arms import RANDOM, Arm
 from laurel.stages.pipeline import STAGE
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
-
-SAMPLED = 16
-"""States by which it is estimated what asking about states costs."""
 
 
 def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> EnvAdapter:
@@ -139,16 +137,15 @@ def _judge(params: Params, captions: Path) -> list[str]:
 
 def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
     """Say what actors that are not trained ask of a language model, by states that episodes begin with."""
-    from laurel.agents.actor import View
+    from laurel.agents.actor import beginnings
     from laurel.agents.actors import make_actor
-    from laurel.envs.vector import make_vector
+    from laurel.agents.hints import make_advisor
 
     arms = [arm for arm in params.arms if arm.actor not in (None, RANDOM)]
-    if not arms:
+    hints = {name: hints for name, arm in params.resolved_arms.items() if arm.trained and (hints := _hints(arm))}
+    if not arms and not hints:
         return []
-    envs = make_vector(params.env, adapter, SAMPLED, params.seed, reference=True)
-    view = View(adapter, envs.reset().copy())
-    envs.close()
+    view = beginnings(params.env, adapter)
     most = params.evaluate.episodes * len(params.agent.seeds)
     lines = []
     for arm in arms:
@@ -156,7 +153,14 @@ def _actors(params: Params, adapter: EnvAdapter) -> list[str]:
         actor = make_actor(str(arm.actor), adapter, key, annotate=params.annotate, **arm.actor_options)
         if said := actor.estimate(view):
             lines.append(f"{arm.name}: {said}; {most:,} episodes in all")
+    for name, one in hints.items():
+        if said := make_advisor(one.actor, one.options, adapter, params.annotate).estimate(view):
+            lines.append(f"{name}, hints: {said}; over {one.share:.0%} of its training")
     return lines
+
+
+def _hints(arm: Arm) -> HintsParams | None:
+    return getattr(arm.agent.settings, "hints", None) if arm.agent.engine == "laurel" else None
 
 
 def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:

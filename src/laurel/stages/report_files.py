@@ -139,7 +139,7 @@ def write_run_page(
         stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
         usage=manifests["preferences"]["usage"],
         annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
-        notes=[note for manifest in manifests.values() for note in manifest["run_notes"]],
+        notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
     )
     (out.path / RUN_PAGE).write_text(render_run(facts), encoding="utf-8")
     return facts

@@ -116,6 +116,7 @@ def run(
         note.unlink(missing_ok=True)
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
         out.notes += notes_on_training(places)
+        out.run_notes += _notes_on_hints(places)
 
 
 def groups(agents: Agents) -> list[Agents]:
@@ -227,6 +228,21 @@ def _remove_leftovers(path: Path) -> None:
 def notes_on_training(places: Agents) -> list[str]:
     """Say what a reader of the report must know of how agents were trained."""
     return [*_notes_on_unseen(places), *_notes_on_idleness(places), *_notes_on_steps(places)]
+
+
+def _notes_on_hints(places: Agents) -> list[str]:
+    """Say what hints asked of a language model; agents of one process share the answers."""
+    from laurel.training.loop import read_run
+
+    notes = []
+    for arm, seed, place in places:
+        if asked := read_run(place).get("asked"):
+            notes.append(
+                f"The process that trained {arm.name} seed {seed} asked {asked['model']} for hints about "
+                f"{asked['states']:,} distinct states: {asked.get('calls', 0):,} calls, {asked.get('cached', 0):,} "
+                f"answers from the store, {asked['unread']:,} that could not be read."
+            )
+    return notes
 
 
 def _notes_on_unseen(places: Agents) -> list[str]:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, total_steps, train_together
 
 
-def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> Task:
-    """Return what is trained for an arm with a seed."""
+def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int, annotate: AnnotateParams | None = None) -> Task:
+    """Return what is trained for an arm with a seed; hints ask chat models of `annotate`."""
     return Task(
         arm=arm.name,
         seed=seed,
@@ -25,6 +26,7 @@ def task_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> Task:
         steps=arm.agent.steps,
         checkpoint_steps=arm.agent.checkpoint_steps,
         device=arm.agent.device,
+        annotate=annotate,
     )
 
 
@@ -60,7 +62,7 @@ def train_arms(
             train_sb3(task_of(run_seed, context.env, arm, seed), adapter, reward, directory, advance)
         return
     assigned = [
-        Assignment(task_of(run_seed, context.env, arm, seed), reward, directory)
+        Assignment(task_of(run_seed, context.env, arm, seed, context.annotate), reward, directory)
         for (arm, seed, directory), reward in zip(agents, rewards, strict=True)
     ]
     with threadpool_limits(1, user_api="blas"):

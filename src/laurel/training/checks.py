@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from laurel.agents.algorithms import algorithm_of
+from laurel.agents.hints import make_advisor
 from laurel.envs.base import EnvAdapter
 from laurel.errors import ParamsError
-from laurel.params import EnvParams
 from laurel.params.arms import Arm
 from laurel.params.training import AgentParams
 from laurel.rewards.arms import skipped_arms
@@ -32,13 +32,17 @@ def check_agents(run_seed: int, arms: Collection[Arm], context: RewardContext, a
     for arm in arms:
         if arm.trained and arm.name not in skipped and arm.agent not in checked:
             checked.append(arm.agent)
-            _check_algorithm(run_seed, context.env, arm.agent, adapter)
+            _check_algorithm(run_seed, context, arm.agent, adapter)
 
 
-def _check_algorithm(run_seed: int, env: EnvParams, agent: AgentParams, adapter: EnvAdapter) -> None:
+def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, adapter: EnvAdapter) -> None:
     if agent.engine == "sb3":
         from laurel.training.untrained import untrained
 
-        untrained(run_seed, env, agent, adapter, agent.seeds[0])  # only that tells if it can be made; imports torch
+        untrained(
+            run_seed, context.env, agent, adapter, agent.seeds[0]
+        )  # only that tells if it can be made; imports torch
         return
     algorithm_of(agent.settings).check(agent.settings, adapter)
+    if (hints := getattr(agent.settings, "hints", None)) is not None:
+        make_advisor(hints.actor, hints.options, adapter, context.annotate)

@@ -39,6 +39,7 @@ def can_be_on_device(env: EnvParams, adapter: EnvAdapter, settings: AlgorithmPar
     """Tell whether environment and algorithm have a form of tensors: PPO of plain layers has."""
     return (
         isinstance(settings, PPOParams)
+        and settings.hints is None  # which are computed on the host
         and has_tensors(env, adapter)
         and type(initial_policy(adapter, settings, 0, 0)) is ActorCritic
     )

@@ -26,16 +26,20 @@ from safetensors.numpy import save as arrays_as_bytes
 from safetensors.torch import load_file
 from safetensors.torch import save as as_bytes
 
+from laurel.agents.actor import Advisor
 from laurel.agents.algorithms import initial_policy, make_learner
 from laurel.agents.checkpoint import is_as_written, load_policy, save_policy
 from laurel.agents.episodes import LEAST, Episodes
+from laurel.agents.hints import Hints, make_advisor
 from laurel.agents.learner import METRICS, Learner, LearnerGroup
+from laurel.agents.ppo import PPO
 from laurel.data.digests import digest_file
 from laurel.data.directory import RUN, read_json, recover, replace_directory, write_json
 from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
 from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.seeding import derive_seed, generator
@@ -80,6 +84,8 @@ class Task:
     checkpoint_steps: int
     device: str = "cpu"
     """cpu, cuda or auto."""
+    annotate: AnnotateParams | None = None
+    """The section of the run, for hints of its chat models."""
 
     @property
     def steps_per_update(self) -> int:
@@ -159,7 +165,8 @@ def train_together(
     """
     if tensors is None:
         tensors = on_device(agents[0].task.env, adapter, agents[0].task.settings, agents[0].task.device)
-    runs = [_Run(agent, adapter, tensors) for agent in agents]
+    advisor = _advisor(agents[0].task, adapter)
+    runs = [_Run(agent, adapter, tensors, advisor) for agent in agents]
     advance(sum(run.progress.update * run.task.steps_per_update for run in runs))
     for update in sorted({run.progress.update for run in runs}):
         together = [run for run in runs if run.progress.update == update]
@@ -172,6 +179,12 @@ def train_together(
             advance(sum(run.task.steps_per_update for run in together))
     for run in runs:
         run.envs.close()
+
+
+def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
+    """Return who hints at actions, one for all agents of a process; None where nobody does."""
+    hints = getattr(task.settings, "hints", None)
+    return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
 
 def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
@@ -209,7 +222,7 @@ def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
 class _Run:
     """The training of one agent: what it goes on with, and what is kept of it."""
 
-    def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool) -> None:
+    def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> None:
         """Begin anew, or from the checkpoint, whose actions are still to be taken again."""
         self.task, self.directory = agent.task, agent.directory
         task = agent.task
@@ -217,6 +230,9 @@ class _Run:
         policy = initial_policy(adapter, task.settings, task.run_seed, task.seed)
         policy.to(torch_device(task.device, "agent.device"))
         self.learner = make_learner(policy, task.settings, generator(task.run_seed, "agent", task.seed, "actions"))
+        self.advisor = advisor
+        if advisor is not None and isinstance(self.learner, PPO):
+            self.learner.hints = Hints(advisor, task.settings.hints)
         self.progress = _restore(agent.directory, self.learner) if agent.directory.exists() else Progress()
         seed = derive_seed(task.run_seed, "agent", task.seed, "envs")
         self.envs = make_envs(task.env, adapter, task.settings.n_envs, seed, policy.device if tensors else None)
@@ -251,7 +267,8 @@ class _Run:
         at_least = LEAST if progress.update < task.updates else 1  # a short run has no more than it has
         progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
-            _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend)
+            asked = dict(self.advisor.account) if self.advisor else None
+            _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend, asked)
 
 
 def _compact(actions: Array) -> Array:
@@ -260,7 +277,9 @@ def _compact(actions: Array) -> Array:
     return actions.astype(np.uint8) if small else actions.copy()
 
 
-def _save(directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int, backend: str) -> None:
+def _save(
+    directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int, backend: str, asked: Any = None
+) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
     shutil.rmtree(partial, ignore_errors=True)  # what a killed run left there
@@ -286,7 +305,7 @@ def _save(directory: Path, task: Task, learner: Learner, progress: Progress, uns
             "rng": learner.rng.bit_generator.state,
         },
     )
-    write_json(partial / RUN, run_of(progress.seconds, progress.began))
+    write_json(partial / RUN, {**run_of(progress.seconds, progress.began), **({"asked": asked} if asked else {})})
     replace_directory(partial, directory)
 
 

@@ -65,25 +65,25 @@ class Checked(Actor):
     """Another package's actor, whose exceptions and wrong actions become a sentence that names it."""
 
     def __init__(self, actor: Actor, kind: str, space: gym.Space[Any]) -> None:
-        self._actor, self._kind, self._space = actor, kind, space
+        self.actor, self._kind, self._space = actor, kind, space
 
     def begin(self, which: BoolArray) -> None:
-        self._guarded(self._actor.begin, which)
+        self._guarded(self.actor.begin, which)
 
     def act(self, view: View, rng: np.random.Generator) -> Acted:
-        acted: Acted = self._guarded(self._actor.act, view, rng)
+        acted: Acted = self._guarded(self.actor.act, view, rng)
         return acted._replace(action=self._actions(acted.action, len(view)))
 
     def log_prob(self, view: View, action: Array) -> FloatArray:
-        found: FloatArray = self._guarded(self._actor.log_prob, view, action)
+        found: FloatArray = self._guarded(self.actor.log_prob, view, action)
         return found
 
     @property
     def account(self) -> Mapping[str, Any]:
-        return self._actor.account
+        return self.actor.account
 
     def estimate(self, view: View) -> str | None:
-        found: str | None = self._guarded(self._actor.estimate, view)
+        found: str | None = self._guarded(self.actor.estimate, view)
         return found
 
     def _guarded(self, method: Callable[..., Any], *given: Any) -> Any:

@@ -25,6 +25,11 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         super().check(settings, adapter)
         if settings.network == "cnn":
             self.policy(settings, adapter)  # only that tells whether there are images; imports torch
+        if settings.hints is not None and not _takes_hints(self.policy(settings, adapter)):
+            raise EnvError(
+                f"agent.ppo.hints: {adapter.env_id} has continuous actions or images, and hints go to plain layers "
+                "with discrete actions alone. Leave the hints out."
+            )
 
     def policy(self, settings: PPOParams, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.images import SMALLEST, ImageActorCritic, images_in
@@ -57,6 +62,12 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         if isinstance(policy, RecurrentActorCritic):
             return RecurrentPPO(policy, settings, rng)
         return (PPO if isinstance(policy, ImageActorCritic) else StackedPPO)(policy, settings, rng)
+
+
+def _takes_hints(policy: PolicyNetwork) -> bool:
+    from laurel.agents.policy import ActorCritic
+
+    return type(policy) is ActorCritic and not policy.continuous
 
 
 ALGORITHM = PPOAlgorithm

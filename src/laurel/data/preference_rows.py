@@ -1,0 +1,358 @@
+"""Preferences between texts as rows, whoever made them, and the layouts in which other libraries keep such rows.
+
+    trl     prompt, chosen, rejected (TRL's; prompt may be missing)
+    choice  input_text, candidate_0, candidate_1, choice (Vertex AI's RLHF pipeline)
+    gemini  contents, completions (Gemini's preference tuning)
+
+None of these has a place for a probability, a tie, votes or who judged. `trl` and `choice` take further columns, so
+Laurel's own go along as EXTRAS; ties and pairs without a label have no side and are refused.
+Knows single rows; `laurel.data.row_files` knows files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from laurel.data.preferences import STATUSES, UNLABELLED, Preferences
+from laurel.errors import DataError
+from laurel.params.file import shown
+
+CHOICES = {0: 1.0, 1: 0.0, "0": 1.0, "1": 0.0, "candidate_0": 1.0, "candidate_1": 0.0, "tie": 0.5}
+"""What column choice may hold -> probability that candidate_0 is the better."""
+EXTRAS = ("p_first", "status", "votes", "swap_consistent", "annotator", "sampler", "seed", "chosen_first")
+"""What Laurel knows besides, in columns named laurel_..."""
+IMPORTED = "imported"
+"""Sampler of pairs that were drawn elsewhere."""
+
+
+class RowError(Exception):
+    """A row that cannot be read: its column, and what is wrong with it."""
+
+    def __init__(self, column: str, says: str) -> None:
+        super().__init__(column, says)
+        self.column, self.says = column, says
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A prompt, two texts that may follow it, and which is better."""
+
+    prompt: str
+    """Empty where there is none."""
+    first: str
+    second: str
+    p_first: float | None
+    """Probability that the first is the better: 1/2 for a tie, None without a label."""
+    status: str = ""
+    """One of STATUSES; empty: what the probability says."""
+    votes: int = 1
+    swap_consistent: bool | None = None
+    annotator: str = ""
+    """Empty where the row does not say."""
+    sampler: str = IMPORTED
+    seed: int = 0
+
+    @property
+    def decided(self) -> bool:
+        """Whether one of the texts is the better."""
+        return self.p_first is not None and self.p_first != 0.5
+
+
+@dataclass(frozen=True)
+class PreferenceRows:
+    """N rows, as columns."""
+
+    prompts: Sequence[str]
+    first: Sequence[str]
+    second: Sequence[str]
+    labels: Preferences
+    sampler: str = IMPORTED
+    seed: int = 0
+    left_out: tuple[str, ...] = ()
+    """Columns of the file that were not read."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], source: str, left_out: tuple[str, ...] = ()) -> PreferenceRows:
+        """Gather rows.
+
+        Args:
+            source: who judged, where the rows do not say.
+            left_out: columns that were not read.
+
+        Raises:
+            DataError: they were judged by several, or drawn in several ways.
+        """
+        who = {(row.annotator or source, row.sampler, row.seed) for row in rows} or {(source, IMPORTED, 0)}
+        if len(who) > 1:
+            raise DataError(
+                f"{source}: its rows name several annotators, samplers or seeds, but one set of labels has one of "
+                "each. Divide the file."
+            )
+        ((annotator, sampler, seed),) = who
+        labels = Preferences(
+            p_first=np.array([np.nan if row.p_first is None else row.p_first for row in rows], dtype=np.float64),
+            status=np.array([row.status or ("tie" if row.p_first == 0.5 else "ok") for row in rows], dtype=np.str_),
+            votes=np.array([row.votes for row in rows], dtype=np.int32),
+            swap_consistent=np.array(
+                [-1 if row.swap_consistent is None else int(row.swap_consistent) for row in rows], dtype=np.int8
+            ),
+            annotator=annotator,
+        )
+        prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
+        return cls(prompts, first, second, labels, sampler, seed, left_out)
+
+    def rows(self) -> list[Row]:
+        """Return them one by one."""
+        labels = self.labels
+        chances = [None if np.isnan(one) else float(one) for one in labels.p_first]
+        swaps = [None if one < 0 else bool(one) for one in labels.swap_consistent]
+        statuses, all_votes = labels.status.tolist(), labels.votes.tolist()
+        known = zip(self.prompts, self.first, self.second, chances, statuses, all_votes, swaps, strict=True)
+        return [
+            Row(prompt, first, second, p, status, votes, swap, labels.annotator, self.sampler, self.seed)
+            for prompt, first, second, p, status, votes, swap in known
+        ]
+
+    def decided(self) -> PreferenceRows:
+        """Return the rows of which one text is the better."""
+        return self.where(self.labels.usable & (self.labels.p_first != 0.5))
+
+    def where(self, kept: Any) -> PreferenceRows:
+        """Return the rows where a mask (N,) is true."""
+        numbers, labels = np.flatnonzero(kept).tolist(), self.labels
+        prompts, first, second = ([column[i] for i in numbers] for column in (self.prompts, self.first, self.second))
+        return replace(
+            self,
+            prompts=prompts,
+            first=first,
+            second=second,
+            labels=Preferences(
+                labels.p_first[numbers],
+                labels.status[numbers],
+                labels.votes[numbers],
+                labels.swap_consistent[numbers],
+                labels.annotator,
+            ),
+        )
+
+    def prompted(self, prompt: str) -> PreferenceRows:
+        """Return them with a prompt where there is none."""
+        return replace(self, prompts=[one or prompt for one in self.prompts])
+
+
+def extras_of(row: Row) -> dict[str, Any]:
+    """Return what Laurel knows of a row besides the texts, by column."""
+    known = {name: getattr(row, name) for name in EXTRAS[:-1]}
+    return {f"laurel_{name}": value for name, value in known.items()}
+
+
+def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
+    """Return a row with what `extras_of` wrote of it, where it is there.
+
+    Raises:
+        RowError: it is of another type, not allowed, or contradicts what the row says.
+    """
+    if columns.get("laurel_status") in (None, ""):
+        return row
+    try:
+        p = columns["laurel_p_first"]
+        found = replace(
+            row,
+            p_first=None if p is None or p == "" else float(p),
+            status=str(columns["laurel_status"]),
+            votes=int(columns["laurel_votes"]),
+            swap_consistent=_flag(columns["laurel_swap_consistent"]),
+            annotator=str(columns["laurel_annotator"]),
+            sampler=str(columns["laurel_sampler"]),
+            seed=int(columns["laurel_seed"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RowError(
+            "laurel_...", f"the columns that Laurel wrote are incomplete or were changed ({error})"
+        ) from None
+    if found.status not in STATUSES or (found.p_first is None) != (found.status in UNLABELLED):
+        raise RowError("laurel_status", f"is {shown(found.status)}, which does not go with its probability")
+    if row.p_first is not None and (found.p_first is None or (found.p_first > 0.5) != (row.p_first > 0.5)):
+        raise RowError("laurel_p_first", f"is {shown(p)}, but the row names the other text as the better")
+    return found
+
+
+class Layout:
+    """How a row is laid out."""
+
+    name: ClassVar[str]
+    columns: ClassVar[tuple[str, ...]]
+    """Those that must be there."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    takes_extras: ClassVar[bool] = True
+    """Whether whoever reads such rows lets further columns pass."""
+
+    def read(self, columns: Mapping[str, Any]) -> Row:
+        """Read a row.
+
+        Raises:
+            RowError: a column is missing or of another type.
+        """
+        raise NotImplementedError
+
+    def write(self, row: Row) -> dict[str, Any]:
+        """Lay a decided row out."""
+        raise NotImplementedError
+
+
+class TRL(Layout):
+    """TRL's preference rows; a conversation of a question and an answer is read as plain text."""
+
+    name = "trl"
+    columns = ("chosen", "rejected")
+    optional = ("prompt",)
+
+    def read(self, columns: Mapping[str, Any]) -> Row:
+        for name in ("margin", "weight"):
+            if columns.get(name) not in (None, "", 0, "0", "0.0") and not (name == "weight" and columns[name] == 1):
+                raise RowError(
+                    name, f"is {shown(columns[name])}, which Laurel's labels have no place for: leave the column out"
+                )
+        asked, chosen = _turns(columns, "chosen")
+        asked_again, rejected = _turns(columns, "rejected")
+        if asked != asked_again:
+            raise RowError("rejected", "begins with another message than column chosen")
+        prompt = _text(columns, "prompt") if columns.get("prompt") is not None else asked
+        if columns.get("laurel_chosen_first") in (False, "False"):
+            return Row(prompt, rejected, chosen, 0.0)
+        return Row(prompt, chosen, rejected, 1.0)
+
+    def write(self, row: Row) -> dict[str, Any]:
+        first = (row.p_first or 0.0) > 0.5
+        chosen, rejected = (row.first, row.second) if first else (row.second, row.first)
+        return {"prompt": row.prompt, "chosen": chosen, "rejected": rejected, "laurel_chosen_first": first}
+
+
+class Choice(Layout):
+    """The rows of Vertex AI's RLHF pipeline."""
+
+    name = "choice"
+    columns = ("candidate_0", "candidate_1", "choice")
+    optional = ("input_text",)
+
+    def read(self, columns: Mapping[str, Any]) -> Row:
+        value = columns.get("choice")
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # as tables have whole numbers where another is missing
+        if isinstance(value, bool) or not isinstance(value, int | str) or value not in CHOICES:
+            raise RowError("choice", f"is {shown(value)}, but must be 0 or 1 (or candidate_0, candidate_1, tie)")
+        prompt = "" if columns.get("input_text") is None else _text(columns, "input_text")
+        return Row(prompt, _text(columns, "candidate_0"), _text(columns, "candidate_1"), CHOICES[value])
+
+    def write(self, row: Row) -> dict[str, Any]:
+        choice = 0 if (row.p_first or 0.0) > 0.5 else 1
+        return {"input_text": row.prompt, "candidate_0": row.first, "candidate_1": row.second, "choice": choice}
+
+
+class Gemini(Layout):
+    """Examples of Gemini's preference tuning: one turn of the user, and two completions with the scores 1 and 0."""
+
+    name = "gemini"
+    columns = ("contents", "completions")
+    takes_extras = False
+
+    def read(self, columns: Mapping[str, Any]) -> Row:
+        if columns.get("system_instruction") is not None:
+            raise RowError("system_instruction", "has no place in Laurel's rows: put it into the user's turn")
+        contents, completions = columns.get("contents"), columns.get("completions")
+        if not isinstance(contents, list) or len(contents) != 1:
+            raise RowError("contents", f"is {shown(contents)}, but must be a list of one turn of the user")
+        if not isinstance(completions, list) or len(completions) != 2:
+            raise RowError("completions", f"is {shown(completions)}, but must be a list of two completions")
+        try:
+            scores = [float(one["score"]) for one in completions]
+            first, second = (_parts(one["completion"]) for one in completions)
+            prompt = _parts(contents[0])
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise RowError("contents, completions", f"are not laid out as Gemini's examples are ({error})") from None
+        if sorted(scores) != [0.0, 1.0]:
+            raise RowError("completions", "must have the score 1 for the better and 0 for the other")
+        return Row(prompt, first, second, scores[0])
+
+    def write(self, row: Row) -> dict[str, Any]:
+        if not row.prompt:
+            raise RowError("contents", "would be empty, which Gemini refuses: give a prompt with --prompt")
+        p = 1 if (row.p_first or 0.0) > 0.5 else 0
+        completions = [
+            {"score": score, "completion": {"role": "model", "parts": [{"text": text}]}}
+            for score, text in ((p, row.first), (1 - p, row.second))
+        ]
+        return {"contents": [{"role": "user", "parts": [{"text": row.prompt}]}], "completions": completions}
+
+
+LAYOUTS: Mapping[str, Layout] = {layout.name: layout for layout in (TRL(), Choice(), Gemini())}
+
+
+def layout_of(columns: Sequence[str], source: str) -> Layout:
+    """Return the layout that has these columns.
+
+    Raises:
+        DataError: none has.
+    """
+    for layout in LAYOUTS.values():
+        if {*layout.columns} <= {*columns}:
+            return layout
+    known = "; ".join(f"{', '.join((*layout.optional, *layout.columns))} ({name})" for name, layout in LAYOUTS.items())
+    raise DataError(
+        f"{source}: has the columns {shown(', '.join(map(str, columns)) or 'none')}, which are not those of "
+        f"preferences: {known}. Rename them."
+    )
+
+
+def _text(columns: Mapping[str, Any], name: str) -> str:
+    value = columns.get(name)
+    if isinstance(value, list) and len(value) == 1:
+        value = _content(value[0])
+    if isinstance(value, list):
+        raise RowError(name, f"holds {len(value)} messages, but Laurel reads plain text: apply the chat template first")
+    return _clean(value, name)
+
+
+def _turns(columns: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """Return what the user said, where the column holds that too, and the answer."""
+    value = columns.get(name)
+    if isinstance(value, list) and len(value) == 2:
+        return _clean(_content(value[0]), name), _clean(_content(value[1]), name)
+    return "", _text(columns, name)
+
+
+def _content(message: Any) -> Any:
+    return message.get("content") if isinstance(message, Mapping) else message
+
+
+def _clean(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise RowError(name, f"is {shown(value)}, but must be text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise RowError(name, "holds half of a surrogate pair, which is not text") from None
+    return value
+
+
+def _parts(turn: Mapping[str, Any]) -> str:
+    (part,) = turn["parts"]
+    return _clean(part["text"], "contents, completions")
+
+
+def _flag(value: Any) -> bool | None:
+    """Read true, false or nothing, also as CSV has them."""
+    if value in ("", None):
+        return None
+    if value in (True, "True"):
+        return True
+    if value in (False, "False"):
+        return False
+    raise ValueError(f"{shown(value)} is neither true nor false")

@@ -1,0 +1,241 @@
+"""Files of preference rows: JSON lines, CSV, Parquet, and directories of Hugging Face `datasets`.
+
+A file goes by its suffix, its layout by its columns. What a layout has no column for is kept beside a Gemini file, in
+NAME.laurel.parquet.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from laurel.data.directory import replace_directory
+from laurel.data.parquet import opened, write_table
+from laurel.data.preference_rows import (
+    EXTRAS,
+    LAYOUTS,
+    Layout,
+    PreferenceRows,
+    Row,
+    RowError,
+    extras_of,
+    layout_of,
+    with_extras,
+)
+from laurel.errors import DataError, MissingPackageError
+
+SUFFIXES = (".jsonl", ".csv", ".parquet")
+LONGEST_LINE = 50_000_000
+"""Bytes of a line of JSON, and characters of a cell of CSV."""
+COLUMNS = tuple(f"laurel_{name}" for name in EXTRAS)
+_Numbered = Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def read_file(path: Path) -> PreferenceRows:
+    """Read a file of rows, or a directory of Hugging Face `datasets`.
+
+    Raises:
+        DataError: it is missing or of another kind, or a row cannot be read; named by line and column.
+        MissingPackageError: it is a directory, and `datasets` is not installed.
+    """
+    word = "line"
+    if path.is_dir():
+        numbered, word = _datasets_rows(path), "row"
+    elif not path.is_file():
+        raise DataError(f"{path}: there is no such file or directory.")
+    elif path.suffix == ".jsonl":
+        numbered = _json_rows(path)
+    elif path.suffix == ".csv":
+        numbered = _csv_rows(path)
+    elif path.suffix == ".parquet":
+        numbered, word = _parquet_rows(path), "row"
+    else:
+        raise DataError(f"{path}: is not a file of rows. Name one that ends with {', '.join(SUFFIXES)}.")
+    return _gathered(path, numbered, word)
+
+
+def _gathered(path: Path, numbered: _Numbered, word: str) -> PreferenceRows:
+    layout: Layout | None = None
+    rows: list[Row] = []
+    others: dict[str, None] = {}
+    beside = _sidecar_rows(path)
+    try:
+        for number, columns in numbered:
+            layout = layout or layout_of([*columns], str(path))
+            try:
+                more = columns if beside is None else beside[len(rows)] if len(rows) < len(beside) else {}
+                rows.append(with_extras(layout.read(columns), more))
+            except RowError as error:
+                raise DataError(f"{path}: {word} {number}, column {error.column}: {error.says}.") from None
+            others |= dict.fromkeys(columns)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not text in UTF-8 (from byte {error.start} of a part on).") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}).") from None
+    if layout is None:
+        raise DataError(f"{path}: holds no row.")
+    if beside is not None and len(beside) != len(rows):
+        raise DataError(f"{_sidecar(path)}: belongs to other rows than {path} holds. Remove it, or write both anew.")
+    known = {*layout.columns, *layout.optional, *COLUMNS, "margin", "weight"}
+    return PreferenceRows.of(rows, str(path), tuple(str(name) for name in others if name not in known))
+
+
+def _json_rows(path: Path) -> _Numbered:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise DataError(f"{path}: line {number} is longer than {LONGEST_LINE:,} bytes.")
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except UnicodeDecodeError:
+                raise DataError(f"{path}: line {number} is not text in UTF-8.") from None
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{path}: line {number} is not JSON ({error}).") from None
+            if not isinstance(row, dict):
+                raise DataError(f"{path}: line {number} is not a JSON object, such as {{'prompt': ...}}.")
+            yield number, row
+
+
+def _csv_rows(path: Path) -> _Numbered:
+    before = csv.field_size_limit(LONGEST_LINE)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            head = next(reader, [])
+            while True:
+                number = reader.line_num + 1
+                cells = next(reader, None)
+                if cells is None:
+                    return
+                if len(cells) != len(head):
+                    if not cells:
+                        continue
+                    raise DataError(f"{path}: line {number} has {len(cells)} columns, but the first has {len(head)}.")
+                yield number, dict(zip(head, cells, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}: line {reader.line_num} is not CSV ({error}).") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _parquet_rows(path: Path) -> _Numbered:
+    with opened(path, None, "export") as file:
+        number = 0
+        for batch in file.iter_batches(8192):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+
+
+def _datasets_rows(path: Path) -> _Numbered:
+    require_datasets()
+    from datasets import Dataset, load_from_disk
+    from datasets.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    try:
+        found = load_from_disk(str(path))
+    except (OSError, ValueError, pa.ArrowInvalid) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise DataError(f"{path}: is not a directory that `datasets` wrote with save_to_disk ({reason}).") from None
+    if not isinstance(found, Dataset):
+        raise DataError(f"{path}: holds several splits. Name one of them: {', '.join(f'{path}/{s}' for s in found)}.")
+    yield from enumerate(found, 1)
+
+
+def require_datasets() -> None:
+    """Refuse to go on without Hugging Face `datasets`.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    if importlib.util.find_spec("datasets") is None:
+        raise MissingPackageError("Directories of Hugging Face datasets need: pip install 'laurel-rl[trl]'.")
+
+
+def write_file(rows: PreferenceRows, layout: Layout, path: Path) -> None:
+    """Write decided rows; whole or not at all.
+
+    Args:
+        path: a file with one of SUFFIXES, or a directory, which is written as Hugging Face `datasets` has it.
+
+    Raises:
+        DataError: a row has no side, the layout cannot hold it, or it cannot be written.
+        MissingPackageError: a directory is wanted, and `datasets` is not installed.
+    """
+    if layout is LAYOUTS["gemini"] and path.suffix != ".jsonl":
+        raise DataError(f"{path}: Gemini takes JSON lines. Name a file that ends with .jsonl.")
+    each = rows.rows()
+    undecided = sum(not row.decided for row in each)
+    if undecided:
+        raise DataError(
+            f"{undecided:,} of {len(each):,} pairs are ties or have no label, and rows of the layout {layout.name} "
+            "name the better text. Leave them out with --drop-undecided, or export motif, which keeps them."
+        )
+    written = []
+    for number, row in enumerate(each, 1):
+        try:
+            laid_out = layout.write(row)
+        except RowError as error:
+            raise DataError(f"pair {number}, column {error.column}: {error.says}.") from None
+        written.append({**laid_out, **(extras_of(row) if layout.takes_extras else {})})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.partial")
+        if path.suffix not in SUFFIXES:
+            _write_datasets(written, partial, path)
+            return
+        _write(written, partial, path.suffix)
+        if not layout.takes_extras:
+            write_table(_sidecar(path), pa.Table.from_pylist([extras_of(row) for row in each]))
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror}).") from None
+
+
+def _write(rows: list[dict[str, Any]], path: Path, suffix: str) -> None:
+    match suffix:
+        case ".jsonl":
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        case ".csv":
+            with path.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+                writer.writeheader()
+                writer.writerows(rows)
+        case _:
+            write_table(path, pa.Table.from_pylist(rows))
+
+
+def _write_datasets(rows: Iterable[Mapping[str, Any]], partial: Path, path: Path) -> None:
+    require_datasets()
+    from datasets import Dataset
+    from datasets.utils.logging import disable_progress_bar
+
+    if path.exists() and not (path / "dataset_info.json").exists() and any(path.iterdir()):
+        raise DataError(f"{path}: is not empty, and no data set that could be replaced. Name another directory.")
+    disable_progress_bar()
+    Dataset.from_list(list(rows)).save_to_disk(str(partial))
+    replace_directory(partial, path)
+
+
+def _sidecar(path: Path) -> Path:
+    return path.with_suffix(".laurel.parquet")
+
+
+def _sidecar_rows(path: Path) -> list[dict[str, Any]] | None:
+    if path.suffix != ".jsonl" or not _sidecar(path).is_file():
+        return None
+    with opened(_sidecar(path), None, "export") as file:
+        rows: list[dict[str, Any]] = file.read().to_pylist()
+    return rows

@@ -1,0 +1,97 @@
+"""Vectors of texts that were encoded before, on this machine: a file for each share, found by digests of the texts.
+
+Texts themselves are not kept. Each share is written when it is done, so that a killed run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from laurel.data.digests import digest_directory
+from laurel.envs.base import FloatArray
+from laurel.errors import DataError
+from laurel.workspace import cache_directory
+
+SHARE = 4096
+"""Texts that are encoded between two files."""
+KEY_BYTES = 16
+
+
+def encode_cached(
+    model: str, texts: Sequence[str], advance: Callable[[int], object] = int, cache: Path | None = None
+) -> FloatArray:
+    """Return vectors (N, E) of distinct texts by a sentence encoder, loaded where one is not known yet.
+
+    Args:
+        model: as of `laurel.llm.encoder.load_encoder`.
+        texts: N distinct ones.
+        advance: told of texts that are ready.
+        cache: the folder; None: below LAUREL_CACHE, or the user's cache.
+
+    Raises:
+        AnnotationError: there is no such model.
+        DataError: the cache cannot be written.
+    """
+    from safetensors.numpy import save_file
+
+    folder = (cache or cache_directory() / "embeddings") / hashlib.sha256(_identity(model).encode()).hexdigest()[:16]
+    keys = [hashlib.sha256(text.encode()).digest()[:KEY_BYTES] for text in texts]
+    wanted = {key: number for number, key in enumerate(keys)}
+    vectors, known = _stored(folder, wanted, len(texts))
+    missing = np.flatnonzero(~known).tolist()
+    advance(len(texts) - len(missing))
+    if not missing:
+        return vectors
+    from laurel.llm.encoder import load_encoder
+
+    encoder = load_encoder(model)
+    missing.sort(key=lambda number: len(texts[number]))  # so that batches hold texts of like length
+    for start in range(0, len(missing), SHARE):
+        numbers = missing[start : start + SHARE]
+        found = encoder.encode([texts[number] for number in numbers])
+        if not vectors.shape[1]:
+            vectors = np.zeros((len(texts), found.shape[1]), dtype=np.float32)
+        vectors[numbers] = found
+        raw = np.frombuffer(b"".join(keys[number] for number in numbers), dtype=np.uint8).reshape(-1, KEY_BYTES)
+        name = hashlib.sha256(raw.tobytes()).hexdigest()[:32]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial = folder / f".{name}.partial"
+            save_file({"keys": raw, "vectors": found}, partial)
+            partial.replace(folder / f"{name}.safetensors")
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be written ({error.strerror}). Set LAUREL_CACHE.") from None
+        advance(len(numbers))
+    return vectors
+
+
+def _stored(folder: Path, wanted: dict[bytes, int], size: int) -> tuple[FloatArray, np.ndarray]:
+    """Return vectors (N, E) and which of them are known; a damaged file counts as none, and is removed."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    vectors, known = np.zeros((size, 0), dtype=np.float32), np.zeros(size, dtype=np.bool_)
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            part = load_file(file)
+            raw, found = part["keys"].tobytes(), part["vectors"]
+        except (OSError, SafetensorError, KeyError):
+            file.unlink(missing_ok=True)
+            continue
+        numbers = [wanted.get(raw[at : at + KEY_BYTES], -1) for at in range(0, len(raw), KEY_BYTES)]
+        rows = np.flatnonzero(np.array(numbers) >= 0)
+        if len(rows):
+            if not vectors.shape[1]:
+                vectors = np.zeros((size, found.shape[1]), dtype=np.float32)
+            places = np.array(numbers)[rows]
+            vectors[places], known[places] = found[rows], True
+    return vectors, known
+
+
+def _identity(model: str) -> str:
+    """Return what tells an encoder from all others: of a directory, the content of its files."""
+    return digest_directory(Path(model), ()) if Path(model).is_dir() else model

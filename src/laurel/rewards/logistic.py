@@ -1,0 +1,59 @@
+"""Logistic regression, several at once over the same rows: convex, so that the same labels give the same weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def logistic(
+    rows: npt.NDArray[Any],
+    targets: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
+    ridges: npt.NDArray[np.float64],
+    penalized: npt.NDArray[np.float64] | None = None,
+) -> npt.NDArray[np.float64]:
+    """Minimise, for each of K columns, the mean cross-entropy of sigmoid(rows @ w) plus ridge |w|^2, by L-BFGS.
+
+    Args:
+        rows: (P, F), in the precision that is to be computed in; single precision takes half the time and memory, and
+            ends about 1e-4 from the optimum.
+        targets: (P,) probabilities.
+        weights: (P, K) how much each row counts in each column.
+        ridges: (K,).
+        penalized: (F,) 0 for what has no penalty, such as an offset; None: all have.
+
+    Returns:
+        (F, K) weights.
+    """
+    import torch
+    from scipy.linalg import solve_triangular
+    from scipy.optimize import minimize
+
+    there = torch.from_numpy(rows)
+    counted = (weights / np.maximum(weights.sum(axis=0), 1e-12)).astype(rows.dtype)
+    targets = targets.astype(rows.dtype)[:, None]
+    penalties = ridges * (np.ones((rows.shape[1], 1)) if penalized is None else penalized[:, None])
+    shape = rows.shape[1], len(ridges)
+    # the curvature is at most a quarter of the rows' second moments: in the coordinates of its root all directions are
+    # about alike, and a dozen steps are enough
+    moments = (there.T @ there).numpy().astype(np.float64) / (4 * len(rows))
+    floor = 1e-9 * max(float(np.trace(moments)), 1e-9)
+    root = np.linalg.cholesky(moments + np.diag(2 * penalties.min(axis=1) + floor))
+
+    def loss(flat: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        w = solve_triangular(root, flat.reshape(shape), lower=True, trans="T")
+        logits = (there @ torch.from_numpy(w.astype(rows.dtype))).numpy()
+        apart = np.exp(-np.abs(logits))
+        softplus = np.maximum(logits, 0) + np.log1p(apart)
+        chance = np.where(logits > 0, 1, apart) / (1 + apart)
+        total = (counted * (softplus - targets * logits)).sum(dtype=np.float64) + (penalties * w**2).sum()
+        slope = (torch.from_numpy((counted * (chance - targets)).T) @ there).numpy().T + 2 * penalties * w
+        return float(total), solve_triangular(root, slope, lower=True).reshape(-1)
+
+    exact = rows.dtype == np.float64
+    options = {"gtol": 1e-6 if exact else 1e-4, "ftol": 1e-12 if exact else 1e-8, "maxiter": 500}
+    found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=options)
+    return solve_triangular(root, found.x.reshape(shape), lower=True, trans="T")

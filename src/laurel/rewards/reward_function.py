@@ -1,0 +1,78 @@
+"""A reward model of texts as a function for TRL's trainers: an entry of `reward_funcs` of GRPOTrainer and RLOOTrainer.
+
+from laurel.rewards.reward_function import reward_function
+
+GRPOTrainer(..., reward_funcs=[reward_function("reward")])
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from laurel.errors import DataError
+
+SECONDS = 300
+"""That a server may take for an answer."""
+AT_ONCE = 256
+"""Texts that a server is sent at a time."""
+
+
+def reward_function(source: str | Path) -> Callable[..., list[float]]:
+    """Return a function of prompts and completions, of plain text or of messages, that gives a score for each.
+
+    Args:
+        source: a directory that `laurel reward fit` wrote, or train-reward for the method text; or the address of
+            `laurel reward serve`, such as http://127.0.0.1:8000.
+
+    Raises:
+        DataError: the directory holds no reward model of texts. The function: the server gives no scores.
+    """
+    where = str(source)
+    if where.startswith(("http://", "https://")):
+
+        def score(texts: Sequence[str]) -> list[float]:
+            parts = [texts[start : start + AT_ONCE] for start in range(0, len(texts), AT_ONCE)]
+            return [score for part in parts for score in _asked(where, part)]
+
+    else:
+        from laurel.rewards.text import TextReward
+
+        reward = TextReward.load(Path(where))
+
+        def score(texts: Sequence[str]) -> list[float]:
+            return [float(score) for score in reward.score(texts)]
+
+    def laurel_reward(prompts: Sequence[Any], completions: Sequence[Any], **_: Any) -> list[float]:
+        from laurel.rewards.text_pairs import joined
+
+        said = [(_said(prompt), _said(answer)) for prompt, answer in zip(prompts, completions, strict=True)]
+        return score([joined(prompt, answer) for prompt, answer in said])
+
+    return laurel_reward
+
+
+def _said(text: Any) -> str:
+    """Return a text, or what messages say one after the other."""
+    return text if isinstance(text, str) else "\n".join(str(message["content"]) for message in text)
+
+
+def _asked(server: str, texts: Sequence[str]) -> list[float]:
+    body = json.dumps({"texts": list(texts)}).encode()
+    request = urllib.request.Request(  # noqa: S310 - http or https, as was looked at
+        f"{server.rstrip('/')}/score", body, {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as reply:  # noqa: S310
+            scores: list[float] = json.load(reply)["scores"]
+    except urllib.error.HTTPError as error:
+        raise DataError(
+            f"{server}: refused to score ({error.code}: {error.read(500).decode(errors='replace')})."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{server}: gave no scores ({error}). Is `laurel reward serve` running there?") from None
+    return scores

@@ -1,0 +1,191 @@
+"""A reward model of texts: learned from rows of preferences, without any environment; scores any text.
+
+    DIR/text.json             the model's name, how it was trained, mean, sd and quantiles
+    DIR/head.safetensors      weights (E,) on a sentence encoder's vectors (train: head)
+    DIR/model/                the whole model, as transformers keeps it (train: all)
+
+`train: head` leaves the sentence encoder as it is and fits a linear head on its vectors of whole texts:
+
+    p(first better) = sigmoid(w . (e(first) - e(second))),  w ~ Normal(0, PRIOR_SD^2)
+
+which is convex, so that there are no epochs, and the same labels give the same reward. `train: all` tunes an encoder or
+a causal language model with a scalar head, through TRL (`laurel.rewards.text_tuning`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.directory import read_json, write_json
+from laurel.data.preference_rows import PreferenceRows
+from laurel.envs.base import FloatArray
+from laurel.errors import DataError
+from laurel.rewards.logistic import logistic
+from laurel.rewards.normalizer import Normalizer
+from laurel.rewards.text_pairs import FOLDS, TextPairs, quality
+
+Train = Literal["head", "all"]
+CONFIG, HEAD, MODEL = "text.json", "head.safetensors", "model"
+VERSION = 1
+PRIOR_SD = 10.0
+"""Of the head's weights, whose vectors have length 1."""
+EXACT = 20_000
+"""Pairs up to which a head is fitted in double precision, so that it is the same on every CPU."""
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass
+class TextReward:
+    """A fitted reward model of texts."""
+
+    model: str
+    """The sentence encoder, or what was tuned."""
+    train: Train
+    normalizer: Normalizer
+    weights: npt.NDArray[np.float64] | None = None
+    """(E,) of the head; None where the whole model was tuned."""
+    place: Path | None = None
+    """Where a tuned model is."""
+    max_length: int = 512
+    """Tokens of a text that a tuned model reads."""
+    _tuned: Any = field(default=None, repr=False)
+
+    def score(self, texts: Sequence[str]) -> FloatArray:
+        """Return rewards (N,), in units of their spread over the texts that it was trained on."""
+        return self.normalizer(self.raw(texts))
+
+    def raw(self, texts: Sequence[str]) -> FloatArray:
+        """Return rewards (N,) before normalisation."""
+        if not texts:
+            return np.zeros(0, dtype=np.float32)
+        if self.weights is None:
+            return self._whole.score(texts)
+        return (self._encoder.encode(list(texts)).astype(np.float64) @ self.weights).astype(np.float32)
+
+    @cached_property
+    def _encoder(self) -> Any:
+        from laurel.llm.encoder import load_encoder
+
+        return load_encoder(self.model)
+
+    @cached_property
+    def _whole(self) -> Any:
+        from laurel.rewards.text_tuning import Tuned
+
+        assert self.place is not None
+        return Tuned.load(self.place, self.max_length)
+
+    def save(self, place: Path) -> None:
+        """Write it into a directory; a tuned model is there already, or is copied."""
+        import shutil
+
+        from safetensors.numpy import save
+
+        if self.weights is not None:
+            (place / HEAD).write_bytes(save({"weights": self.weights}))
+        elif self.place != place / MODEL:
+            assert self.place is not None
+            shutil.copytree(self.place, place / MODEL)
+        kept = {"version": VERSION, "model": self.model, "train": self.train, "max_length": self.max_length}
+        write_json(place / CONFIG, {**kept, "normalizer": asdict(self.normalizer)})
+
+    @classmethod
+    def load(cls, place: Path) -> TextReward:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: a file is missing or damaged, or of another version.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        if not (place / CONFIG).is_file():
+            raise DataError(
+                f"{place}: holds no reward model of texts. Make one: laurel reward fit ROWS --output {place}."
+            )
+        config = read_json(place / CONFIG)
+        try:
+            if config["version"] != VERSION:
+                raise DataError(f"{place}: was written by another version of Laurel. Fit it again.")
+            scale = config["normalizer"]
+            normalizer = Normalizer(scale["mean"], scale["sd"], tuple(scale["quantiles"]))
+            whole = config["train"] == "all"
+            weights = None if whole else load_file(place / HEAD)["weights"]
+            return cls(
+                config["model"],
+                config["train"],
+                normalizer,
+                weights,
+                place / MODEL if whole else None,
+                config["max_length"],
+            )
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise DataError(f"{place}: is not a whole reward model of texts ({error}). Fit it again.") from None
+
+
+def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple[TextReward, dict[str, Any]]:
+    """Fit a head on vectors (T, E) of the texts.
+
+    Returns:
+        The model, and its quality on pairs with a text of a fold that it was not trained on.
+    """
+    exact = len(pairs.first) <= EXACT
+    apart = vectors[pairs.first] - vectors[pairs.second]
+    apart = apart.astype(np.float64) if exact else apart
+    fold = pairs.folds(seed)
+    held_out = (fold[pairs.first, None] == np.arange(FOLDS)) | (fold[pairs.second, None] == np.arange(FOLDS))
+    counts = np.concatenate([~held_out, np.ones((len(held_out), 1), dtype=np.bool_)], axis=1).astype(apart.dtype)
+    ridges = 1 / (2 * PRIOR_SD**2 * np.maximum(counts.sum(axis=0), 1))
+    weights = logistic(apart, pairs.p_first, counts, ridges.astype(np.float64))
+    logits = apart @ weights[:, :FOLDS].astype(apart.dtype)
+    judged = (logits * held_out).sum(axis=1) / held_out.sum(axis=1)
+    head = weights[:, FOLDS]
+    raw = (vectors.astype(apart.dtype) @ head.astype(apart.dtype)).astype(np.float32)
+    fitted = TextReward(model, "head", Normalizer.of(raw), head)
+    return fitted, quality(pairs, np.ones(len(judged), dtype=np.bool_), judged)
+
+
+def fit_rows(
+    rows: PreferenceRows,
+    model: str,
+    *,
+    train: Train,
+    seed: int,
+    place: Path,
+    encode: Callable[[list[str]], Vectors],
+    epochs: int = 1,
+    learning_rate: float = 1e-4,
+    batch_size: int = 16,
+    max_length: int = 512,
+) -> tuple[TextReward, dict[str, Any]]:
+    """Fit a reward model and write it into a directory; return it with its quality.
+
+    Args:
+        encode: gives vectors of distinct texts where a head is trained.
+        epochs: of `train: all`, as the following.
+
+    Raises:
+        DataError: no row names a better text.
+        AnnotationError: there is no such model.
+        MissingPackageError: TRL is needed and not installed.
+    """
+    pairs = TextPairs.of(rows)
+    if train == "head":
+        fitted, found = fit_head(model, pairs, encode(list(pairs.texts)), seed)
+    else:
+        from laurel.rewards.text_tuning import Tuning, tune
+
+        how = Tuning(epochs, learning_rate, batch_size, max_length)
+        tuned, logits, held_out = tune(model, pairs, how, seed, place / MODEL)
+        normalizer = Normalizer.of(tuned.score(pairs.texts))
+        fitted = TextReward(model, "all", normalizer, place=place / MODEL, max_length=max_length)
+        found = {"trained_pairs": int((~held_out).sum()), **quality(pairs, held_out, logits)}
+    fitted.save(place)
+    return fitted, {"model": model, "train": train, **found}

@@ -1,0 +1,125 @@
+"""Pairs of texts to learn a reward from, and how often predictions agree with those that were held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from laurel.data.preference_rows import PreferenceRows
+from laurel.envs.base import BoolArray, IntArray
+from laurel.errors import DataError
+from laurel.feedback.rates import Rate, rate_of_variance
+from laurel.rewards.normalizer import rounded
+from laurel.seeding import generator
+
+FOLDS = 5
+
+
+def joined(prompt: str, text: str) -> str:
+    r"""Return a prompt with what follows it, as all reward models of texts see it.
+
+    >>> joined("Name a fruit.", "Apple"), joined("2 + 2 =", " 4"), joined("", "Apple")
+    ('Name a fruit.\nApple', '2 + 2 = 4', 'Apple')
+    """
+    gap = prompt and text and not prompt[-1].isspace() and not text[0].isspace()
+    return f"{prompt}\n{text}" if gap else prompt + text
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """P pairs of T distinct texts."""
+
+    texts: Sequence[str]
+    first: IntArray
+    """(P,) text numbers."""
+    second: IntArray
+    p_first: npt.NDArray[np.float64]
+    """(P,) 1/2 for ties."""
+    group: IntArray
+    """(T,) texts of one group are held out together: those of one prompt, or each by itself."""
+
+    @classmethod
+    def of(cls, rows: PreferenceRows) -> TextPairs:
+        """Take the labelled rows whose texts differ.
+
+        Raises:
+            DataError: none of them has a side.
+        """
+        items: dict[str, int] = {}
+        prompts: dict[str, int] = {}
+        group: list[int] = []
+        sides: list[tuple[int, int]] = []
+        kept = np.zeros(len(rows), dtype=np.bool_)
+        for number, (prompt, first, second) in enumerate(zip(rows.prompts, rows.first, rows.second, strict=True)):
+            kept[number] = first != second and bool(rows.labels.usable[number])
+            if not kept[number]:
+                continue
+            for text in (joined(prompt, first), joined(prompt, second)):
+                if text not in items:
+                    items[text] = len(items)
+                    group.append(prompts.setdefault(prompt or text, len(prompts)))
+            sides.append((items[joined(prompt, first)], items[joined(prompt, second)]))
+        p_first = rows.labels.p_first[kept]
+        if not (p_first != 0.5).any():
+            raise DataError(f"{rows.labels.annotator}: no row names a better text, so there is nothing to learn from.")
+        places = np.array(sides, dtype=np.int64)
+        return cls(list(items), places[:, 0], places[:, 1], p_first, np.array(group, dtype=np.int64))
+
+    def folds(self, seed: int) -> IntArray:
+        """Return a fold (T,) from 0 on for each text."""
+        groups = int(self.group.max()) + 1
+        return (generator(seed, "text folds").permutation(groups) % FOLDS)[self.group]
+
+
+def quality(pairs: TextPairs, held_out: BoolArray, logits: npt.NDArray[Any]) -> dict[str, Any]:
+    """Say how often predictions agree with labels that were held out, beside what needs no learning.
+
+    Args:
+        held_out: (P,) which pairs are judged.
+        logits: (P,) of p(first better), by a model that has not seen one of the texts.
+
+    Returns:
+        pairs, ties, texts; heldout_pairs, those with a side; heldout_agreement with `heldout_ci95`; heldout_loss, over
+        ties, too; and baselines: the longer text, and the first.
+    """
+    target = pairs.p_first[held_out]
+    side = target != 0.5
+    lengths = np.array([len(text) for text in pairs.texts])
+    longer = np.sign(lengths[pairs.first] - lengths[pairs.second])[held_out]
+    right = ((logits[held_out] > 0) == (target > 0.5))[side]
+    agreement = paired_rate(right, pairs.first[held_out][side], pairs.second[held_out][side])
+    loss = np.logaddexp(0, logits[held_out]) - target * logits[held_out]
+    firsts = float((target[side] > 0.5).mean()) if side.any() else 0.5
+    told = np.where(longer[side] == 0, 0.5, (longer[side] > 0) == (target[side] > 0.5))
+    return {
+        "pairs": len(pairs.first),
+        "ties": int((pairs.p_first == 0.5).sum()),
+        "texts": len(pairs.texts),
+        "heldout_pairs": int(side.sum()),
+        "heldout_agreement": agreement["value"] if agreement else None,
+        "heldout_ci95": agreement["ci95"] if agreement else None,
+        "heldout_loss": rounded(float(loss.mean())) if len(loss) else None,
+        "baselines": {"longer": float(told.mean()) if side.any() else None, "majority": max(firsts, 1 - firsts)},
+    }
+
+
+def paired_rate(right: BoolArray, first: IntArray, second: IntArray) -> Rate | None:
+    """Return a share of pairs, of which those that have a text in common depend on each other.
+
+    The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,
+
+        v = (sum over texts of (sum of e of its pairs)^2 - sum e^2) / n^2
+    """
+    if not len(right):
+        return None
+    p = float(right.mean())
+    errors = right - p
+    size = int(max(first.max(), second.max())) + 1
+    sums = np.bincount(first, weights=errors, minlength=size) + np.bincount(second, weights=errors, minlength=size)
+    alone = float(np.square(errors).sum())
+    variance = max(float(np.square(sums).sum()) - alone, alone) / len(right) ** 2
+    return rate_of_variance(p, variance, len(right), len(np.unique(np.concatenate([first, second]))))

@@ -1,0 +1,91 @@
+"""fit-text: rows of preferences → a reward model of texts, with a quality file. Stands outside the pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+STAGE = "reward fit"
+
+
+def run(
+    rows: Path,
+    output: Path,
+    *,
+    model: str,
+    train: Literal["head", "all"] = "head",
+    seed: int = 0,
+    epochs: int = 1,
+    learning_rate: float = 1e-4,
+    batch_size: int = 16,
+    max_length: int = 512,
+) -> str:
+    """Fit a reward model of texts; return what is known of its quality, for a terminal.
+
+    Args:
+        rows: preferences of any format that `laurel import` reads.
+        output: directory to write the model and QUALITY into.
+        model: sentence encoder, or what is tuned.
+        train: head or all, as of `laurel.rewards.text`.
+        seed: of what is held out.
+        epochs: of train all, as the following.
+
+    Raises:
+        DataError: rows cannot be read, none has a side, or the output cannot be written.
+        AnnotationError: there is no such model.
+        MissingPackageError: TRL or `datasets` is needed and not installed.
+    """
+    from laurel.data.directory import check_output, output_directory, write_json
+    from laurel.data.own_preferences import read_any
+    from laurel.llm.embedding_cache import encode_cached
+    from laurel.progress import progress
+    from laurel.rewards.method import QUALITY
+    from laurel.rewards.text import fit_rows
+    from laurel.rewards.text_tuning import require_trl
+
+    check_output(output)
+    if train == "all":
+        require_trl()
+    found = read_any(rows)
+    how: dict[str, Any] = {"model": model, "train": train, "seed": seed}
+    if train == "all":
+        tuned = {"epochs": epochs, "learning_rate": learning_rate, "batch_size": batch_size, "max_length": max_length}
+        how |= tuned
+
+    def encode(texts: list[str]) -> Any:
+        with progress(len(texts), "reward fit: encode", "texts") as advance:
+            return encode_cached(model, texts, advance)
+
+    with output_directory(output, stage=STAGE, params=how, inputs={"rows": rows}) as out:
+        _, quality = fit_rows(found, place=out.path, encode=encode, **how)
+        write_json(out.path / QUALITY, quality)
+        unlabelled = int((~found.labels.usable).sum())
+        alike = len(found) - unlabelled - quality["pairs"]
+        out.counts = {"rows": len(found), "unlabelled": unlabelled, "identical": alike, "pairs": quality["pairs"]}
+        if found.left_out:
+            out.notes.append(f"Columns that were not read: {', '.join(found.left_out)}.")
+        notes, counts = list(out.notes), dict(out.counts)
+    return described(quality, counts, notes, output)
+
+
+def described(quality: dict[str, Any], counts: dict[str, int], notes: list[str], output: Path) -> str:
+    """Say in a few lines what was learned from, and how often predictions agree with labels that were held out."""
+    from laurel.console import aligned
+
+    lines = [("rows", f"{counts['rows']:,}")]
+    for key, means in (("unlabelled", "without a label, left out"), ("identical", "of identical texts, left out")):
+        lines += [("", f"{counts[key]:,} {means}")] if counts[key] else []
+    tied = f", {quality['ties']:,} of them ties" if quality["ties"] else ""
+    lines.append(("learned from", f"{quality.get('trained_pairs', quality['pairs']):,} pairs{tied}"))
+    if quality["heldout_agreement"] is None:
+        lines.append(("held out", "no pair with a side: there are too few to say how good it is"))
+    else:
+        low, high = quality["heldout_ci95"]
+        agreement = f"{quality['heldout_agreement']:.1%} [{low:.1%}, {high:.1%}] of {quality['heldout_pairs']:,} pairs"
+        lines.append(("held out", f"agrees with {agreement} with a text that it was not trained on"))
+        named = {"longer": "the longer text", "majority": "always the first or always the second"}
+        told = [f"{named[key]} {value:.1%}" for key, value in quality["baselines"].items() if value is not None]
+        lines.append(("", f"for comparison: {'; '.join(told)}"))
+    lines += [("note", note) for note in notes]
+    lines.append(("written", f'{output}; try: laurel reward score {output} "a text"'))
+    return "\n".join(aligned(lines)) + "\n"

@@ -1,0 +1,222 @@
+"""Hints: agents act by the hinted policy, and it is that policy whose log-probabilities go into PPO's loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stopping import content, make_task, run
+
+from laurel.agents.actor import Advisor, View
+from laurel.agents.algorithms import initial_policy
+from laurel.agents.hints import Hints, make_advisor
+from laurel.agents.policy import ActorCritic
+from laurel.agents.ppo import OnPolicyRollout, clipped_loss, gae_of
+from laurel.agents.stacked_ppo import StackedPPO
+from laurel.agents.stacked_update import Update
+from laurel.envs import adapter_for
+from laurel.envs.base import FloatArray, Transitions
+from laurel.envs.vector import make_vector
+from laurel.errors import EnvError, ParamsError
+from laurel.params import EnvParams
+from laurel.params.algorithms import HintsParams, PPOParams
+from laurel.params.annotation import AnnotateParams
+from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.methods.llm_hints import LikelyActions
+from laurel.seeding import generator
+from laurel.training import loop
+from laurel.training.lockstep import can_be_on_device
+
+torch.set_num_threads(1)
+LAKE = EnvParams(id="FrozenLake-v1", backend="gymnasium")
+HINTED = HintsParams(weight=2.0, share=0.5)
+WHOLE = PPOParams(n_envs=8, n_steps=16, n_epochs=1, batch_size=10_000, hidden=(16, 16), max_grad_norm=1e9)
+
+
+class Right(Advisor):
+    """Hints to go right, less so on later squares, so that hints differ between states."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.asked = 0
+
+    def advise(self, view: View) -> FloatArray:
+        self.asked += len(view)
+        logits = np.zeros((len(view), 4), dtype=np.float32)
+        logits[:, 2] = 2.0 - view.packed[:, 0] / 16
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def learner(*, hinted: bool, params: PPOParams = WHOLE) -> tuple[StackedPPO, Right]:
+    policy = initial_policy(adapter_for(LAKE), params, 0, 0)
+    assert isinstance(policy, ActorCritic)
+    with torch.no_grad():
+        policy.actor[-1].weight.mul_(30)  # so that the network itself prefers something
+    found, advisor = StackedPPO(policy, params, generator(0, "actions")), Right()
+    if hinted:
+        found.hints = Hints(advisor, HINTED)
+    return found, advisor
+
+
+def collected(one: StackedPPO) -> OnPolicyRollout:
+    envs = make_vector(LAKE, adapter_for(LAKE), one.params.n_envs, 0)
+    rollout = one.rollout(envs)
+    one.collect(envs, envs.reset(), rollout)
+    envs.close()
+    return rollout
+
+
+def hinted_log_probs(policy: ActorCritic, rollout: OnPolicyRollout) -> torch.Tensor:
+    """(T, N, A) by the definition, with autograd."""
+    assert rollout.hints is not None
+    outputs = policy.actor(torch.from_numpy(rollout.features[:-1]))
+    return torch.log_softmax(outputs + torch.from_numpy(rollout.hints), dim=-1)
+
+
+def test_agents_act_by_the_hinted_policy() -> None:
+    one, advisor = learner(hinted=True)
+    rollout = collected(one)
+    assert rollout.hints is not None
+    squares = rollout.observation[:-1, :, 0]
+    assert rollout.hints[..., 2] - rollout.hints[..., 0] == pytest.approx(
+        HINTED.weight * (2.0 - squares / 16), abs=1e-5
+    )
+    log_probs = hinted_log_probs(one.policy, rollout)
+    own = log_probs.gather(2, torch.from_numpy(rollout.action)[..., None])[..., 0]
+    assert rollout.log_prob == pytest.approx(own.detach().numpy(), abs=1e-5)
+    frequency = (rollout.action == 2)[rollout.valid].mean()
+    assert frequency == pytest.approx(log_probs[..., 2].exp().detach().numpy()[rollout.valid].mean(), abs=0.1)
+    assert advisor.asked == len(np.unique(squares)), "each distinct state is asked about once"
+
+
+def test_the_ratio_begins_at_one_and_would_not_with_the_networks_own_log_probabilities() -> None:
+    figures = {}
+    for name in ("influenced", "plain"):
+        one, _ = learner(hinted=True)
+        rollout = collected(one)
+        if name == "plain":
+            features = rollout.features[:-1].reshape(-1, one.policy.n_features)
+            plain = one.policy.log_prob(features, rollout.action.reshape(-1))
+            rollout.log_prob[:] = plain.reshape(rollout.log_prob.shape)
+        figures[name] = one.learn(rollout)
+    assert figures["influenced"]["approx_kl"] == pytest.approx(0, abs=1e-6)
+    assert figures["influenced"]["clip_fraction"] == 0
+    assert figures["plain"]["approx_kl"] > 0.1
+    assert figures["plain"]["clip_fraction"] > 0.5, "most steps would be thrown away before anything was learned"
+
+
+def test_the_gradient_is_that_of_the_loss_of_the_hinted_policy() -> None:
+    one, _ = learner(hinted=True)
+    rollout = collected(one)
+    rollout.reward[:] = np.random.default_rng(1).normal(size=rollout.reward.shape)
+    n, flat = int(rollout.valid.sum()), lambda array: torch.from_numpy(rollout.rows(array))
+    advantage = gae_of(one.params, rollout, rollout.value)
+    returns = advantage + rollout.value[:-1]
+    old = rollout.log_prob + np.random.default_rng(2).normal(scale=0.3, size=rollout.log_prob.shape).astype(np.float32)
+
+    log_probs = hinted_log_probs(one.policy, rollout)[torch.from_numpy(rollout.valid)]
+    values = one.policy.critic(flat(rollout.features[:-1]))[:, 0]
+    entropy = -(log_probs.exp() * log_probs).sum(1)
+    chosen = log_probs.gather(1, flat(rollout.action)[:, None])[:, 0]
+    loss, _ = clipped_loss(one.params, chosen, entropy, values, flat(old), flat(advantage), flat(returns))
+    torch.autograd.backward(loss)
+    expected = {name: weight.grad for name, weight in one.policy.named_parameters()}
+
+    group = one._group()
+    update = Update(group, slice(0, 1), n)
+    update.work.forward(rollout.rows(rollout.features[:-1])[None])
+    row = [rollout.rows(array)[None] for array in (old, advantage, returns)]
+    hints = rollout.rows(rollout.hints).T  # type: ignore[arg-type]
+    action = [rollout.rows(rollout.action)[None].astype(np.float32), *hints[:, None]]
+    update.differentiate(*row, action, np.full((1, n), 1 / n, dtype=np.float32))
+    for name, gradient in group.stack.named(update.gradient, 0).items():
+        assert gradient.numpy() == pytest.approx(expected[name].numpy(), abs=2e-5), name  # type: ignore[union-attr]
+    assert max(float(gradient.abs().max()) for gradient in expected.values() if gradient is not None) > 1e-2
+
+
+def test_hints_that_have_faded_change_nothing() -> None:
+    """To the bit, and nobody is asked."""
+    weights = []
+    for hinted in (False, True):
+        one, advisor = learner(hinted=hinted)
+        one.schedule(0.5)
+        one.learn(collected(one))
+        weights.append({name: weight.clone() for name, weight in one.policy.state_dict().items()})
+        assert advisor.asked == 0
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    hints = Hints(Right(), HINTED)
+    found = []
+    for done in (0.0, 0.125, 0.25, 0.5, 1.0):
+        hints.schedule(done)
+        found.append(hints.weight)
+    assert found == [2.0, 1.5, 1.0, 0.0, 0.0]
+
+
+def test_a_hinted_run_that_was_stopped_is_the_run_that_it_would_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "make_advisor", lambda *_: Right())
+    task = make_task("FrozenLake-v1", ppo={"hints": {"share": 0.6}})
+    adapter = adapter_for(task.env)
+    run(task, adapter, tmp_path / "whole")
+    run(task, adapter, tmp_path / "stopped", updates=3)
+    run(task, adapter, tmp_path / "stopped")
+    assert content(tmp_path / "stopped") == content(tmp_path / "whole")
+    run(make_task("FrozenLake-v1"), adapter, tmp_path / "alone")
+    assert content(tmp_path / "alone") != content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "params", "error", "sentence"),
+    [
+        ("Pendulum-v1", {}, EnvError, r"agent\.ppo\.hints: Pendulum-v1 has continuous actions"),
+        ("FrozenLake-v1", {"actor": "random"}, ParamsError, r"hints\.actor is random, which does not say how likely"),
+        ("FrozenLake-v1", {}, ParamsError, r"the annotator embedding \(annotate\) judges texts and chooses nothing"),
+    ],
+)
+def test_what_cannot_be_hinted_at_is_refused(
+    env_id: str, params: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    from laurel.agents.algorithms import algorithm_of
+
+    settings = PPOParams(hints=HintsParams(**params))
+    adapter = adapter_for(EnvParams(id=env_id))
+
+    def check() -> None:
+        algorithm_of(settings).check(settings, adapter)
+        assert settings.hints is not None
+        make_advisor(settings.hints.actor, settings.hints.options, adapter, AnnotateParams())
+
+    with pytest.raises(error, match=sentence):
+        check()
+
+
+def test_hints_stay_on_the_host() -> None:
+    env = EnvParams(id="CartPole-v1")
+    adapter = adapter_for(env)
+    assert can_be_on_device(env, adapter, PPOParams())
+    assert not can_be_on_device(env, adapter, PPOParams(hints=HintsParams()))
+
+
+def test_hints_that_nobody_takes_are_refused() -> None:
+    with pytest.raises(ValueError, match="plain layers alone"):
+        PPOParams(recurrent=True, hints=HintsParams())
+    assert "hints" not in PPOParams().model_dump(), "digests of runs without them stay"
+
+
+def test_the_reward_is_the_likelihood_of_the_action_over_chance() -> None:
+    adapter = adapter_for(LAKE)
+    transitions = Transitions(
+        np.array([[0], [8], [0]]), np.array([2, 2, 0]), np.zeros(3, np.float32), np.array([[1], [9], [0]]),
+        *(np.zeros(3, dtype=np.bool_) for _ in range(2)),
+    )  # fmt: skip
+    shape = (3, 1)
+    valid = np.array([[True], [True], [False]])
+    no = np.zeros(shape, dtype=np.bool_)
+    paid = LikelyActions(Right(), adapter).pay(Steps(transitions, np.zeros(shape, dtype=int), ["a"], valid, no, no))
+    right = [np.exp(x) / (np.exp(x) + 3) for x in (2.0, 1.5)]
+    assert paid[:2, 0] == pytest.approx([np.log(4 * p) for p in right], abs=1e-5)
+    assert paid[2, 0] == UNPAID, "a reset is no action"

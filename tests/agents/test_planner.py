@@ -1,0 +1,111 @@
+"""Planner, actor and reporter: subgoals are followed by a script, and captions tell the planner what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laurel.agents.actors import make_actor
+from laurel.agents.actors.planner import EXPLORE, subgoals_of
+from laurel.envs import adapter_for
+from laurel.errors import EnvError, ParamsError
+from laurel.evaluation.rollout import roll_out
+from laurel.feedback.annotators.huggingface import HuggingFaceKind
+from laurel.llm.chat import ChatRequest, Identity, Reply
+from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
+
+DOORKEY = EnvParams(id="MiniGrid-DoorKey-5x5-v0")
+KEY, DOOR, GOAL = (
+    "You pick up the yellow key.",
+    "You unlock the yellow door with the key.",
+    "You reach the goal.",
+)
+
+
+def played(env_id: str, episodes: int = 8, annotate: AnnotateParams | None = None, **options: Any) -> tuple[float, Any]:
+    """Return the share of episodes that are solved, and the actor."""
+    env = EnvParams(id=env_id)
+    adapter = adapter_for(env)
+    actor = make_actor("planner", adapter, "arm", annotate=annotate, **options)
+    rows = roll_out(env, adapter, actor, n_envs=4, episodes=episodes, seed=3, learned=None)
+    return float(np.mean([row["success"] for row in rows])), actor
+
+
+class Wise:
+    """A simulated model: reads reports, and knows what comes next."""
+
+    identity = Identity("simulated")
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def ask(self, requests: Iterable[ChatRequest]) -> Iterator[tuple[int, Reply]]:
+        for number, request in enumerate(requests):
+            told = request.messages[-1].content.rpartition("What the agent reported")[2]
+            self.told.append(told)
+            wanted = DOOR if "carry the yellow key" in told else KEY
+            if DOOR in told or "You go through" in told:
+                wanted = GOAL
+            chances = {choice: math.log(0.96 if choice == wanted else 0.01) for choice in request.choices}
+            yield number, Reply("", chances)
+
+
+def test_the_script_reaches_what_it_is_told_to() -> None:
+    assert played("MiniGrid-DoorKey-8x8-v0", plan="progress")[0] == 1.0
+    assert played("MiniGrid-UnlockPickup-v0", 4, plan="progress")[0] == 1.0, "puts the key down for the box"
+
+
+def test_random_subgoals_are_a_control() -> None:
+    """With all subgoals known, luck takes longer."""
+    env = EnvParams(id=DOORKEY.id, max_episode_steps=30)
+    adapter = adapter_for(env)
+    found = []
+    for plan in ("progress", "random"):
+        actor = make_actor("planner", adapter, "arm", plan=plan)
+        rows = roll_out(env, adapter, actor, n_envs=8, episodes=16, seed=3, learned=None)
+        found.append(np.mean([row["success"] for row in rows]))
+    assert found[0] == 1.0
+    assert found[1] < 0.5
+
+
+def test_the_model_is_told_what_came_of_its_subgoals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = Wise()
+    monkeypatch.setattr(HuggingFaceKind, "model", lambda *_: model)
+    monkeypatch.setattr(HuggingFaceKind, "check_here", lambda _: None)
+    monkeypatch.setattr(HuggingFaceKind, "identity", lambda _: (model.identity, True))
+    success, actor = played(DOORKEY.id, annotate=AnnotateParams(annotator="huggingface"), greedy=True, per_token=True)
+    assert success == 1.0
+    assert "Reports: Nothing happened yet. Now: You face" in model.told[0]
+    assert any(f"Reports: {KEY} Now: " in told for told in model.told)
+    assert any(DOOR in told for told in model.told)
+    assert actor.account["states"] == len(set(model.told)) == actor.account["calls"]
+
+
+def test_subgoals_are_captions_that_the_environment_can_say() -> None:
+    subgoals = subgoals_of(adapter_for(DOORKEY))
+    assert subgoals[0] is EXPLORE
+    assert {KEY, DOOR, GOAL} <= {subgoal.text for subgoal in subgoals}
+    assert len(subgoals) == 5
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "error", "sentence"),
+    [
+        ("FrozenLake-v1", {}, EnvError, "its script finds its way in MiniGrid alone"),
+        (DOORKEY.id, {"plan": "best"}, ParamsError, "plan is 'best', but must be one of model, random, progress"),
+        (DOORKEY.id, {"patience": 0}, ParamsError, "patience is 0"),
+        (DOORKEY.id, {}, ParamsError, "can only act as an arm's actor"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(
+    env_id: str, options: dict[str, Any], error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        make_actor("planner", adapter_for(EnvParams(id=env_id)), "arm", **options)

