@@ -10,7 +10,7 @@ from tiny_project import REPOSITORY
 LAYERS = (
     {"cli"},
     {"pipelines", "components"},
-    {"stages"},
+    {"library", "stages"},
     {"tuning", "classics", "tracking"},
     {"evaluation", "training"},
     {"feedback", "rewards", "agents"},

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from laurel.errors import MissingPackageError, ParamsError, closest
+from laurel.extras import missing
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -90,7 +91,10 @@ class Plugins(Generic[T_co]):
         """
         external = self.external()
         if kind in self.builtin():
-            return cast(T_co, getattr(importlib.import_module(f"{self.package}.{kind}"), self.attribute))
+            try:
+                return cast(T_co, getattr(importlib.import_module(f"{self.package}.{kind}"), self.attribute))
+            except ModuleNotFoundError as error:
+                raise missing(error) or error from None
         if kind not in external:
             known = self.kinds()
             raise ParamsError(

@@ -10,6 +10,7 @@ from PIL import Image
 
 from known_arms import KNOWN
 from laurel.evaluation import plots
+from laurel.evaluation.hacking import Earner, Episode, Hacked, Period
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
 from laurel.evaluation.statistics import rank_agreement, summarise
@@ -236,6 +237,28 @@ def test_a_reward_that_is_code_is_shown_as_text(words_only):
     assert '<span class="tag">simulated writer</span>' in page
     assert f"The reward written is simulated: it is the work of {who}." in page, "below the table"
     assert "is code" not in render(words_only)
+
+
+def test_a_hacked_reward_has_a_section_and_others_none(words_only):
+    period = Period(3, 30_000, 90_000, (0.5, 2.25), (0.9, 0.2))
+    shares = [Earner("You bump into a <wall>.", (None, 0.25, 1.0))]
+    episode = Episode("laurel play a_b 3 --seed 1", 4.0, 0.0, False, 500)
+    page = render(dataclasses.replace(words_only, hacked=[Hacked("a_b", "success", [period], 4, shares, [episode])]))
+    assert "a b: 1 of 4 agents" in page
+    for cell in ("30k to 90k", "0.50 to 2.25", "0.90 to 0.20", "You bump into a &lt;wall&gt;.", "25%", "100%"):
+        assert cell in page
+    assert "<code>laurel play a_b 3 --seed 1</code>: paid 4.00, return 0.00, 500 steps, not solved" in page
+    assert "Where pay rises" not in render(words_only)
+
+
+def test_rewards_have_their_distances(words_only):
+    epic, rank = {"a": {"b": 0.0}}, {"environment": {"a": None, "b": 0.5}, "a": {"b": 0.25}}
+    page = render(
+        dataclasses.replace(words_only, metrics={**words_only.metrics, "distances": {"epic": epic, "rank": rank}})
+    )
+    assert '<tr><td>b</td><td class="n">0.00</td></tr>' in page
+    assert '<tr><td>b</td><td class="n">0.50</td><td class="n">0.25</td></tr>' in page
+    assert "How far rewards" not in render(words_only)
 
 
 def test_captions_are_data(words_only):

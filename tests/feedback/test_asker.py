@@ -21,7 +21,8 @@ from laurel.feedback.annotator import Pair
 from laurel.feedback.asker import Asker
 from laurel.feedback.forget import Wanted, find
 from laurel.feedback.question import QUESTIONS
-from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
+from laurel.feedback.yes_no import probability
 from laurel.llm.chat import ChatRequest, Failure, RefusedError, Reply, Sampling
 from laurel.llm.durable import Durable
 from laurel.llm.responses import ResponseStore

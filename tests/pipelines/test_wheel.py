@@ -54,7 +54,8 @@ def run(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 def test_it_holds_every_module_and_file(installed: Path) -> None:
     places = {"src/laurel": "laurel", "components": "laurel/components", "pipelines": "laurel/pipelines"}
     for place, name in places.items():
-        data = (".html", ".css", ".jinja", ".js", ".j2", ".typed", ".yaml") if place == "src/laurel" else ()
+        others = (".html", ".css", ".jinja", ".js", ".j2", ".pyi", ".template", ".typed", ".yaml")
+        data = others if place == "src/laurel" else ()
         for file in (REPOSITORY / place).rglob("*"):
             if file.is_file() and file.suffix in (".py", *data):
                 assert (installed / name / file.relative_to(REPOSITORY / place)).is_file(), file

@@ -114,7 +114,7 @@ def test_the_better_function_is_chosen_and_all_faults_are_shown_to_the_next_roun
 def test_none_of_use_ends_the_run_with_the_reasons(angles: list[float]) -> None:
     bank = Bank([f"{HEAD}    return 1 / 0\n"] * 2 + [""])
     with pytest.raises(
-        AnnotationError, match=r"none of the 3 functions that a bank wrote .* 2 times: it fails: ZeroDiv"
+        AnnotationError, match=r"none of the 3 functions that a bank wrote .* 2 of them: it fails: ZeroDiv"
     ):
         Search(NUMBERS, sample(angles), bank, None, 0.5).run(1)
 

@@ -104,3 +104,24 @@ def test_an_annotator_of_pairs_alone_is_refused(tmp_path: Path) -> None:
     project.run("collect", "caption", "annotate")
     with pytest.raises(AnnotationError, match=r"the annotator ensemble judges pairs, and suggests no goals"):
         project.run("train-reward")
+
+
+def test_a_chat_model_says_which_captions_are_goals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        question = body["messages"][-1]["content"]
+        return question, [], "Yes." if '"You reach the goal."' in question else "No."
+
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "arms": {"goals": {"reward": "goals"}}})
+    monkeypatch.chdir(project.path)
+    with chat_server() as server:
+        server.plan = answer
+        openai = {"model": "tiny", "base_url": server.url}
+        project.change({"annotate.annotator": "openai", "annotate.openai": openai})
+        project.change({"rewards": {"goals": {"form": "closed"}}})
+        project.run("collect", "caption", "annotate", "train-reward")
+        found = GoalTable.load(project.output("train-reward") / "goals")
+        assert len(server.bodies) == len(found.captions), "each is asked about once"
+    assert found.goals == ["You reach the goal."]
+    assert found.contexts == {"": [0]}
+    quality = read_json(project.output("train-reward") / "goals" / "quality.json")
+    assert (quality["reachable"], quality["sensible"]) == (1.0, 1.0)

@@ -87,6 +87,9 @@ class Acted(NamedTuple):
 class Actor(ABC):
     """Acts in N environments, always the same ones in the same order; one without memory defines `act` alone."""
 
+    memory: Array | None = None
+    """(N, M) what a network with memory has of the view that it acted on last; None without one."""
+
     def begin(self, which: BoolArray) -> None:  # noqa: B027 - most have nothing to forget
         """Forget what came before where an episode begins (N,) with the next view; called before the first, too."""
 

@@ -105,8 +105,7 @@ class RecurrentActor(Actor):
 
     def __init__(self, policy: RecurrentActorCritic, *, greedy: bool) -> None:
         self._policy, self._greedy = policy, greedy
-        self.memory = policy.nothing(0)
-        """(N, M), of the view that was acted on last."""
+        self.memory: FloatArray = policy.nothing(0)
 
     def begin(self, which: BoolArray) -> None:
         if len(which) != len(self.memory):

@@ -11,6 +11,7 @@ from laurel.cli import (
     check,
     classics,
     export,
+    init,
     judges,
     language_model,
     params,
@@ -27,10 +28,12 @@ from laurel.cli import (
 )
 from laurel.console import USAGE_ERROR, say
 from laurel.errors import LaurelError
+from laurel.extras import missing
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.permissions import take_permissions
 
 COMMANDS = (
+    init,
     run,
     stages,
     judges,
@@ -68,6 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         print(f"laurel: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except ModuleNotFoundError as error:
+        if options.debug or (lacking := missing(error)) is None:
+            raise
+        print(f"laurel: {lacking}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         print(f"laurel: stopped. {getattr(options, 'again', AGAIN)}", file=sys.stderr)

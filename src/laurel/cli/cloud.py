@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from laurel.errors import LaurelError
+from laurel.extras import missing
 
 
 def pipelines_module(module: str) -> Any:
@@ -17,7 +17,4 @@ def pipelines_module(module: str) -> Any:
     try:
         return importlib.import_module(f"laurel.pipelines.{module}")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("kfp", "kfp_server_api", "google", "requests"):
-            raise
-        what = "Vertex AI's client" if (error.name or "").startswith("google") else "KFP"
-        raise LaurelError(f"This needs {what}, which is not installed: pip install 'laurel-rl[cloud]'") from None
+        raise missing(error) or error from None

@@ -36,10 +36,12 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> str:
+    from laurel.extras import need
     from laurel.params import load_params
     from laurel.stages import tune
     from laurel.tracking.runs import configure
 
+    need("optuna")
     log_warnings()
     params = load_params(options.params)
     configure(options.params.parent)

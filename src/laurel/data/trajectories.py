@@ -243,6 +243,23 @@ def read_trajectories(path: Path) -> Iterator[tuple[Transitions, Position]]:
         yield read_shard(shard)
 
 
+def read_episodes(path: Path, most: int) -> tuple[Transitions, IntArray]:
+    """Return the first episodes, of `most` steps together, and the episode of each step (S,), from 0.
+
+    Those that collection cut are among them. The first one is taken whatever its length; no more than the first shard
+    is read.
+
+    Raises:
+        DataError: as `read_trajectories`.
+    """
+    transitions, position = next(read_trajectories(path))
+    ends = np.flatnonzero(np.diff(position.episode_id, append=-1))
+    last = ends[ends < most][-1:] if ends[0] < most else ends[:1]
+    steps = transitions[: int(last[0]) + 1]
+    _, episode = np.unique(position.episode_id[: len(steps)], return_inverse=True)
+    return steps, episode
+
+
 def read_shard(shard: Path) -> tuple[Transitions, Position]:
     """Pair each row of a shard that is a step with the row below it; errors as `read_trajectories`."""
     table = read_table(shard, _schema_of(shard), STAGE).combine_chunks()

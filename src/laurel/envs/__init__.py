@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
     from laurel.params import EnvParams
 
-__all__ = ["EnvAdapter", "Transition", "Transitions", "adapter_for", "make_reference", "reference_id", "step_limit"]
+__all__ = [
+    "EnvAdapter",
+    "Transition",
+    "Transitions",
+    "adapter_for",
+    "adapter_of",
+    "make_reference",
+    "reference_id",
+    "step_limit",
+]
 
 ENTRY_POINTS = "laurel.envs"
 """Entry-point group under which another package names modules with adapters."""
@@ -42,20 +51,23 @@ def adapter_for(env: EnvParams, *, with_action: bool = False) -> EnvAdapter:
         EnvError: the id is unknown to Gymnasium, or its observation space has no flat form.
     """
     reference = make_reference(env)
+    try:
+        return adapter_of(env, reference, with_action=with_action)
+    finally:
+        reference.close()
+
+
+def adapter_of(env: EnvParams, reference: gym.Env[Any, Any], *, with_action: bool = False) -> EnvAdapter:
+    """Make the adapter of an environment that was made; errors as of `adapter_for`."""
     adapter_class = _adapter_class(_bare(env.id))
     if adapter_class.generic:
         logger.warning(
             "%s has no adapter of its own: captions are made from its observation space alone, and no goal is known.",
             env.id,
         )
-    try:
-        adapter = adapter_class(
-            _bare(env.id), reference.observation_space, reference.action_space, with_action=with_action
-        )
-        adapter.inspect(reference)
-        return adapter
-    finally:
-        reference.close()
+    adapter = adapter_class(_bare(env.id), reference.observation_space, reference.action_space, with_action=with_action)
+    adapter.inspect(reference)
+    return adapter
 
 
 def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:

@@ -21,6 +21,8 @@ from laurel.data.missing import listed
 from laurel.data.preferences import STATUSES
 from laurel.data.quality import figures as label_figures
 from laurel.evaluation.arms import arms_of
+from laurel.evaluation.distances import table
+from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
 from laurel.evaluation.side_by_side import judges, learned_rewards, members
 from laurel.evaluation.style import DARK, strokes, styles
@@ -36,6 +38,7 @@ from laurel.evaluation.summary import (
 from laurel.evaluation.verdict import Headline, headline
 from laurel.evaluation.words import flat, in_words, key_in_words
 from laurel.rewards.method import Program
+from laurel.training.credit import THIRDS
 
 LOW_TAU = 0.3
 """Rank agreement below which the report warns of a learned reward that misses the task."""
@@ -83,6 +86,8 @@ class ReportContent:
     """WebP of an episode before and after training."""
     programs: Mapping[str, Program] = field(default_factory=dict)
     """Rewards that are code, by name."""
+    hacked: Sequence[Hacked] = ()
+    """Arms whose agents earn more and do worse."""
     portraits: Sequence[Portrait] = ()
     """An episode of each arm."""
     animation_of: str = ""
@@ -142,6 +147,8 @@ def render(content: ReportContent) -> str:
         animation=_data_uri(content.animation) if content.animation else None,
         captions=_captions(content.vocabulary),
         warning=_rank_warning(content.rank),
+        thirds=THIRDS,
+        distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),

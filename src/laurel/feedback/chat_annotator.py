@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from laurel.feedback.annotator_kind import Advice, AnnotatorKind
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
 from laurel.feedback.asker import Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
@@ -29,6 +30,7 @@ from laurel.llm.responses import ResponseStore, Usual
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.feedback.annotator import Pair
+    from laurel.params.annotation import AnnotateParams
 
 SAMPLE = 1000
 """Questions whose tokens are counted; the others are taken to be like them."""
@@ -255,6 +257,28 @@ class ChatAnnotator(AnnotatorKind):
             return None, "no limit is given, and no answer is kept to judge the pace by"
         slowest = max(paces, key=lambda pace: paces[pace])
         return paces[slowest], slowest
+
+
+def chat_model(params: AnnotateParams, key: str, cannot: str) -> ChatAnnotator | None:
+    """Return the chat model to ask what is no pair; None where embedding or scripted is to answer, by other means.
+
+    Args:
+        params: section annotate.
+        key: of the reward that asks, for the error.
+        cannot: what an annotator of pairs alone does not do, such as "gives no scores".
+
+    Raises:
+        AnnotationError: the annotator judges pairs alone.
+    """
+    kind = kind_of(params)
+    if isinstance(kind, ChatAnnotator):
+        return kind
+    if params.annotator not in ("embedding", "scripted"):
+        raise AnnotationError(
+            f"{key}: the annotator {params.annotator} judges pairs, and {cannot}. Set annotate.annotator to openai, "
+            "huggingface, embedding or scripted."
+        )
+    return None
 
 
 def _stored(path: Path, identity: Identity | None, prompt: Prompt, keys: Sequence[str]) -> tuple[Set[str], Usual]:

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from laurel.console import tell
 from laurel.data.directory import write_json
-from laurel.data.trajectories import read_trajectories
+from laurel.data.trajectories import read_episodes
 from laurel.envs.numbers import Numbers
-from laurel.errors import AnnotationError, DataError, LaurelError
+from laurel.errors import AnnotationError, LaurelError
 from laurel.feedback.asker import UNASKED
 from laurel.feedback.question import Reading
 from laurel.feedback.questions.code import CODE, Assignment, CodeQuestion, Written
@@ -56,16 +56,8 @@ class Sample:
 
     @classmethod
     def read(cls, trajectories: Path, numbers: Numbers) -> Sample:
-        """Read the first collected episodes; errors as of `read_trajectories`."""
-        transitions, position = next(read_trajectories(trajectories))
-        ended = np.flatnonzero(transitions.terminated | transitions.truncated)
-        ends = ended[ended < MOST_STEPS] if len(ended) and ended[0] < MOST_STEPS else ended[:1]
-        if not len(ends):
-            raise DataError(
-                f"{trajectories}: no episode ended, so functions cannot be tried on it. Raise collect.steps."
-            )
-        steps = transitions[: int(ends[-1]) + 1]
-        _, episode = np.unique(position.episode_id[: len(steps)], return_inverse=True)
+        """Read the first collected episodes; errors as of `read_episodes`."""
+        steps, episode = read_episodes(trajectories, MOST_STEPS)
         _, first, place = np.unique(table_of(steps, numbers), axis=0, return_index=True, return_inverse=True)
         returns = np.bincount(episode, steps.reward).astype(np.float64)
         last = np.flatnonzero(np.diff(episode, append=-1))
@@ -291,7 +283,7 @@ def reflection(candidates: Sequence[Candidate], best: Candidate | None, chosen_b
 
 def _counted(candidates: Sequence[Candidate]) -> str:
     reasons = Counter(one.problem for one in candidates)
-    return " ".join(f"{times} times: {why}." for why, times in reasons.most_common(3))
+    return " ".join(f"{times} of them: {why}." for why, times in reasons.most_common(3))
 
 
 def save(place: Path, search: Search, best: Candidate, every: Sequence[Candidate]) -> dict[str, Any]:

@@ -45,11 +45,14 @@ class CaptionReward:
         return self._table[steps.captions + 1]
 
     def _extend(self, texts: Sequence[str]) -> None:
+        self.unseen += sum(text not in self.known for text in texts) if self.known else 0
+        self._table = np.append(self._table, self.scored(texts))
+
+    def scored(self, texts: Sequence[str]) -> FloatArray:
+        """Return the rewards (N,) of N texts."""
         new = [text for text in texts if text not in self.known]
         scored = dict(zip(new, self.score(new).tolist(), strict=True)) if new else {}
-        self.unseen += len(new) if self.known else 0
-        values = [self.known[text] if text in self.known else scored[text] for text in texts]
-        self._table = np.append(self._table, np.array(values, dtype=np.float32))
+        return np.array([self.known.get(text, scored.get(text)) for text in texts], dtype=np.float32)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from laurel.data.directory import read_json, write_json
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.errors import AnnotationError, DataError
 from laurel.feedback.annotator_kind import kind_of
-from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.question import Question
 from laurel.feedback.questions.goals import GoalsQuestion
+from laurel.feedback.questions.sensible import Possible, SensibleQuestion
+from laurel.feedback.yes_no import probability
 from laurel.rewards.base import UNPAID, Steps
 
 if TYPE_CHECKING:
@@ -28,59 +31,62 @@ Suggestions = Mapping[str, Sequence[str]]
 """What happened last ("": the episode begins) -> goals."""
 
 
-def check(prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdapter) -> None:
+class Suggesting(Protocol):
+    """How goals are suggested: what `laurel.rewards.methods.goals.GoalsParams` says of it."""
+
+    form: Literal["open", "closed"]
+    context: Literal["environment", "caption"]
+    least: float
+    prompt: str | None
+    goal: str | None
+
+
+def check(settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> None:
     """Refuse an annotator that suggests no goals, or a prompt that does not fit.
 
     Raises:
         AnnotationError: the annotator judges pairs alone, or has nothing to go by here.
         PromptError: the prompt does not exist, or does not go with the environment.
     """
-    kind = kind_of(params.annotate)
-    if isinstance(kind, ChatAnnotator):
-        question = GoalsQuestion(GoalsQuestion.load_prompt(prompt), adapter, goal)
+    if kind := chat_model(params.annotate, "rewards.goals", "suggests no goals"):
+        question: Question[Any, Any] = _question(settings, kind, adapter)
         question.messages(question.sample)
-    elif params.annotate.annotator not in ("embedding", "scripted"):
-        raise AnnotationError(
-            f"rewards.goals: the annotator {params.annotate.annotator} judges pairs, and suggests no goals. Set "
-            "annotate.annotator to openai, huggingface, embedding or scripted."
-        )
     else:
-        kind.check(adapter)
+        kind_of(params.annotate).check(adapter)
 
 
-def estimated(
-    contexts: Sequence[str], prompt: str, goal: str | None, params: RewardContext, adapter: EnvAdapter
-) -> str | None:
+def estimated(captions: Sequence[str], settings: Suggesting, params: RewardContext, adapter: EnvAdapter) -> str | None:
     """Say in a line what asking for goals takes; None where no chat model is asked."""
     kind = kind_of(params.annotate)
     if not isinstance(kind, ChatAnnotator):
         return None
-    found = kind.estimate_of(GoalsQuestion(GoalsQuestion.load_prompt(prompt), adapter, goal), contexts)
+    question: Question[Any, Any] = _question(settings, kind, adapter)
+    found = kind.estimate_of(question, _items(captions, settings))
     cost = found.costs(found.price)
     return f"{kind.identity()[0].model} is asked for goals: {found.calls:,} calls at most, cost {cost}"
 
 
 def suggested(
-    contexts: Sequence[str],
-    captions: Sequence[str],
-    prompt: str,
-    goal: str | None,
-    params: RewardContext,
-    adapter: EnvAdapter,
+    captions: Sequence[str], settings: Suggesting, params: RewardContext, adapter: EnvAdapter
 ) -> tuple[str, bool, Suggestions]:
     """Return who suggests, whether that is simulated, and the goals.
 
-    A chat model writes goals of its own. The sentence encoder picks those captions that are nearer to the goal than to
-    the anti-goal, the simulated teacher those that the environment calls progress.
+    A chat model writes goals of its own, or says which captions are sensible ones. The sentence encoder picks those
+    captions that are nearer to the goal than to the anti-goal, the simulated teacher those that the environment calls
+    progress.
     """
     kind = kind_of(params.annotate)
     if isinstance(kind, ChatAnnotator):
-        question = GoalsQuestion(GoalsQuestion.load_prompt(prompt), adapter, goal)
-        answers = kind.asker(question).ask(contexts)
-        found = {
-            context: tuple(dict.fromkeys(goal for answer in about for goal in answer.value or ()))
-            for context, about in zip(contexts, answers, strict=True)
-        }
+        question: Question[Any, Any] = _question(settings, kind, adapter)
+        items = _items(captions, settings)
+        answers = zip(items, kind.asker(question).ask(items), strict=True)
+        found: dict[str, list[str]] = {}
+        if settings.form == "closed":
+            for (context, caption), votes in answers:
+                found.setdefault(context, []).extend([caption] * ((probability(votes) or 0.0) > settings.least))
+        else:
+            for context, votes in answers:
+                found[context] = list(dict.fromkeys(goal for vote in votes for goal in vote.value or ()))
         return kind.identity()[0].model, False, found
     if params.annotate.annotator == "scripted":
         picked = [text for text in captions if (adapter.oracle(text) or 0) > 0]
@@ -90,6 +96,22 @@ def suggested(
     utility = EmbeddingAnnotator.load(params.annotate.embedding, adapter).utility(list(captions))
     picked = [text for text, value in zip(captions, utility.tolist(), strict=True) if value > 0]
     return f"embedding ({params.annotate.embedding.model})", False, {"": picked}
+
+
+def _question(settings: Suggesting, kind: ChatAnnotator, adapter: EnvAdapter) -> GoalsQuestion | SensibleQuestion:
+    """Return what a chat model is asked; errors as of `check`."""
+    if settings.form == "open":
+        return GoalsQuestion(GoalsQuestion.load_prompt(settings.prompt or "suggest"), adapter, settings.goal)
+    prompt = SensibleQuestion.load_prompt(settings.prompt or "yes_no")
+    return SensibleQuestion(prompt, adapter, settings.goal, scored=kind.scored(prompt))
+
+
+def _items(captions: Sequence[str], settings: Suggesting) -> Sequence[Any]:
+    """Return what is asked about: contexts, or in the closed form each possible goal in each of them."""
+    contexts = ["", *captions] if settings.context == "caption" else [""]
+    if settings.form == "open":
+        return contexts
+    return [Possible(context, caption) for context in contexts for caption in captions]
 
 
 @dataclass(frozen=True)

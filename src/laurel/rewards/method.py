@@ -152,6 +152,8 @@ class Method:
     """Its settings, in `rewards.NAME`."""
     reads: ClassVar[Sequence[Source]] = ()
     """A run none of whose rewards reads preferences asks no annotator."""
+    stationary: ClassVar[bool] = True
+    """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
 

@@ -16,12 +16,12 @@ from laurel.data.parquet import read_table, write_table
 from laurel.data.trajectories import read_trajectories
 from laurel.envs.base import EnvAdapter, FloatArray
 from laurel.envs.captioner import collapse
-from laurel.errors import AnnotationError, DataError
-from laurel.feedback.annotator_kind import kind_of
+from laurel.errors import DataError
 from laurel.feedback.annotators.scripted import Faults
-from laurel.feedback.chat_annotator import ChatAnnotator
-from laurel.feedback.questions.outcome import Example, OutcomeQuestion, probability
+from laurel.feedback.chat_annotator import ChatAnnotator, chat_model
+from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.feedback.rates import rate
+from laurel.feedback.yes_no import probability
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.logistic import logistic
 from laurel.seeding import generator
@@ -137,11 +137,13 @@ class OutcomeReward:
     def pay(self, steps: Steps) -> FloatArray:
         """Return what steps are paid (T, N), UNPAID but at the ends of episodes."""
         paid = np.full(steps.valid.shape, UNPAID)
-        ended = steps.valid & (steps.terminated | steps.truncated)
-        for t, n in zip(*np.nonzero(steps.valid), strict=True):
+        ended = steps.terminated | steps.truncated
+        for t, n in zip(*np.nonzero(steps.valid | ended), strict=True):
             if steps.captions[t, n] >= 0:
                 self._last[n].append(int(steps.captions[t, n]))
-            if ended[t, n]:
+            if not steps.valid[t, n]:
+                self._last[n].clear()
+            elif ended[t, n]:
                 text = collapse([steps.texts[one] for one in self._last[n]])
                 if text in self._answers:
                     paid[t, n] = self._answers[text]
@@ -274,20 +276,13 @@ def judge_of(settings: OutcomeParams, params: RewardContext, adapter: EnvAdapter
         return SupervisedJudge(settings, params)
     if settings.judge == "truth":
         return TrueJudge(adapter, 0.0, seed, "truth")
-    kind = kind_of(params.annotate)
-    if isinstance(kind, ChatAnnotator):
+    cannot = "cannot say whether an outcome is the goal"
+    if kind := chat_model(params.annotate, f"rewards.{settings.kind}", cannot):
         return ChatJudge(kind, settings, adapter)
-    match params.annotate.annotator:
-        case "embedding":
-            return EmbeddingJudge(params, adapter)
-        case "scripted":
-            errors = Faults.of(params.annotate.scripted).error_rate
-            return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
-        case other:
-            raise AnnotationError(
-                f"rewards.{settings.kind}: the annotator {other} judges pairs, and cannot say whether an outcome is "
-                "the goal. Set annotate.annotator to openai, huggingface, embedding or scripted."
-            )
+    if params.annotate.annotator == "embedding":
+        return EmbeddingJudge(params, adapter)
+    errors = Faults.of(params.annotate.scripted).error_rate
+    return TrueJudge(adapter, errors, seed, f"scripted (simulated, errors {errors:g})")
 
 
 def answered(

@@ -5,7 +5,10 @@ The one place where that happens: for training, Stable-Baselines3, roll-outs and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
 from laurel.envs.captioner import Captioner
@@ -49,9 +52,14 @@ class Paymaster:
     ) -> None:
         self._reward = reward
         self._captioner = captioner or Captioner(adapter)
-        potential = shaping.form == "potential"
-        self._shape = Potential(shaping.discount, n_envs) if potential else Bonus(shaping.beta, n_envs)
+        self._shaping = shaping
+        self._shape = shaper(shaping, n_envs)
         reward.begin(n_envs)
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """texts[id] is the caption."""
+        return self._captioner.texts
 
     def pay(self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray) -> Pay:
         """Pay T steps: T * N transitions, those of a step side by side; the other arguments (T, N)."""
@@ -59,3 +67,17 @@ class Paymaster:
         raw = self._reward.pay(Steps(transitions, captions, self._captioner.texts, valid, terminated, truncated))
         shaped = self._shape(raw, self._reward.threshold, captions, Ends(valid, terminated, truncated))
         return Pay(captions, raw, shaped, valid & (raw > UNPAID))
+
+    def mixed(self, extrinsic: FloatArray, shaped: FloatArray) -> FloatArray:
+        """Return what agents learn from: the environment's reward and what was paid, weighed; of one shape."""
+        return self._shaping.extrinsic * extrinsic + self._shaping.intrinsic * shaped
+
+    def abandon(self, transitions: Transitions, which: BoolArray) -> None:
+        """Forget the running episodes (N,) that are left without an end; of the transitions (N,) the shape matters."""
+        nowhere = np.zeros((1, len(which)), np.bool_)
+        self.pay(transitions, nowhere, nowhere, which[None])
+
+
+def shaper(shaping: ShapingParams, n_envs: int) -> Bonus | Potential:
+    """Return what turns raw rewards of N environments' steps into what is paid for them."""
+    return Potential(shaping.discount, n_envs) if shaping.form == "potential" else Bonus(shaping.beta, n_envs)

@@ -4,6 +4,8 @@ DIR/rewards.json          name -> settings, and the seeds that it was made for (
 DIR/NAME/                 the artefact of a reward; what is in it is its method's
 DIR/NAME/seed-N/          of one that is made anew for each agent's seed
 DIR/NAME/set-N/           of one that is learned from several label sets, for each but the first
+
+A copy of an artefact elsewhere, e.g. in MLflow, has a file reward.json with what stands beside it here.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from laurel.data.directory import read_json, write_json
+from laurel.data.directory import checked_manifest, read_json, write_json
 from laurel.data.preferences import set_of
 from laurel.envs.base import EnvAdapter
 from laurel.errors import DataError
+from laurel.params import CaptionParams, EnvParams, parse_sections
 from laurel.params.arms import Arm
 from laurel.params.rewards import RewardParams, method_of, resolved
 from laurel.rewards.base import Reward
@@ -25,6 +28,8 @@ from laurel.rewards.functions import WeightedSum
 from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardContext
 
 INDEX = "rewards.json"
+CARD = "reward.json"
+STAGE = "train-reward"
 
 
 @dataclass(frozen=True)
@@ -75,20 +80,23 @@ class StoredRewards:
         Raises:
             DataError: it is not there, or damaged.
         """
+        place, settings = self.place(name, seed), self.settings[name]
+        return method_of(settings).load(settings, place, adapter, quantile)
+
+    def place(self, name: str, seed: int) -> Path:
+        """Return the folder of a reward's artefact, for an agent's seed; errors as of `load`."""
         seeds = self.seeds.get(name, ())
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
             raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
-        settings = self.settings[name]
-        place = self.path / name / f"seed-{seed}" if seeds is not None else self._place(name, seed)
-        return method_of(settings).load(settings, place, adapter, quantile)
+        return self.path / name / f"seed-{seed}" if seeds is not None else self._of_set(name, seed)
 
-    def table(self, name: str, seed: int, quantile: float) -> PayTable | None:
+    def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
         """Return what a reward pays an agent's seed for what; None without a table, or with one for each seed."""
         settings = self.settings[name]
         if self.seeds[name] is not None:
             return None
-        return method_of(settings).table(settings, self._place(name, seed), quantile)
+        return method_of(settings).table(settings, self._of_set(name, seed), quantile)
 
     def qualities(self) -> dict[str, list[dict[str, Any]]]:
         """Return name -> what a reward says of itself, for each of its label sets; nothing of one that says nothing."""
@@ -103,7 +111,7 @@ class StoredRewards:
         """Return which label set the reward of an agent's seed is learned from."""
         return seed % self.sets[name]
 
-    def _place(self, name: str, seed: int) -> Path:
+    def _of_set(self, name: str, seed: int) -> Path:
         return set_of(self.path / name, self.set_of_seed(name, seed))
 
     def programs(self) -> dict[str, Program]:
@@ -114,6 +122,73 @@ class StoredRewards:
     def simulated(self) -> dict[str, str]:
         """Return who made the rewards that no language model made although one could have: name -> who."""
         return {name: str(sets[0]["judge"]) for name, sets in self.qualities().items() if sets[0].get("simulated")}
+
+
+@dataclass(frozen=True)
+class Described:
+    """A stored reward with what it takes to pay by it anywhere."""
+
+    place: Path
+    """The artefact."""
+    name: str
+    settings: RewardParams
+    env: EnvParams
+    """The environment that it was made for."""
+    with_action: bool
+    """Whether its captions name the action."""
+
+    def card(self) -> dict[str, Any]:
+        """Return the content of CARD, for a copy of the artefact."""
+        return {
+            "rewards": {self.name: self.settings.model_dump(mode="json")},
+            "env": self.env.model_dump(mode="json"),
+            "caption": {"with_action": self.with_action},
+        }
+
+    @classmethod
+    def of(cls, place: Path, card: Mapping[str, Any], source: Path) -> Described:
+        """Describe an artefact as `card` does.
+
+        Raises:
+            DataError: what was written in `source` is not what `card` gives.
+        """
+        try:
+            content = {"rewards": card["rewards"], "env": card["env"], "caption": card["caption"]}
+            sections = parse_sections(content, str(source))
+            ((name, settings),) = sections["rewards"].items()
+        except (KeyError, TypeError, ValueError):
+            raise DataError(f"{source}: does not describe a reward. Run laurel {STAGE} again.") from None
+        caption: CaptionParams = sections["caption"]
+        return cls(place, name, settings, sections["env"], caption.with_action)
+
+
+def described(path: Path, seed: int | None = None) -> Described:
+    """Find out about the reward in a folder.
+
+    Args:
+        path: an artefact, a copy of one, or the output of train-reward where that holds a single method's reward.
+        seed: of a reward that is made anew for each seed; None: the first.
+
+    Raises:
+        DataError: it is not a reward, or damaged.
+    """
+    if (path / CARD).exists():
+        return Described.of(path, read_json(path / CARD), path / CARD)
+    folder = next((one for one in (path, *list(path.resolve().parents)[:2]) if (one / INDEX).exists()), None)
+    if folder is None:
+        raise DataError(f"{path}: is not a reward. Name one that laurel {STAGE} wrote, such as data/reward/preference.")
+    params, stored = checked_manifest(folder, STAGE)["params"], StoredRewards.read(folder)
+    parts = path.resolve().relative_to(folder.resolve()).parts
+    if not parts:
+        methods = [name for name, settings in stored.settings.items() if method_of(settings).role == "method"]
+        if len(methods) != 1:
+            raise DataError(f"{path}: holds several rewards. Name the folder of one: {', '.join(stored.settings)}.")
+        parts = (methods[0],)
+    name, *part = parts
+    seeds = stored.seeds.get(name)
+    place = path if part else stored.place(name, (seeds[0] if seeds else 0) if seed is None else seed)
+    only = {"rewards": {name: params["rewards"].get(name)}, "env": params["env"], "caption": params["caption"]}
+    return Described.of(place, only, folder / INDEX)
 
 
 def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, inputs: Inputs) -> Reward | None:

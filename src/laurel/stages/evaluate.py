@@ -94,6 +94,7 @@ def run(
     from laurel.stages.films import before_and_after, portraits
     from laurel.stages.label_sets import label_sets, measured
     from laurel.stages.report_files import rendered, with_references, write_run_page
+    from laurel.stages.reward_warnings import hacked_arms, reward_distances
     from laurel.stages.track_late import track_late
     from laurel.tracking.runs import Tracker
 
@@ -157,17 +158,22 @@ def run(
             }
             if simulated := stored.simulated():
                 metrics["simulated"] = simulated
+            if found := hacked_arms(evaluation, every, agents, curves, results):
+                metrics["hacking"] = {
+                    one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
+                }
+            metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
+            out.notes += left_out
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = before_and_after(evaluation, adapter, played, out)
-            filmed = portraits(evaluation, infos, adapter, played, results, out) if animation else []
+            films = animation, portraits(evaluation, infos, adapter, played, results, out) if animation else []
             advance(1)
             write_json(out.path / METRICS, metrics)
             curves.to_csv(out.path / CURVES, index=False)
             sample = with_references(judge, adapter, read_sample(labels), read_vocabulary(captions).texts)
-            films = animation, filmed
-            report = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, out)
-            (out.path / REPORT).write_text(report, encoding="utf-8")
+            page = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, out)
+            (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
             advance(1)
             shutil.rmtree(out.path / EPISODES)
@@ -236,7 +242,7 @@ def _of_reward(watched: Arm, stored: StoredRewards) -> tuple[PayTable | None, di
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
-    return stored.table(name, seed, watched.shaping.quantile), {**own, **beside}
+    return stored.table(name, watched.shaping.quantile, seed), {**own, **beside}
 
 
 def _reward_threshold(env: EnvParams) -> float | None:

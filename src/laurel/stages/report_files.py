@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from laurel.data.directory import Output
     from laurel.envs.base import EnvAdapter
+    from laurel.evaluation.hacking import Hacked
     from laurel.evaluation.report import Portrait
     from laurel.evaluation.run_page import RunFacts
     from laurel.rewards.method import PayTable
@@ -79,6 +80,7 @@ def rendered(
     rank: dict[str, Any] | None,
     films: tuple[tuple[Path, str] | None, list[Portrait]],
     sample: list[dict[str, Any]],
+    found: list[Hacked],
     out: Output,
 ) -> str:
     """Draw the figures into the output's folder; return the report that shows them."""
@@ -107,6 +109,7 @@ def rendered(
         figures=drawn,
         notes=out.notes,
         programs=stored.programs(),
+        hacked=found,
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",

@@ -76,7 +76,8 @@ def _preferences(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: 
 def _reward(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:
     from laurel.stages.train_reward import track
 
-    track(run, sections["env"], sections["annotate"], sections["tracking"], late.path)
+    env, caption, annotate, tracking = (sections[name] for name in ("env", "caption", "annotate", "tracking"))
+    track(run, env, caption, annotate, tracking, late.path)
 
 
 def _agents(sections: Mapping[str, Any], tracker: Tracker, run: Run, late: Output) -> None:

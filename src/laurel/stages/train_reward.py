@@ -79,7 +79,7 @@ def run(
         tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
         with Tracker(tracked_as, "train-reward", inputs, out).stage_run() as tracked:
             if tracked:
-                track(tracked, env, annotate, tracking, out.path)
+                track(tracked, env, caption, annotate, tracking, out.path)
 
 
 def _make(
@@ -129,9 +129,11 @@ def _make(
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
 
 
-def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path) -> None:
+def track(
+    run: Run, env: EnvParams, caption: CaptionParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path
+) -> None:
     """Log how good each learned reward is, of each label set, and register those that were learned."""
-    from laurel.rewards.stored import StoredRewards
+    from laurel.rewards.stored import CARD, Described, StoredRewards
     from laurel.tracking.runs import flatten
 
     stored = StoredRewards.read(path)
@@ -144,6 +146,7 @@ def track(run: Run, env: EnvParams, annotate: AnnotateParams, tracking: Tracking
             run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
         annotator = annotate.of_judge(judge_of(name, stored.settings) or MAIN).annotator
         tags = {"env": env.id, "annotator": annotator, "reward": name}
-        source = run.log_model(path / name, f"reward-{name}", tags)
+        card = Described(path / name, name, stored.settings[name], env, caption.with_action).card()
+        source = run.log_model(path / name, f"reward-{name}", tags, {CARD: card})
         if tracking.register_models:
-            run.register(f"reward.{env.id}", source, tags)
+            run.register(f"reward.{env.id}", source, tags, alias=name)

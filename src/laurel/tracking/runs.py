@@ -17,10 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from laurel import __version__
-from laurel.data.directory import Output, read_manifest
+from laurel.data.directory import Output, read_manifest, write_json
 from laurel.params.fields import dumped
 from laurel.workspace import lasting
 
@@ -94,12 +96,15 @@ class Run:
         self.client.log_artifacts(self.id, str(path), name)
         return f"runs:/{self.id}/{name}"
 
-    def log_model(self, path: Path, name: str, tags: Mapping[str, str]) -> str:
+    def log_model(
+        self, path: Path, name: str, tags: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+    ) -> str:
         """Copy a model's directory to a logged model, which this run made; return where it is.
 
         Args:
             name: of the model; what MLflow takes in no name becomes a dash.
             tags: what it is a model of.
+            more: JSON files besides: name -> content.
         """
         from mlflow.entities import LoggedModelOutput
 
@@ -107,6 +112,10 @@ class Run:
             self.experiment, re.sub("[/:.%\"']", "-", name), source_run_id=self.id, tags=dict(tags)
         )
         self.client.log_model_artifacts(model.model_id, str(path))
+        with TemporaryDirectory(prefix="laurel-") as scratch:
+            for file, content in more.items():
+                write_json(Path(scratch) / file, content)
+                self.client.log_model_artifact(model.model_id, str(Path(scratch) / file))
         self.client.finalize_logged_model(model.model_id, "READY")
         self.client.log_outputs(self.id, [LoggedModelOutput(model.model_id, 0)])
         return str(model.model_uri)

@@ -43,6 +43,7 @@ from laurel.params.annotation import AnnotateParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.seeding import derive_seed, generator
+from laurel.training.credit import CREDIT
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
 from laurel.training.signal import Signal
 
@@ -189,11 +190,11 @@ def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
 
 def _catch_up(runs: Sequence[_Run], group: LearnerGroup) -> None:
     """Take the actions of checkpoints again, without learning."""
-    for actions in zip(*[run.progress.actions for run in runs], strict=True):
+    for update, actions in enumerate(zip(*[run.progress.actions for run in runs], strict=True)):
         places = [run.envs for run in runs], [run.observation for run in runs], [run.rollout for run in runs]
         _move_on(runs, group.replay(*places, actions))
         for run in runs:
-            run.signal.mix_into(run.rollout)
+            run.signal.mix_into(run.rollout, update / run.task.updates)
             run.learner.replayed(run.rollout)
             run.episodes.follow(run.rollout)
             run.episodes.figures()  # they are in the curve already
@@ -206,7 +207,7 @@ def _update(runs: Sequence[_Run], group: LearnerGroup) -> None:
         run.learner.schedule(run.progress.update / run.task.updates)
     rollouts = [run.rollout for run in runs]
     _move_on(runs, group.collect([run.envs for run in runs], [run.observation for run in runs], rollouts))
-    rewarded = [run.signal.mix_into(run.rollout) for run in runs]
+    rewarded = [run.signal.mix_into(run.rollout, run.progress.update / run.task.updates) for run in runs]
     learned = group.learn(rollouts)
     seconds = (time.perf_counter() - started) / len(runs)
     for run, its_reward, metrics in zip(runs, rewarded, learned, strict=True):
@@ -268,7 +269,7 @@ class _Run:
         progress.curve.append({**row, **self.episodes.figures(at_least=at_least), **rewarded, **metrics})
         if progress.update % task.updates_per_checkpoint == 0 or progress.update == task.updates:
             asked = dict(self.advisor.account) if self.advisor else None
-            _save(self.directory, task, self.learner, progress, self.signal.unseen, self.envs.backend, asked)
+            _save(self.directory, task, self.learner, progress, self.signal, self.envs.backend, asked)
 
 
 def _compact(actions: Array) -> Array:
@@ -278,7 +279,7 @@ def _compact(actions: Array) -> Array:
 
 
 def _save(
-    directory: Path, task: Task, learner: Learner, progress: Progress, unseen: int, backend: str, asked: Any = None
+    directory: Path, task: Task, learner: Learner, progress: Progress, signal: Signal, backend: str, asked: Any = None
 ) -> None:
     """Write a checkpoint beside the last one and put it in its place."""
     partial = directory.with_name(f".{directory.name}.writing")
@@ -293,6 +294,8 @@ def _save(
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
     pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
+    if (credit := signal.credit) is not None:
+        pq.write_table(credit, partial / CREDIT, compression="zstd")
     write_json(
         partial / STATE,
         {
@@ -300,7 +303,7 @@ def _save(
             "update": progress.update,
             "env_steps": progress.update * task.steps_per_update,
             "finished": finished,
-            "unseen": unseen,
+            "unseen": signal.unseen,
             "backend": backend,
             "rng": learner.rng.bit_generator.state,
         },

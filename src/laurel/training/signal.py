@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
 from laurel.rewards.paying import Paymaster
+from laurel.training.credit import Credit
 
 
 class Signal:
@@ -16,8 +19,14 @@ class Signal:
         self._shaping = shaping
         self._reward = reward
         self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping, n_envs)
+        self._credit = Credit()
         self.scored = 0
         """Steps of the last rollout that had a raw reward."""
+
+    @property
+    def credit(self) -> pa.Table | None:
+        """What each caption has earned so far; None where nothing is learned."""
+        return self._credit.table(self._paymaster.texts) if self._paymaster else None
 
     @property
     def unseen(self) -> int:
@@ -29,13 +38,18 @@ class Signal:
         """Whether there is a learned part, for which it must be seen what happened."""
         return self._reward is not None
 
-    def mix_into(self, rollout: Rollout) -> dict[str, float | None]:
-        """Write `rollout.reward`; return what the curve keeps of its learned part."""
+    def mix_into(self, rollout: Rollout, done: float = 0.0) -> dict[str, float | None]:
+        """Write `rollout.reward`; return what the curve keeps of its learned part.
+
+        Args:
+            done: share of the training that was over before the rollout.
+        """
         if self._paymaster is None:
             rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic
             return {"raw_reward": None, "shaped_reward": None, "share_paid": None}
         pay = self._paymaster.pay(rollout.transitions, rollout.valid, rollout.terminated, rollout.truncated)
-        rollout.reward[:] = self._shaping.extrinsic * rollout.extrinsic + self._shaping.intrinsic * pay.shaped
+        self._credit.add(pay, rollout.valid, done)
+        rollout.reward[:] = self._paymaster.mixed(rollout.extrinsic, pay.shaped)
         self.scored = int(pay.scored.sum())
         steps = int(rollout.valid.sum())  # none where all environments only reset
         return {

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from laurel.extras import need
 from laurel.feedback.chat_annotator import ChatAnnotator
 from laurel.feedback.prompt import Prompt
 from laurel.llm.batch_ledger import BatchLedger
@@ -20,6 +21,11 @@ class OpenAIKind(ChatAnnotator):
 
     Params = OpenAIParams
     can_batch = True
+
+    def check_here(self) -> None:
+        """Refuse a machine without the client."""
+        super().check_here()
+        need("openai")
 
     @property
     def in_batches(self) -> bool:

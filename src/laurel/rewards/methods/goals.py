@@ -28,8 +28,14 @@ class GoalsParams(RewardParams):
     caption, too, from the next step on. Annotators other than chat models suggest the same goals in any case."""
     threshold: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] = 0.9
     """Cosine similarity from which on a caption reads like a goal."""
-    prompt: str = "suggest"
-    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own."""
+    form: Literal["open", "closed"] = "open"
+    """How a chat model suggests them. open: it writes goals of its own; closed: it is asked of each caption that was
+    collected, or that the environment lists, whether that is a sensible goal. Other annotators choose among them."""
+    least: Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)] = 0.5
+    """Of the closed form: probability above which a caption is a goal."""
+    prompt: str | None = None
+    """Of a chat model; one of `laurel prompt list`, or a .jinja file of your own; null: `suggest` in the open form,
+    `yes_no` in the closed one."""
     goal: str | None = None
     """The task that a chat model is told; null: the environment's own goal."""
 
@@ -45,7 +51,7 @@ class Goals(Method):
     def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.rewards.goals import check
 
-        check(cast(GoalsParams, settings).prompt, cast(GoalsParams, settings).goal, params, adapter)
+        check(cast(GoalsParams, settings), params, adapter)
         return None
 
     def estimate(
@@ -54,9 +60,7 @@ class Goals(Method):
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.goals import estimated
 
-        own = cast(GoalsParams, settings)
-        contexts = ["", *read_vocabulary(captions).texts] if own.context == "caption" else [""]
-        return estimated(contexts, own.prompt, own.goal, params, adapter)
+        return estimated(read_vocabulary(captions).texts, cast(GoalsParams, settings), params, adapter)
 
     def fit(
         self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
@@ -67,8 +71,7 @@ class Goals(Method):
 
         own = cast(GoalsParams, settings)
         texts = list(read_vocabulary(inputs.captions).texts)
-        contexts = ["", *texts] if own.context == "caption" else [""]
-        judge, simulated, found = suggested(contexts, texts, own.prompt, own.goal, params, adapter)
+        judge, simulated, found = suggested(texts, own, params, adapter)
         table = GoalTable.of(found, texts, params.annotate.embedding.model)
         table.save(place)
         write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **table.quality(own.threshold, adapter)})

@@ -39,6 +39,7 @@ class RND(Method):
     kind = "rnd"
     summary = "a bonus for observations that are hard to predict (random network distillation)"
     role = "control"
+    stationary = False
     Settings = RNDParams
     per_seed = True
 

@@ -1,0 +1,161 @@
+"""Reward hacking: periods of a training in which agents are paid more and do worse, and what they are paid for.
+
+An agent is flagged where, between two tenths of its training, the learned reward's pay for an episode rises while the
+task's success, or the return where success has no meaning, falls; both by more than noise, and where what fell has not
+come back in the end. An arm is flagged where a quarter of its agents are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from laurel.data.parquet import read_table
+from laurel.training.credit import CREDIT, SCHEMA, THIRDS
+
+PARTS = 10
+"""Of a training, within which pay and success are averaged."""
+LEAST_FALL, LEAST_RISE = 0.15, 0.1
+"""Of success: a share of its whole range (of the run's returns); of pay: a share of its range in the training."""
+LEAST_AGENTS = 0.25
+"""Share of an arm's agents that must be flagged."""
+SHOWN = 8
+"""Captions of an arm that are shown."""
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Period:
+    """A period of an agent's training in which its pay rose and its success fell."""
+
+    seed: int
+    start: int
+    """Environment steps."""
+    end: int
+    paid: tuple[float, float]
+    """Of an episode, before the reward's weight; at the start and at the end."""
+    true: tuple[float, float]
+    """Success rate, or return."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """An episode to look at."""
+
+    command: str
+    paid: float
+    total: float
+    """The environment's return."""
+    solved: bool | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class Earner:
+    """A caption, and the share of all pay that it earned in each third of the training; None where nothing was paid."""
+
+    caption: str
+    shares: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Hacked:
+    """An arm whose reward is earned without the task."""
+
+    arm: str
+    measure: str
+    """What fell: success or return."""
+    periods: Sequence[Period]
+    agents: int
+    """Of the arm in all."""
+    earners: Sequence[Earner]
+    episodes: Sequence[Episode] = ()
+
+
+def periods(curves: pd.DataFrame, low: float, high: float) -> tuple[str, list[Period]]:
+    """Return what is looked at, and the worst period of each agent of an arm that has one.
+
+    Args:
+        curves: learning curves of one arm, as train-agents writes them, with its seeds.
+        low: lowest return of the run, where success has no meaning.
+        high: highest return of the run.
+    """
+    has_success = bool(curves["success_rate"].notna().any())
+    column, span = ("success_rate", 1.0) if has_success else ("return_mean", high - low)
+    found = []
+    for seed, curve in curves.groupby("seed", sort=True):
+        paid = curve["shaped_reward"] * curve["length_mean"]
+        known = curve.assign(paid=paid)[paid.notna() & curve[column].notna()]
+        if len(known) >= PARTS and span > 0:
+            period = _worst(int(str(seed)), known, column, span)
+            found += [period] if period else []
+    return "success" if has_success else "return", found
+
+
+def _worst(seed: int, curve: pd.DataFrame, column: str, span: float) -> Period | None:
+    """Return the period in which success fell most while pay rose; None where there is none."""
+    parts = np.array_split(np.arange(len(curve)), PARTS)
+    steps = curve["env_steps"].to_numpy()
+    paid, true = (
+        np.array([curve[name].to_numpy(dtype=np.float64)[part].mean() for part in parts]) for name in ("paid", column)
+    )
+    least = LEAST_RISE * float(np.ptp(paid))
+    pairs = [
+        (true[i] - true[j], i, j)
+        for i in range(PARTS)
+        for j in range(i + 1, PARTS)
+        if paid[j] - paid[i] > least and true[i] - max(true[j], true[-1]) >= LEAST_FALL * span
+    ]
+    if not pairs or least == 0:
+        return None
+    _, i, j = max(pairs)
+    start, end = (int(steps[parts[k][-1]]) for k in (i, j))
+    return Period(seed, start, end, (float(paid[i]), float(paid[j])), (float(true[i]), float(true[j])))
+
+
+def earners(agents: Sequence[Path]) -> list[Earner]:
+    """Return what captions earned in agents' trainings, those first that earned most late.
+
+    Args:
+        agents: their directories; those of an engine that keeps no credit add nothing.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    files = [agent / CREDIT for agent in agents]
+    tables = [read_table(file, SCHEMA, "train-agents").to_pandas() for file in files if file.exists()]
+    if not tables:
+        return []
+    pay = pd.concat(tables).pivot_table("pay", "caption", "third", aggfunc="sum", fill_value=0.0)
+    pay = pay.reindex(columns=list(THIRDS), fill_value=0.0).clip(lower=0.0)
+    total = pay.sum()
+    shares = pay.div(total.where(total > 0), axis=1).sort_values("late", ascending=False, kind="stable")
+    return [
+        Earner(str(caption) or "(steps without a caption)", tuple(None if np.isnan(one) else float(one) for one in row))
+        for caption, row in zip(shares.index[:SHOWN], shares.to_numpy()[:SHOWN], strict=True)
+    ]
+
+
+def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tuple[float, float]) -> list[Hacked]:
+    """Return the arms that are flagged, in order.
+
+    Args:
+        curves: learning curves of all arms.
+        arms: those that are paid a reward besides the environment's.
+        agents: output of the train-agents stage.
+        bounds: the lowest and the highest return of the run.
+    """
+    found = []
+    for arm in arms:
+        own = curves[curves["arm"] == arm]
+        n = own["seed"].nunique()
+        measure, flagged = periods(own, *bounds) if n else ("", [])
+        if flagged and len(flagged) >= LEAST_AGENTS * n:
+            places = [agents / arm / f"seed-{period.seed}" for period in flagged]
+            found.append(Hacked(arm, measure, flagged, n, earners(places)))
+    return found

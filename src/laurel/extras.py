@@ -1,0 +1,41 @@
+"""Which extra of the distribution a missing package belongs to."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from laurel.errors import MissingPackageError
+
+DISTRIBUTION = "laurel-rl"
+EXTRAS = {
+    "openai": ("openai", "aiohttp", "aiolimiter", "httpx2", "tenacity"),
+    "tune": ("optuna",),
+    "cloud": ("docker", "google", "kfp", "kfp_server_api", "requests"),
+    "local": ("dvc",),
+    "minari": ("minari",),
+    "sb3": ("stable_baselines3", "sb3_contrib"),
+    "language-model": ("gguf", "peft"),
+    "trl": ("datasets", "trl"),
+}
+"""Extra -> modules that it brings."""
+
+
+def need(package: str) -> None:
+    """Refuse to go on without a package.
+
+    Raises:
+        MissingPackageError: it is not installed.
+    """
+    if importlib.util.find_spec(package) is None:
+        raise missing(ModuleNotFoundError(name=package)) or ModuleNotFoundError(name=package)
+
+
+def missing(error: ModuleNotFoundError) -> MissingPackageError | None:
+    """Return a sentence that names the extra with the package that is missing; None where no extra has it."""
+    package = (error.name or "").partition(".")[0]
+    extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
+    if extra is None:
+        return None
+    return MissingPackageError(
+        f"This needs the package {package}, which is not installed: pip install '{DISTRIBUTION}[{extra}]'"
+    )

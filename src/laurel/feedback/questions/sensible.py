@@ -1,0 +1,45 @@
+"""Is a goal sensible after what happened last? The value is the probability that it is.
+
+The closed form of Du et al. 2023, "Guiding Pretraining in Reinforcement Learning with Large Language Models" (ELLM,
+arXiv 2302.06692): each possible goal is asked about by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+from laurel.feedback.prompt import LONGEST, Form, quote
+from laurel.feedback.questions.goals import NOTHING_YET
+from laurel.feedback.yes_no import YesNoQuestion, schema, verdicts
+
+_SAMPLE = f'It says "é" & {{{{ x }}}}\n\x00\u2028{"x" * LONGEST}'
+
+
+class Possible(NamedTuple):
+    """A goal that an agent might set itself."""
+
+    context: str
+    """The caption of what happened last; empty at the beginning of an episode."""
+    goal: str
+
+
+class SensibleQuestion(YesNoQuestion[Possible]):
+    """Asks about a possible goal."""
+
+    form: ClassVar[Form] = Form(
+        "sensible", slots=("context", "possible"), choices=("yes", "no"), schema=schema("sensible")
+    )
+    VERDICTS = verdicts("sensible")
+    sample = Possible(_SAMPLE, _SAMPLE)
+
+    def texts(self, item: Possible, variant: int) -> Mapping[str, str]:
+        """Return what happened last, and the goal."""
+        return {"context": quote(item.context or NOTHING_YET), "possible": quote(item.goal)}
+
+    def content(self, item: Possible, variant: int) -> str:
+        """Return both, told apart."""
+        return f"{len(item.context)}:{item.context}{item.goal}"
+
+
+QUESTION = SensibleQuestion

@@ -1,0 +1,1 @@
+"""What `import laurel` offers: rewards, agents, wrappers, labels and tables, one noun a module."""

@@ -1,0 +1,102 @@
+"""A trained agent in the user's own code: observations in, actions out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laurel.agents.actor import Actor, View
+from laurel.agents.actors.checkpoint import check_fit
+from laurel.agents.checkpoint import CONFIG, load_policy
+from laurel.data.directory import read_json
+from laurel.envs import adapter_for
+from laurel.envs.base import Array, BoolArray, EnvAdapter
+from laurel.errors import DataError, EnvError
+from laurel.library.sources import fetched
+from laurel.params import EnvParams, parse_sections
+from laurel.seeding import generator
+
+
+def load_agent(source: str | Path, *, seed: int = 0) -> LoadedAgent:
+    """Load an agent that `laurel train-agents` trained, with whichever algorithm.
+
+    Args:
+        source: its folder, e.g. data/agents/preference/seed-0; or as `laurel.library.sources.fetched` has it:
+            models:/NAME@ALIAS, hf://OWNER/NAME.
+        seed: of the actions that are drawn.
+
+    Raises:
+        DataError: it is missing, damaged, or not an agent.
+    """
+    place = fetched(source)
+    network = load_policy(place)
+    content = read_json(place / CONFIG).get("env")
+    if content is None:
+        raise DataError(f"{place / CONFIG}: does not name the environment. Train this agent again.")
+    env: EnvParams = parse_sections({"env": content}, str(place / CONFIG))["env"]
+    adapter = adapter_for(env)
+    check_fit(place, network, adapter)
+    return LoadedAgent(env, adapter, network.as_actor(), network.as_actor(greedy=True), seed)
+
+
+class LoadedAgent:
+    """Acts on observations as the environment gives them; `predict` is Stable-Baselines3's."""
+
+    def __init__(self, env: EnvParams, adapter: EnvAdapter, sampling: Actor, greedy: Actor, seed: int) -> None:
+        self.env = env
+        """The environment that it was trained in."""
+        self._adapter = adapter
+        self._sampling, self._greedy = sampling, greedy
+        self._rng = generator(seed, "predict")
+
+    def predict(
+        self,
+        observation: Any,
+        state: Array | None = None,
+        episode_start: BoolArray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[Array, Array | None]:
+        """Return an action for an observation, or N actions for a batch of N, and what to remember.
+
+        Args:
+            observation: as the environment gives it, without wrappers, or N as a vector environment stacks them.
+            state: what the last call returned, of a policy with memory; None: an episode begins.
+            episode_start: (N,) where an episode begins, whatever `state` says.
+            deterministic: the likeliest action instead of a sample.
+
+        Returns:
+            The action, () or (A,), or (N,) or (N, A); and the state, None of a policy without memory.
+
+        Raises:
+            EnvError: the observation is not one of this environment.
+        """
+        batch, rows = self._packed(observation)
+        actor = self._greedy if deterministic else self._sampling
+        actor.begin(np.ones(len(rows), np.bool_))
+        if state is not None:
+            actor.memory = np.array(state)
+            if episode_start is not None:
+                actor.begin(np.asarray(episode_start, np.bool_))
+        action = actor.act(View(self._adapter, rows), self._rng).action
+        return (action if batch else action[0]), actor.memory
+
+    def _packed(self, observation: Any) -> tuple[bool, Array]:
+        """Say whether observations are a batch, and pack them (N, D)."""
+        leaf = self._adapter.packed.leaves[0]
+        declared = leaf.space.shape or ()
+        try:
+            given = np.shape(leaf.get(observation))
+            if given == declared:
+                return False, self._adapter.pack_one(observation)[None]
+            if given[1:] == declared:
+                return True, self._adapter.pack(observation)
+        except (IndexError, KeyError, TypeError, ValueError):
+            given = np.shape(observation) if isinstance(observation, np.ndarray) else ()
+        part = f'"{leaf.name}" ' if leaf.name else ""
+        raise EnvError(
+            f"{self.env.id}: an observation of this environment has {part}{declared}, a batch one axis more, but what "
+            f"came is {type(observation).__name__} {given or ''}. Give observations as the environment does, without "
+            "wrappers that change them."
+        )

@@ -1,0 +1,153 @@
+"""What the wrappers share: the environment's adapter, the layer that shows what captions are made of, and the pay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.envs import adapter_of, make_reference, reference_id
+from laurel.envs.base import BoolArray, EnvAdapter, FloatArray, Transitions
+from laurel.envs.captioner import NOTHING, Captioner
+from laurel.envs.spaces import leaves_of
+from laurel.errors import EnvError
+from laurel.library.reward import LoadedReward, Shaping, load_reward, shaping_of
+from laurel.rewards.base import UNPAID
+from laurel.rewards.paying import Paymaster
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
+INFO = "laurel"
+"""Key in `info` of what a step was paid, and for what."""
+
+_OF_MAKING = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What a spec's kwargs may hold that is not of the environment."""
+
+logger = logging.getLogger(__name__)
+_Layer = TypeVar("_Layer")
+
+
+class Paid(NamedTuple):
+    """What a step of N environments is paid; all (N,)."""
+
+    total: FloatArray
+    """What agents learn from: the environment's reward and the shaped one, weighed."""
+    caption: Sequence[str]
+    """Empty where there is nothing to say."""
+    raw: FloatArray
+    """The learned reward, normalised; NaN where it has nothing to say."""
+    shaped: FloatArray
+    """What shaping makes of it, before its weight."""
+
+
+class Payer:
+    """Pays the steps of N environments of the user's, as Laurel pays those that it trains in.
+
+    Args:
+        reward: or where it is, as `load_reward` has it.
+        shaping: as in params.yaml.
+        spec: of the environments; None: they are taken for the environment that the reward was made for.
+        n_envs: N.
+    """
+
+    def __init__(self, reward: LoadedReward | str | Path, shaping: Shaping, spec: EnvSpec | None, n_envs: int) -> None:
+        loaded = reward if isinstance(reward, LoadedReward) else load_reward(reward)
+        settings = shaping_of(shaping)
+        params = loaded.env
+        if spec is not None and spec.id in gym.registry:
+            if spec.id != reference_id(params):
+                logger.warning("The reward %s was made for %s, and pays in %s.", loaded.name, params.id, spec.id)
+                params = params.model_copy(update={"id": spec.id})
+            kwargs = {name: value for name, value in spec.kwargs.items() if name not in _OF_MAKING}
+            params = params.model_copy(update={"kwargs": kwargs, "max_episode_steps": None})
+        reference = make_reference(params)
+        try:
+            self.adapter: EnvAdapter = adapter_of(params, reference, with_action=loaded.stored.with_action)
+            self._shown, self._acted = reference.observation_space, reference.action_space
+        finally:
+            reference.close()
+        self._captioner = Captioner(self.adapter)
+        self._paymaster = Paymaster(
+            self.adapter, loaded.on(self.adapter, settings.quantile), settings, n_envs, self._captioner
+        )
+        self._nothing = np.zeros((n_envs, self.adapter.observation_size), self.adapter.observation_dtype)
+
+    def innermost(
+        self, layers: Sequence[_Layer], spaces: Callable[[_Layer], tuple[gym.Space[Any], gym.Space[Any]]], advice: str
+    ) -> int:
+        """Return which layer, counted from outside, shows what captions are made of: the innermost that fits.
+
+        Raises:
+            EnvError: none does.
+        """
+        wanted = _numbers(self._shown), _numbers(self._acted)
+        found = [i for i, layer in enumerate(layers) if tuple(map(_numbers, spaces(layer))) == wanted]
+        if not found:
+            raise EnvError(
+                f"{self.adapter.env_id}: captions are made from observations of {_short(self._shown)} and actions of "
+                f"{_short(self._acted)}, but none of these layers shows them: "
+                f"{', '.join(type(layer).__name__ for layer in layers)}. {advice}"
+            )
+        return found[-1]
+
+    def pay(
+        self, transitions: Transitions, valid: BoolArray, terminated: BoolArray, truncated: BoolArray, extrinsic: Any
+    ) -> Paid:
+        """Pay T steps: T * N transitions as of `Paymaster.pay`; `extrinsic` (N,) is the environment's reward for all T.
+
+        Where T is more than one, as of a wrapper that repeats actions, their pay is added up.
+        """
+        pay = self._paymaster.pay(transitions, valid, terminated, truncated)
+        shaped = pay.shaped.sum(axis=0)
+        scored = np.where(pay.raw > UNPAID, pay.raw, np.nan)
+        raw = scored[-1] if len(scored) else np.full(shaped.shape, np.nan, np.float32)
+        total = self._paymaster.mixed(np.asarray(extrinsic, np.float32), shaped)
+        return Paid(total, [self._said(ids) for ids in pay.captions.T], raw, shaped)
+
+    def abandon(self, which: BoolArray) -> None:
+        """Forget the episodes (N,) that are left without an end, by a reset."""
+        if which.any():
+            n = len(which)
+            no, zero = np.zeros(n, np.bool_), np.zeros(n, np.float32)
+            self._paymaster.abandon(Transitions(self._nothing, zero, zero, self._nothing, no, no), which)
+
+    def _said(self, ids: Any) -> str:
+        return " ".join(self._captioner.texts[one] for one in ids if one != NOTHING)
+
+
+def chain(env: Any, below: str) -> Iterator[Any]:
+    """Yield an environment and those that it wraps, outermost first; `below` is the attribute that leads inwards."""
+    yield env
+    while (env := getattr(env, below, None)) is not None:
+        yield env
+
+
+def check_unpaid(layers: Sequence[Any], wrapper: type) -> None:
+    """Refuse an environment that pays a reward already.
+
+    Raises:
+        EnvError: it does.
+    """
+    if any(isinstance(layer, wrapper) for layer in layers):
+        raise EnvError(
+            f"The environment is in a {wrapper.__name__} already, and what pays in info is of one reward. Wrap it "
+            "once; a weighted sum of rewards is an arm of params.yaml."
+        )
+
+
+def _numbers(space: gym.Space[Any]) -> Any:
+    """Return what two spaces have in common whose observations are packed alike: texts are of no effect."""
+    try:
+        return [(leaf.name, leaf.space) for leaf in leaves_of(space)]
+    except EnvError:  # an adapter packs such observations itself
+        return space
+
+
+def _short(space: gym.Space[Any]) -> str:
+    text = str(space)
+    return text if len(text) < 160 else f"{text[:157]}..."

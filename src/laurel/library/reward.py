@@ -1,0 +1,119 @@
+"""A reward of a run in the user's own code: what it says of captions, and what an episode is paid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.envs.captioner import NOTHING
+from laurel.errors import DataError
+from laurel.library.sources import fetched
+from laurel.params import EnvParams, parse_sections
+from laurel.params.rewards import RewardParams, method_of
+from laurel.params.training import ShapingParams
+from laurel.rewards.base import UNPAID, Reward
+from laurel.rewards.functions import CaptionReward
+from laurel.rewards.paying import shaper
+from laurel.rewards.shaping import Ends
+from laurel.rewards.stored import Described, described
+
+Shaping = ShapingParams | Mapping[str, Any] | None
+"""The section `shaping` of params.yaml, or what of it differs from the defaults."""
+
+
+def load_reward(source: str | Path, *, seed: int | None = None) -> LoadedReward:
+    """Load a reward that `laurel train-reward` made.
+
+    Args:
+        source: its folder, e.g. data/reward/preference; data/reward where that holds a single method's reward; or as
+            `laurel.library.sources.fetched` has it: models:/NAME@ALIAS, hf://OWNER/NAME.
+        seed: of a reward that is made anew for each agent's seed, such as random_reward; None: the first.
+
+    Raises:
+        DataError: it is missing, damaged, or not a reward.
+    """
+    return LoadedReward(described(fetched(source), seed))
+
+
+@dataclass(frozen=True)
+class LoadedReward:
+    """A stored reward. Small and picklable: weights are read where it is used."""
+
+    stored: Described
+
+    @property
+    def name(self) -> str:
+        """As params.yaml calls it."""
+        return self.stored.name
+
+    @property
+    def settings(self) -> RewardParams:
+        """What it was made with; `settings.kind` is its method."""
+        return self.stored.settings
+
+    @property
+    def env(self) -> EnvParams:
+        """The environment that it was made for."""
+        return self.stored.env
+
+    def score(self, texts: Sequence[str]) -> FloatArray:
+        """Return the normalised rewards (N,) of N captions; the mean over collected captions is 0.
+
+        Raises:
+            DataError: the reward does not go by single captions.
+        """
+        return self._of_captions(0.0).scored(list(texts))
+
+    def pay(self, captions: Sequence[str], shaping: Shaping = None, *, terminated: bool = True) -> FloatArray:
+        """Return what the steps of an episode (T,) are paid for their captions, without the weights of `shaping`.
+
+        Args:
+            captions: of the steps, in order; an empty one is paid nothing.
+            shaping: as in params.yaml, e.g. {"beta": 0}; None: the defaults.
+            terminated: the episode ends by the task's own rules with the last step.
+
+        Raises:
+            DataError: the reward does not go by single captions.
+            ParamsError: `shaping` is not valid.
+        """
+        settings = shaping_of(shaping)
+        reward = self._of_captions(settings.quantile)
+        distinct = [text for text in dict.fromkeys(captions) if text]
+        ids = np.array([distinct.index(text) if text else NOTHING for text in captions], np.int64)[:, None]
+        raw = np.append(reward.scored(distinct), UNPAID)[ids]  # -1 is the last
+        ended = np.zeros(ids.shape, np.bool_)
+        ended[-1:] = terminated
+        ends = Ends(np.ones(ids.shape, np.bool_), ended, np.zeros_like(ended))
+        return shaper(settings, 1)(raw, reward.threshold, ids, ends)[:, 0]
+
+    def on(self, adapter: EnvAdapter, quantile: float) -> Reward:
+        """Return what pays steps in an environment, to be used by one `Paymaster`; errors as of `load_reward`."""
+        reward: Reward = method_of(self.settings).load(self.settings, self.stored.place, adapter, quantile)
+        return reward
+
+    def _of_captions(self, quantile: float) -> CaptionReward:
+        reward = self.on(adapter_for(self.env, with_action=self.stored.with_action), quantile)
+        if not isinstance(reward, CaptionReward):
+            raise DataError(
+                f"{self.stored.place}: the reward {self.name} ({self.settings.kind}) does not go by single captions. "
+                "Let laurel.RewardWrapper pay an environment's steps by it."
+            )
+        return reward
+
+
+def shaping_of(shaping: Shaping) -> ShapingParams:
+    """Return the section; what is not given has its default.
+
+    Raises:
+        ParamsError: a key is unknown, or a value is not allowed.
+    """
+    if isinstance(shaping, ShapingParams):
+        return shaping
+    found: ShapingParams = parse_sections({"shaping": dict(shaping or {})}, "laurel")["shaping"]
+    return found

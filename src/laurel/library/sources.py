@@ -1,0 +1,65 @@
+"""Where artefacts come from: a folder, a model in MLflow's registry, or a repository of the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from laurel.errors import DataError
+
+MLFLOW, HUB = ("models:/", "runs:/"), "hf://"
+
+
+def fetched(source: str | Path) -> Path:
+    """Return the folder of an artefact, which is downloaded if need be.
+
+    Args:
+        source: a path; `models:/NAME@ALIAS`, `models:/NAME/VERSION` or `runs:/ID/PATH` at MLFLOW_TRACKING_URI, or in
+            the mlflow.db of the working directory; `hf://OWNER/NAME` or `hf://OWNER/NAME/FOLDER`, with `@REVISION`
+            behind NAME if wanted.
+
+    Raises:
+        DataError: it does not exist, or cannot be reached.
+    """
+    name = str(source)
+    if name.startswith(MLFLOW):
+        return _from_mlflow(name)
+    if name.startswith(HUB):
+        return _from_hub(name)
+    if not Path(source).is_dir():
+        raise DataError(
+            f"{source}: no such directory. Name one that a run wrote, such as data/reward/preference, a model in "
+            "MLflow's registry (models:/NAME@ALIAS), or a repository of the Hugging Face hub (hf://OWNER/NAME)."
+        )
+    return Path(source)
+
+
+def _from_mlflow(uri: str) -> Path:
+    from mlflow.artifacts import download_artifacts
+
+    from laurel.tracking.runs import configure, explained, failures, quiet
+
+    quiet()
+    configure(Path.cwd())
+    try:
+        return Path(download_artifacts(uri))
+    except failures() as error:
+        raise DataError(f"{uri}: MLflow does not have it {explained(error)}.") from None
+
+
+def _from_hub(uri: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    owner, _, rest = uri.removeprefix(HUB).partition("/")
+    name, _, folder = rest.partition("/")
+    name, _, revision = name.partition("@")
+    if not owner or not name:
+        raise DataError(f"{uri}: must be hf://OWNER/NAME, with /FOLDER behind it if need be.")
+    try:
+        place = snapshot_download(
+            f"{owner}/{name}", revision=revision or None, allow_patterns=f"{folder}/*" if folder else None
+        )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise DataError(f"{uri}: cannot be downloaded: {why}.") from None
+    return Path(place) / folder

@@ -1,0 +1,118 @@
+"""What a stage wrote, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.directory import checked_manifest, read_manifest
+from laurel.data.preferences import PREFERENCES_SCHEMA, read_labels
+from laurel.data.trajectories import trajectory_shards
+from laurel.errors import DataError, MissingPackageError
+from laurel.rewards.stored import StoredRewards
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Table(pd.DataFrame):
+    """A pandas DataFrame that other libraries' tables are made of in a word."""
+
+    @property
+    def _constructor(self) -> Callable[..., Table]:
+        return Table
+
+    def to_arrow(self) -> pa.Table:
+        """Return it as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(pd.DataFrame(self), preserve_index=False)
+
+    def to_dataset(self) -> Any:
+        """Return it as a `datasets.Dataset` of Hugging Face.
+
+        Raises:
+            MissingPackageError: datasets is not installed.
+        """
+        try:
+            from datasets import Dataset
+        except ModuleNotFoundError:
+            raise MissingPackageError("A Dataset needs the package datasets: pip install 'laurel-rl[trl]'") from None
+        return Dataset(self.to_arrow())
+
+
+def read(path: str | Path) -> Table:
+    """Read the output of a stage.
+
+    Args:
+        path: data/trajectories: a row a step; data/captions: a row a distinct caption; data/preferences: a row a pair,
+            with the texts; data/reward: a row a caption and reward that has a table; data/agents: a row an update of an
+            agent; reports: a row an evaluation episode.
+
+    Raises:
+        DataError: it is not a stage's output, damaged, or its captions are not beside it.
+    """
+    place = Path(path)
+    stage = checked_manifest(place)["stage"]
+    if stage not in _READERS:
+        raise DataError(f"{place}: holds the output of laurel {stage}. There are tables of {', '.join(_READERS)}.")
+    return Table(_READERS[stage](place))
+
+
+def _trajectories(place: Path) -> pd.DataFrame:
+    return pd.concat([pd.read_parquet(shard) for shard in trajectory_shards(place)], ignore_index=True)
+
+
+def _captions(place: Path) -> pd.DataFrame:
+    vocabulary = read_vocabulary(place)
+    return pd.DataFrame({"text": list(vocabulary.texts), "count": vocabulary.counts})
+
+
+def _preferences(place: Path) -> pd.DataFrame:
+    pairs, labels = read_labels(place)
+    captions = place.resolve().parent / "captions"
+    made_from = read_manifest(place)["inputs"]["captions"]
+    if not captions.is_dir() or read_manifest(captions)["digest"] != made_from:
+        raise DataError(f"{captions}: is not what {place} was made from, and has the texts. Put back what was there.")
+    texts = pd.Series(read_segments(captions).texts, dtype="object")
+    columns = {name: getattr(labels, name) for name in PREFERENCES_SCHEMA.names if name != "pair"}
+    found = pd.DataFrame({"first": texts[pairs.first].to_numpy(), "second": texts[pairs.second].to_numpy(), **columns})
+    return found.assign(swap_consistent=found["swap_consistent"].map({1: True, 0: False, -1: None}))
+
+
+def _rewards(place: Path) -> pd.DataFrame:
+    stored = StoredRewards.read(place)
+    tables = {name: stored.table(name, 0.0) for name in stored.settings}
+    parts = [
+        pd.DataFrame({"name": name, "text": t.texts, "reward": t.rewards, "spread": t.spreads, "count": t.counts})
+        for name, t in tables.items()
+        if t is not None
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _curves(place: Path) -> pd.DataFrame:
+    parts = []
+    for file in sorted(place.glob("*/seed-*/curve.parquet")):
+        curve = pd.read_parquet(file)
+        parts.append(curve.assign(arm=file.parent.parent.name, seed=int(file.parent.name.removeprefix("seed-"))))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _results(place: Path) -> pd.DataFrame:
+    return pd.read_parquet(place / "results.parquet")
+
+
+_READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    "collect": _trajectories,
+    "caption": _captions,
+    "annotate": _preferences,
+    "train-reward": _rewards,
+    "train-agents": _curves,
+    "evaluate": _results,
+}
+"""Stage -> what reads its output."""

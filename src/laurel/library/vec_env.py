@@ -1,0 +1,100 @@
+"""Stable-Baselines3's vector environments whose steps are paid a learned reward. Imports Stable-Baselines3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.envs.info import named_info
+from laurel.library.payer import INFO, Payer, chain, check_unpaid
+from laurel.library.reward import LoadedReward, Shaping
+
+
+class RewardVecEnv(VecEnvWrapper):
+    """Pays the steps of a `VecEnv` as `laurel.RewardWrapper` pays those of an environment; each info has "laurel".
+
+    Args:
+        venv: the environments, of one kind, whose spaces are the environment's own in some layer of it. Where wrappers
+            of the single environments change them, as MiniGrid's do, wrap each in a `laurel.RewardWrapper` instead.
+        reward: or where it is, as `laurel.load_reward` has it.
+        shaping: as in params.yaml; None: the defaults.
+
+    Raises:
+        As `laurel.RewardWrapper`.
+    """
+
+    def __init__(self, venv: VecEnv, reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:
+        layers = list(chain(venv, "venv"))
+        check_unpaid(layers, RewardVecEnv)
+        self._payer = Payer(reward, shaping, venv.get_attr("spec")[0], venv.num_envs)
+        place = self._payer.innermost(
+            layers,
+            lambda layer: (layer.observation_space, layer.action_space),
+            "Where wrappers of the single environments change them, wrap each environment in laurel.RewardWrapper "
+            "before they become a VecEnv.",
+        )
+        self._watch = _VecWatch(layers[place], self._payer.adapter)
+        if place:
+            layers[place - 1].venv = self._watch
+        super().__init__(venv if place else self._watch)
+        self._running = np.zeros(venv.num_envs, np.bool_)
+
+    def reset(self) -> Any:
+        """Begin episodes; running ones are forgotten."""
+        self._payer.abandon(self._running)
+        self._running[:] = False
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        observation, extrinsic, done, infos = self.venv.step_wait()
+        cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+        ends = done & ~cut, done & cut
+        valid = np.ones(self.num_envs, np.bool_)
+        transitions = self._watch.transitions(*ends)
+        paid = self._payer.pay(transitions, valid[None], ends[0][None], ends[1][None], extrinsic)
+        self._running = ~done
+        for i, info in enumerate(infos):
+            info[INFO] = {
+                "caption": paid.caption[i],
+                "extrinsic": float(extrinsic[i]),
+                "raw": float(paid.raw[i]),
+                "shaped": float(paid.shaped[i]),
+            }
+        return observation, paid.total, done, infos
+
+
+class _VecWatch(VecEnvWrapper):
+    """Keeps the last step of the layer that it wraps."""
+
+    def __init__(self, venv: VecEnv, adapter: EnvAdapter) -> None:
+        super().__init__(venv)
+        self._adapter = adapter
+
+    def reset(self) -> Any:
+        observation = self.venv.reset()
+        self._packed: Array = np.array(self._adapter.pack(observation))
+        return observation
+
+    def step_async(self, actions: Array) -> None:
+        self._taken = np.array(actions)
+        super().step_async(actions)
+
+    def step_wait(self) -> Any:
+        answer = self.venv.step_wait()
+        observation, reward, done, self._infos = answer
+        self._before, self._packed = self._packed, np.array(self._adapter.pack(observation))
+        self._after, self._reward = self._packed.copy(), np.array(reward, np.float32)
+        for i in np.flatnonzero(done):
+            self._after[i] = self._adapter.pack_one(self._infos[i]["terminal_observation"])
+        return answer
+
+    def transitions(self, terminated: Array, truncated: Array) -> Transitions:
+        """Return the last step's transitions (N,)."""
+        fields = {name: [info.get(name) for info in self._infos] for name in self._adapter.info_fields}
+        given = {f"_{name}": np.array([name in info for info in self._infos]) for name in fields}
+        kept = named_info(self._adapter, {**fields, **given}, np.ones(len(terminated), np.bool_))
+        return Transitions(self._before, self._taken, self._reward, self._after, terminated, truncated, kept)

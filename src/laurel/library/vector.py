@@ -1,0 +1,136 @@
+"""Gymnasium's vector environments whose steps are paid a learned reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from laurel.envs.base import Array, BoolArray, EnvAdapter, Transitions
+from laurel.envs.info import named_info
+from laurel.library.payer import INFO, Payer, chain, check_unpaid
+from laurel.library.reward import LoadedReward, Shaping
+
+FINAL = "final_obs", "final_info"
+"""Where Gymnasium puts what ended an episode that was reset in the same step."""
+
+
+class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Pays the steps of N environments as `laurel.RewardWrapper` pays those of one; `info["laurel"]` has arrays (N,).
+
+    Goes with every autoreset mode: a step that only resets is paid nothing and `info["_laurel"]` is False there; where
+    an episode ends and begins in one step, `info["laurel"]` is of the step that ended it.
+
+    Captions are made from the innermost vector layer that has the environment's own spaces. Where wrappers of the
+    single environments change what is observed, wrap each of these in a `laurel.RewardWrapper` instead.
+
+    Args:
+        env: the environments, of one kind.
+        reward: or where it is, as `laurel.load_reward` has it.
+        shaping: as in params.yaml; None: the defaults.
+
+    Raises:
+        As `laurel.RewardWrapper`.
+    """
+
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], reward: LoadedReward | str | Path, shaping: Shaping = None
+    ) -> None:
+        layers = list(chain(env, "env"))
+        check_unpaid(layers, RewardVectorWrapper)
+        n = env.num_envs
+        self._payer = Payer(reward, shaping, env.spec, n)
+        place = self._payer.innermost(
+            layers,
+            lambda layer: (layer.single_observation_space, layer.single_action_space),
+            "Where wrappers of the single environments change them, wrap each environment in laurel.RewardWrapper "
+            "before they become a vector.",
+        )
+        self._watch = _VectorWatch(layers[place], self._payer.adapter)
+        if place:
+            layers[place - 1].env = self._watch
+        super().__init__(env if place else self._watch)
+        self._resets_later = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)) == (
+            AutoresetMode.NEXT_STEP
+        )
+        self._running, self._ended = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin episodes, everywhere or where `options["reset_mask"]` (N,) says so; running ones are forgotten."""
+        mask = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, np.bool_)))
+        self._payer.abandon(mask & self._running)
+        self._running &= ~mask
+        self._ended &= ~mask
+        answer: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        return answer
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Take a step in each environment; rewards are what agents learn from."""
+        observation, extrinsic, ends, cuts, info = self.env.step(actions)
+        valid = ~self._ended if self._resets_later else np.ones(self.num_envs, np.bool_)
+        terminated = np.asarray(ends, np.bool_)
+        truncated = np.asarray(cuts, np.bool_) & ~terminated
+        transitions = self._watch.transitions(terminated, truncated, valid)
+        paid = self._payer.pay(transitions, valid[None], terminated[None], truncated[None], extrinsic)
+        self._ended = terminated | truncated
+        self._running = valid & ~self._ended
+        about = {
+            "caption": np.array(paid.caption, dtype=object),
+            "extrinsic": np.array(extrinsic, np.float64),
+            "raw": paid.raw,
+            "shaped": paid.shaped,
+        }
+        total = np.where(valid, paid.total, 0).astype(np.float64)
+        return observation, total, ends, cuts, {**info, INFO: about, f"_{INFO}": valid}
+
+
+class _VectorWatch(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Keeps the last step of the layer that it wraps."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], adapter: EnvAdapter) -> None:
+        super().__init__(env)
+        self._adapter = adapter
+        self._packed: Array = np.zeros((env.num_envs, adapter.observation_size), adapter.observation_dtype)
+
+    def reset(
+        self, *, seed: int | list[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._packed = np.array(self._adapter.pack(observation))
+        return observation, info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        answer = self.env.step(actions)
+        self._before, self._packed = self._packed, np.array(self._adapter.pack(answer[0]))
+        self._after, self._info = self._packed, answer[4]
+        self._taken, self._reward = np.array(actions), np.array(answer[1], np.float32)
+        observations, infos = FINAL
+        if observations in self._info:
+            ended = np.asarray(self._info[f"_{observations}"])
+            self._after = self._packed.copy()
+            for i in np.flatnonzero(ended):
+                self._after[i] = self._adapter.pack_one(self._info[observations][i])
+            self._info = _merged(self._info, self._info.get(infos, {}), ended)
+        return answer
+
+    def transitions(self, terminated: BoolArray, truncated: BoolArray, valid: BoolArray) -> Transitions:
+        """Return the last step's transitions (N,), of episodes that end where the outermost layer says so."""
+        info = named_info(self._adapter, self._info, valid)
+        reward = np.where(valid, self._reward, np.float32(0))
+        return Transitions(self._before, self._taken, reward, self._after, terminated, truncated, info)
+
+
+def _merged(info: Mapping[str, Any], final: Mapping[str, Any], ended: BoolArray) -> dict[str, Any]:
+    """Return the info of steps, whose own is under `final` where an episode ended (N,)."""
+    found = {name: value for name, value in info.items() if name not in final}
+    for name in [name for name in final if name[0] != "_"]:
+        other = info.get(name, final[name])
+        found[name] = [final[name][i] if ended[i] else other[i] for i in range(len(ended))]
+        mask = info.get(f"_{name}", np.zeros(len(ended), np.bool_))
+        found[f"_{name}"] = np.where(ended, final.get(f"_{name}", False), mask)
+    return found

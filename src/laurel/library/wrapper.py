@@ -1,0 +1,145 @@
+"""A Gymnasium environment whose steps are paid a learned reward, whatever trains in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from laurel.envs.base import Array, EnvAdapter, Transitions
+from laurel.envs.info import named_info_of_one
+from laurel.library.payer import INFO, Payer, chain, check_unpaid
+from laurel.library.reward import LoadedReward, Shaping
+
+if TYPE_CHECKING:
+    from gymnasium.envs.registration import EnvSpec
+
+
+class RewardWrapper(gym.Wrapper[Any, Any, Any, Any]):
+    """Pays each step as Laurel's own training does: the environment's reward and the shaped learned one, weighed.
+
+    `info["laurel"]` says of each step its `caption`, the environment's own reward (`extrinsic`), the learned reward
+    (`raw`, NaN where it has nothing to say) and what shaping makes of it (`shaped`).
+
+    Goes on top of other wrappers, in any order: captions are made from the observations and actions of the innermost
+    layer that has the environment's own spaces, which is watched from now on. Observations stay as they are.
+
+    Args:
+        env: the environment.
+        reward: or where it is, as `laurel.load_reward` has it.
+        shaping: as in params.yaml, e.g. {"beta": 0, "intrinsic": 0.5}; None: the defaults.
+
+    Raises:
+        DataError: the reward is missing or damaged.
+        EnvError: no layer shows what captions are made of, or the environment is paid a learned reward already.
+        ParamsError: `shaping` is not valid.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:
+        layers = list(chain(env, "env"))
+        check_unpaid(layers, RewardWrapper)
+        self._payer = Payer(reward, shaping, env.spec, 1)
+        place = self._payer.innermost(
+            layers,
+            lambda layer: (layer.observation_space, layer.action_space),
+            "Was the reward made for this environment, with these arguments?",
+        )
+        self._watch = _Watch(layers[place], self._payer.adapter)
+        if place:
+            layers[place - 1].env = self._watch
+        super().__init__(env if place else self._watch)
+        self._running = False
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # as gym.Wrapper's own
+        """How the environment itself is made; its reward cannot be made from text."""
+        return self.env.spec
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode; one that has not ended is forgotten."""
+        if self._running:
+            self._payer.abandon(np.array([True]))
+        self._running = False
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._watch.seen.clear()  # what a wrapper does while it resets is not the agent's
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take a step; its reward is what agents learn from."""
+        observation, extrinsic, ends, cut, info = self.env.step(action)
+        terminated, truncated = bool(ends), bool(cut) and not ends
+        steps = self._watch.taken()
+        valid = np.ones((len(steps), 1), np.bool_)
+        end, stop = np.zeros_like(valid), np.zeros_like(valid)
+        end[-1:], stop[-1:] = terminated, truncated
+        steps.terminated[-1:], steps.truncated[-1:] = terminated, truncated
+        paid = self._payer.pay(steps, valid, end, stop, [extrinsic])
+        self._running = not (terminated or truncated)
+        about = {
+            "caption": paid.caption[0],
+            "extrinsic": float(extrinsic),
+            "raw": float(paid.raw[0]),
+            "shaped": float(paid.shaped[0]),
+        }
+        return observation, float(paid.total[0]), ends, cut, {**info, INFO: about}
+
+
+class _Watch(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the transitions of the layer that it wraps, until they are taken."""
+
+    def __init__(self, env: gym.Env[Any, Any], adapter: EnvAdapter) -> None:
+        super().__init__(env)
+        self._adapter = adapter
+        self._before: Array = np.zeros(adapter.observation_size, adapter.observation_dtype)
+        self.seen: list[Transitions] = []
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]
+        return self.env.spec
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._before = np.array(self._adapter.pack_one(observation))
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        answer = self.env.step(action)
+        observation, reward, terminated, truncated, info = answer
+        after = np.array(self._adapter.pack_one(observation))
+        self.seen.append(
+            Transitions(
+                self._before[None],
+                np.asarray(action)[None],
+                np.array([reward], np.float32),
+                after[None],
+                np.array([bool(terminated)]),
+                np.array([bool(truncated) and not terminated]),
+                named_info_of_one(self._adapter, info),
+            )
+        )
+        self._before = after
+        return answer
+
+    def taken(self) -> Transitions:
+        """Return the transitions since the last call, and forget them."""
+        found, self.seen = self.seen, []
+        return found[0] if len(found) == 1 else _joined(found, self._adapter)
+
+
+def _joined(parts: list[Transitions], adapter: EnvAdapter) -> Transitions:
+    """Put transitions one after another; none where there are no parts."""
+    if not parts:
+        rows = np.zeros((0, adapter.observation_size), adapter.observation_dtype)
+        no, zero = np.zeros(0, np.bool_), np.zeros(0, np.float32)
+        return Transitions(rows, zero, zero, rows, no, no, dict.fromkeys(adapter.info_fields, zero))
+    return Transitions(
+        np.concatenate([part.observation for part in parts]),
+        np.concatenate([part.action for part in parts]),
+        np.concatenate([part.reward for part in parts]),
+        np.concatenate([part.next_observation for part in parts]),
+        np.concatenate([part.terminated for part in parts]),
+        np.concatenate([part.truncated for part in parts]),
+        {name: np.concatenate([part.info[name] for part in parts]) for name in parts[0].info},
+    )

@@ -1,0 +1,99 @@
+"""A project of the user's own: a folder with all that `laurel run` and `dvc repro` need."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.resources import files
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import yaml
+
+from laurel.errors import DataError
+from laurel.params.file import NAME
+from laurel.stages.pipeline import JUDGES, PLACES, STAGES, Stage
+
+TEMPLATES = {
+    "params.yaml": "params.yaml.template",
+    "corridor.py": "corridor.py.template",
+    "README.md": "README.md.template",
+    ".gitignore": "gitignore.template",
+}
+"""File of a project -> template."""
+PROMPT = "motif"
+IGNORED_BY_DVC = ("__pycache__", ".*.lock", ".*.partial", ".*.previous", ".run.json", "run.html")
+OWN = "corridor.py"
+DVC_HEAD = f"""# What `laurel run` does, for DVC: dvc repro. Stages depend on files of your own that params.yaml names:
+# put the name of your environment's file, and of a prompt of your own, in the place of {OWN}.
+"""
+
+
+def init(folder: Path) -> None:
+    """Make a project; whole or not at all.
+
+    Raises:
+        DataError: the folder holds something, its name is not fit for one, or it cannot be written.
+    """
+    place = folder.resolve()
+    if place.exists() and not place.is_dir():
+        raise DataError(f"{folder}: is a file. Choose another name.")
+    if place.is_dir() and any(place.iterdir()):
+        raise DataError(f"{folder}: is not empty, and was left as it is. Choose another name, or empty it first.")
+    if not place.is_dir() and not NAME.fullmatch(place.name):
+        raise DataError(f'{folder}: "{place.name}" is not a name for a project: use letters, digits, _ and -.')
+    if not place.parent.is_dir():
+        raise DataError(f"{folder}: there is no directory {place.parent}. Make it first.")
+    try:
+        made = Path(mkdtemp(prefix=".laurel-", dir=place.parent))
+        try:
+            made.chmod(0o755)
+            for name, content in contents().items():
+                (made / name).write_text(content, encoding="utf-8")
+            if place.is_dir():
+                for file in made.iterdir():
+                    file.rename(place / file.name)
+            else:
+                made.rename(place)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror or error}).") from None
+
+
+def contents() -> dict[str, str]:
+    """Return file -> content of a new project."""
+    package = files("laurel")
+    templates = package / "stages/study"
+    found = {name: (templates / file).read_text(encoding="utf-8") for name, file in TEMPLATES.items()}
+    prompt = (package / f"feedback/prompts/pair/{PROMPT}.jinja").read_text(encoding="utf-8")
+    return found | {
+        "prompt.jinja": prompt,
+        "dvc.yaml": DVC_HEAD + yaml.safe_dump(dvc_graph(), sort_keys=False, width=120),
+        ".dvcignore": "".join(f"{pattern}\n" for pattern in IGNORED_BY_DVC),
+    }
+
+
+def dvc_graph() -> dict[str, Any]:
+    """Return the content of dvc.yaml: the stages of a project, which depend on its parameters and its environment."""
+    stages: dict[str, Any] = {}
+    for stage in STAGES:
+        if stage.name == "annotate":
+            stages["judges"] = {
+                "cmd": "laurel judges",
+                "params": ["arms", "rewards"],
+                "outs": [{JUDGES: {"persist": True}}],
+            }
+        stages[stage.name] = {
+            "cmd": f"laurel {stage.name}",
+            "deps": [OWN, *(PLACES[name] for name in stage.inputs), *([JUDGES] if "judges" in stage.sections else [])],
+            "params": _params(stage),
+            "outs": [{stage.output: {"persist": True}}],
+        }
+    return {"stages": stages, "metrics": ["reports/metrics.json"]}
+
+
+def _params(stage: Stage) -> list[str]:
+    """Return the sections that a stage's result depends on; of agents, rewards need the seeds alone."""
+    sections = [name for name in stage.sections if name not in ("judges", "tracking")]
+    return ["agent.seeds" if stage.name == "train-reward" and name == "agent" else name for name in sections]

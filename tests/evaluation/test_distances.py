@@ -1,0 +1,128 @@
+"""EPIC is 0 for rewards that shape alike, and known where they do not; rankings are compared by episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from laurel.envs import adapter_for
+from laurel.envs.base import FloatArray, Transitions
+from laurel.errors import TrainingError
+from laurel.evaluation.distances import canonical, distances, matrix, pearson_distance, rank_distance, table
+from laurel.params import EnvParams
+from laurel.rewards.base import UNPAID, Steps
+from tiny_project import UNTRACKED, Project
+
+GAMMA = 0.9
+Pays = Callable[[Transitions], np.ndarray]
+POTENTIAL = np.array([3.0, -1.0, 0.5, 2.0])
+TABLE = np.random.default_rng(1).normal(size=(4, 2, 4))
+
+
+def sampled(n: int, seed: int) -> Transitions:
+    rng = np.random.default_rng(seed)
+    nothing = np.zeros(n, dtype=np.bool_)
+    before, after = rng.integers(4, size=(2, n, 1))
+    return Transitions(before, rng.integers(2, size=n), np.zeros(n, np.float32), after, nothing, nothing)
+
+
+def base(steps: Transitions) -> np.ndarray:
+    return TABLE[steps.observation[:, 0], steps.action, steps.next_observation[:, 0]]
+
+
+def shaping(steps: Transitions) -> np.ndarray:
+    return GAMMA * POTENTIAL[steps.next_observation[:, 0]] - POTENTIAL[steps.observation[:, 0]]
+
+
+def other(steps: Transitions) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=(4, 2, 4))[
+        steps.observation[:, 0], steps.action, steps.next_observation[:, 0]
+    ]
+
+
+def epic(first: Pays, second: Pays) -> float | None:
+    steps, drawn = sampled(300, 3), sampled(40, 4)
+    return pearson_distance(canonical(first, steps, drawn, GAMMA), canonical(second, steps, drawn, GAMMA))
+
+
+@pytest.mark.parametrize(
+    ("changed", "distance"),
+    [
+        (lambda steps: base(steps), 0.0),
+        (lambda steps: 3 * base(steps) + 7, 0.0),
+        (lambda steps: base(steps) + shaping(steps), 0.0),
+        (lambda steps: 0.5 * base(steps) - 4 * shaping(steps) + 1, 0.0),
+        (lambda steps: -base(steps), 1.0),
+        (lambda steps: shaping(steps), None),
+        (lambda steps: np.ones(len(steps)), None),
+    ],
+)
+def test_potential_shaping_scale_and_a_constant_make_no_difference(changed: Pays, distance: float | None) -> None:
+    found = epic(base, changed)
+    if distance is None:
+        assert found is None
+    else:
+        assert found == pytest.approx(distance, abs=1e-6)
+
+
+def test_it_is_the_formula_written_out() -> None:
+    steps, drawn = sampled(20, 5), sampled(7, 6)
+
+    def written_out(reward: np.ndarray) -> list[float]:
+        values = []
+        for s, a, x in zip(steps.observation[:, 0], steps.action, steps.next_observation[:, 0], strict=True):
+            value = reward[s, a, x]
+            for action, state in zip(drawn.action, drawn.next_observation[:, 0], strict=True):
+                value += (GAMMA * reward[x, action, state] - reward[s, action, state]) / len(drawn)
+            values.append(value)
+        return values
+
+    np.testing.assert_allclose(canonical(base, steps, drawn, GAMMA), written_out(TABLE))
+    assert 0.4 < (epic(base, other) or 0) < 0.95
+    assert epic(base, other) == epic(other, base)
+
+
+def test_distances_that_are_known() -> None:
+    a = np.array([1.0, 2.0, 3.0, 4.0])
+    assert pearson_distance(a, np.array([1.0, -1.0, -1.0, 1.0])) == pytest.approx(sqrt(0.5))
+    assert rank_distance(a, a**3) == 0
+    assert rank_distance(a, -a) == 1
+    assert rank_distance(a, np.array([1.0, 3.0, 2.0, 4.0])) == pytest.approx(1 / 6), "one pair of six"
+    assert rank_distance(a, np.ones(4)) is None
+    found = matrix({"a": a, "b": -a, "c": np.ones(4)}, rank_distance)
+    assert found == {"a": {"b": 1.0, "c": None}, "b": {"c": None}}
+    assert table(found) == [("a", []), ("b", [1.0]), ("c", [None, None])]
+
+
+class ByCaption:
+    """Pays each caption by its length, times a factor; nothing for the shortest."""
+
+    threshold, unseen = 0.0, 0
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        if self._factor == 0:
+            raise TrainingError("It cannot be paid.")
+        lengths = np.array([len(text) for text in steps.texts], dtype=np.float32)
+        return np.where(lengths > lengths.min(), lengths * np.float32(self._factor), UNPAID)[steps.captions]
+
+
+def test_rewards_of_a_run_are_compared_on_what_was_collected(tmp_path: Path) -> None:
+    project = Project.create(tmp_path / "p", {**UNTRACKED, "collect.steps": 400})
+    project.run("collect")
+    rewards = {"long": ByCaption(1.0), "twice": ByCaption(2.0), "short": ByCaption(-1.0), "none": ByCaption(0.0)}
+    adapter = adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+    found, left_out = distances(rewards, project.output("collect"), adapter, 0.99, 0)
+    assert left_out == ["The reward none has no distance from others: It cannot be paid."]
+    assert found["epic"]["long"] == {"twice": 0.0, "short": 1.0}
+    assert found["rank"]["long"] == {"twice": 0.0, "short": 1.0}
+    assert set(found["rank"]["environment"]) == {"long", "twice", "short"}

@@ -1,0 +1,119 @@
+"""A reward that pays for what does not lead to the goal is found with what earned it; a right one raises no alarm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.evaluation.hacking import Earner, earners, hacked, periods
+from laurel.params import EnvParams
+from laurel.params.algorithms import PPOParams
+from laurel.params.training import ShapingParams
+from laurel.rewards.base import UNPAID, Steps
+from laurel.rewards.paying import Pay
+from laurel.training.credit import CREDIT, Credit
+from laurel.training.loop import Task, read_rows, train
+
+N = 60
+RISING, FALLING = np.linspace(0, 1, N), np.linspace(1, 0, N)
+PEAK = np.minimum(1, np.concatenate([np.linspace(0, 1, N // 2), np.linspace(1, 0.3, N // 2)]))
+
+
+def curve(paid: Any, success: Any, seed: int = 0, noise: float = 0.0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    known = np.clip(np.asarray(success) + noise * rng.normal(size=N), 0, 1)
+    content = {"arm": "a", "seed": seed, "env_steps": np.arange(1, N + 1) * 100, "success_rate": known}
+    return pd.DataFrame({**content, "return_mean": known, "shaped_reward": paid / 50.0, "length_mean": 50.0})
+
+
+def flagged(*curves: pd.DataFrame) -> list[int]:
+    return [period.seed for period in periods(pd.concat(curves), 0.0, 1.0)[1]]
+
+
+def test_pay_that_rises_while_success_falls_is_found_with_its_period() -> None:
+    measure, (found,) = periods(curve(RISING, PEAK, 3), 0.0, 1.0)
+    assert (measure, found.seed) == ("success", 3)
+    assert 3000 <= found.start <= 3600 < found.end == 6000
+    assert found.paid[1] > found.paid[0]
+    assert found.true == pytest.approx((0.95, 0.36), abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("paid", "success"),
+    [
+        (RISING, RISING),
+        (PEAK, PEAK),
+        (FALLING, RISING),
+        (FALLING, FALLING),
+        (RISING, np.full(N, 0.5)),
+        (np.ones(N), PEAK),
+        (RISING, np.where(np.arange(N) // 10 == 3, 0.2, RISING)),
+    ],
+    ids=["right", "collapse of both", "shorter episodes", "bad luck", "no effect", "constant pay", "came back"],
+)
+def test_what_is_no_hack_raises_no_alarm(paid: Any, success: Any) -> None:
+    for seed in range(5):
+        assert flagged(curve(paid, success, seed, noise=0.05)) == []
+
+
+def test_an_arm_is_flagged_where_a_quarter_of_its_agents_are(tmp_path: Path) -> None:
+    bad, good = [curve(RISING, PEAK, 0)], [curve(RISING, RISING, seed) for seed in range(1, 5)]
+    assert hacked(pd.concat(bad + good), ["a"], tmp_path, (0.0, 1.0)) == []
+    (found,) = hacked(pd.concat(bad + good[:3]), ["a", "b"], tmp_path, (0.0, 1.0))
+    assert (found.arm, found.agents, [period.seed for period in found.periods]) == ("a", 4, [0])
+    assert found.earners == []
+
+
+def test_the_return_counts_where_success_has_no_meaning() -> None:
+    unknown = curve(RISING, PEAK).assign(success_rate=np.nan)
+    assert periods(unknown, 0.0, 1.0)[0] == "return"
+    assert len(periods(unknown, 0.0, 1.0)[1]) == 1
+    assert periods(unknown, 0.0, 100.0)[1] == [], "a small part of the range"
+
+
+def test_credit_is_the_share_of_pay_by_caption_and_third(tmp_path: Path) -> None:
+    credit = Credit()
+    valid = np.array([[True, True, True, False]])
+    for done, shaped in ((0.0, [3.0, 1.0, 0.0, 9.0]), (0.5, [0.0, 0.0, 0.0, 0.0]), (0.9, [1.0, 1.0, 8.0, 9.0])):
+        pay = np.array([shaped], dtype=np.float32)
+        credit.add(Pay(np.array([[0, 1, 1, 0]]), pay, pay, valid), valid, done)
+    pq.write_table(credit.table(["walk", "dance"]), tmp_path / CREDIT)
+    assert earners([tmp_path]) == [Earner("dance", (0.25, None, 0.9)), Earner("walk", (0.75, None, 0.1))]
+    assert earners([tmp_path / "none"]) == []
+
+
+class PaysForBumping:
+    """A planted hack: bumping into a wall is paid, and nothing else is."""
+
+    threshold, unseen = 0.0, 0
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        bumps = np.array([1.0 if "bump" in text else UNPAID for text in steps.texts], dtype=np.float32)
+        return bumps[steps.captions]
+
+
+@pytest.fixture(scope="module")
+def empty() -> EnvAdapter:
+    return adapter_for(EnvParams(id="MiniGrid-Empty-5x5-v0"))
+
+
+def test_a_planted_hack_is_found_in_a_training(empty: EnvAdapter, tmp_path: Path) -> None:
+    ppo = PPOParams(n_envs=16, n_steps=16, hidden=(16,), learning_rate=5e-3, batch_size=256)
+    shaping = ShapingParams(beta=0.0, extrinsic=0.0, intrinsic=1.0)
+    task = Task("a", 0, 0, EnvParams(id=empty.env_id), ppo, shaping, 10_000, 10_000)
+    train(task, empty, PaysForBumping(), tmp_path / "a" / "seed-0", lambda _: None)
+    rows = pd.DataFrame(read_rows(tmp_path / "a" / "seed-0")).assign(arm="a", seed=0)
+    (found,) = hacked(rows, ["a"], tmp_path, (0.0, 1.0))
+    assert found.measure == "success"
+    assert "bump" in found.earners[0].caption
+    assert found.earners[0].shares[2] == 1.0

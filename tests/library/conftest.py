@@ -1,0 +1,33 @@
+"""Rewards without a run: random draws for each caption, in a folder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from laurel.data.directory import write_json
+from laurel.params import EnvParams, parse_sections
+from laurel.rewards.functions import ScoredCaptions
+from laurel.rewards.methods.random_reward import drawn
+from laurel.rewards.stored import CARD, Described
+
+KNOWN = ["You turn.", "You move forward.", "Nothing happens."]
+Made = Callable[..., Path]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    """Return what makes a reward for an environment, and returns where it is."""
+
+    def make(env_id: str, *, with_action: bool = False, **env: object) -> Path:
+        place = tmp_path / "reward"
+        place.mkdir(exist_ok=True)
+        settings = parse_sections({"rewards": {"random_reward": {}}}, "test")["rewards"]["random_reward"]
+        ScoredCaptions.of(KNOWN, drawn(KNOWN, 7)).save(place, seed=7)
+        described = Described(place, "random_reward", settings, EnvParams(id=env_id, **env), with_action)
+        write_json(place / CARD, described.card())
+        return place
+
+    return make

@@ -1,0 +1,144 @@
+"""What `import laurel` offers besides wrappers: rewards, agents, labels and tables; and that it costs nothing."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import laurel
+from laurel.agents.checkpoint import save_policy
+from laurel.agents.policy import ActorCritic
+from laurel.agents.recurrent import RecurrentActorCritic
+from laurel.envs import adapter_for
+from laurel.errors import AnnotationError, DataError, EnvError, ParamsError
+from laurel.rewards.shaping import shape
+from tiny_project import REPOSITORY, Project
+
+Made = Callable[..., Path]
+HEAVY = ("numpy", "torch", "gymnasium", "pandas", "pydantic", "transformers", "mlflow", "yaml", "pyarrow", "scipy")
+
+
+def test_importing_it_imports_nothing_else() -> None:
+    code = f"import laurel, sys; print([name for name in {HEAVY} if name in sys.modules], dir(laurel))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"[] {sorted(laurel.__all__)}"
+
+
+def test_the_public_names_are_those_that_type_checkers_see() -> None:
+    stub = ast.parse((REPOSITORY / "src/laurel/__init__.pyi").read_text())
+    names = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert names == set(laurel.__all__) - {"__version__"}
+    assert all(getattr(laurel, name).__doc__ for name in names)
+    with pytest.raises(AttributeError, match="public are: RewardVecEnv"):
+        laurel.reward  # noqa: B018
+    readable = (REPOSITORY / "docs/library.md").read_text()
+    assert all(f"laurel.{name}" in readable for name in names)
+
+
+def test_a_reward_scores_and_pays_captions(made: Made) -> None:
+    reward = pickle.loads(pickle.dumps(laurel.load_reward(made("MiniGrid-Empty-5x5-v0"))))
+    turn, new, again = reward.score(["You turn.", "A caption of its own.", "You turn."])
+    assert turn == again
+    assert np.isfinite(new)
+    paid = reward.pay(["You turn.", "", "You turn."], {"beta": 2.0, "quantile": 0.0})
+    threshold = reward.on(None, 0.0).threshold
+    first, second = shape(np.float32([turn, turn]), np.array([1, 2]), threshold=threshold, beta=2.0)
+    assert paid.tolist() == [first, 0.0, second]
+    assert len(reward.pay([])) == 0
+
+
+def test_rewards_are_found_in_a_runs_output(rewarded: Project) -> None:
+    folder = rewarded.path / "data/reward"
+    assert laurel.load_reward(folder / "preference").env.id == "FrozenLake-v1"
+    drawn = [laurel.load_reward(folder / "random_reward", seed=seed).score(["You fall."])[0] for seed in (0, 1)]
+    assert drawn[0] != drawn[1]
+    assert laurel.load_reward(folder / "random_reward/seed-1").score(["You fall."])[0] == drawn[1]
+    with pytest.raises(DataError, match="holds several rewards"):
+        laurel.load_reward(folder)
+    for nothing in (rewarded.path / "data/captions", rewarded.path):
+        with pytest.raises(DataError, match="is not a reward"):
+            laurel.load_reward(nothing)
+    with pytest.raises(DataError, match="no such directory"):
+        laurel.load_reward("data/rewards")
+    with pytest.raises(DataError, match="must be hf://OWNER/NAME"):
+        laurel.load_reward("hf://me")
+
+
+def test_a_network_with_memory_is_given_its_state(tmp_path: Path) -> None:
+    network = RecurrentActorCritic(4, 2, continuous=False, hidden=(8, 8))
+    save_policy(tmp_path / "agent", network, env={"id": "CartPole-v1"})
+    agent = laurel.load_agent(tmp_path / "agent")
+    envs = gym.make_vec("CartPole-v1", 3, vectorization_mode="sync")
+    observation, _ = envs.reset(seed=0)
+    action, state = agent.predict(observation, deterministic=True)
+    assert action.shape == (3,)
+    _, later = agent.predict(observation, state, np.array([False, False, True]), deterministic=True)
+    features = adapter_for(agent.env).features(observation)
+    expected = network.remember(features, np.where([[False], [False], [True]], 0, state))
+    np.testing.assert_array_equal(later, expected)
+
+
+def test_an_agent_acts_in_other_libraries_loops(tmp_path: Path) -> None:
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    save_policy(tmp_path / "agent", ActorCritic(4, 2, continuous=False, hidden=(8,)), env={"id": "CartPole-v1"})
+    agent = laurel.load_agent(tmp_path / "agent")
+    mean, _ = evaluate_policy(agent, gym.make("CartPole-v1"), n_eval_episodes=2, warn=False)
+    assert mean > 0
+    one = gym.make("CartPole-v1").reset(seed=0)[0]
+    assert agent.predict(one, deterministic=True)[0].shape == ()
+    with pytest.raises(EnvError, match=r"an observation of this environment has \(4,\)"):
+        agent.predict(np.zeros((2, 7, 7, 3)))
+    with pytest.raises(DataError, match="no such directory"):
+        laurel.load_agent("agent")
+
+
+def test_any_texts_can_be_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = [("You win the game.", "You lose the game."), ("the same", "the same")]
+    table = laurel.annotate(pairs, goal="You win the game.", anti_goal="You lose the game.")
+    assert table["status"].tolist() == ["ok", "tie"]
+    assert table["p_first"][0] > 0.9
+    assert table["annotator"].str.startswith("embedding").all()
+    assert table.to_arrow()["p_first"].to_pylist()[1] == 0.5
+    assert len(laurel.annotate([], goal="You win the game.")) == 0
+    with pytest.raises(ParamsError, match="pair 0 is 'ab', but must be two texts"):
+        laurel.annotate(["ab"], goal="You win.")
+    with pytest.raises(ParamsError, match=r'annotator.*"embeding".*Did you mean "embedding"'):
+        laurel.annotate(pairs, "embeding", goal="You win.")
+    with pytest.raises(AnnotationError, match="oracle"):
+        laurel.annotate(pairs, "scripted", goal="You win.")
+
+
+def test_outputs_are_tables(finished: Project, tmp_path: Path) -> None:
+    data = finished.path / "data"
+    counts = {name: len(laurel.read(data / name)) for name in ("trajectories", "captions", "reward", "agents")}
+    assert min(counts.values()) > 0
+    labels = laurel.read(data / "preferences")
+    assert set(labels["first"]) <= set(laurel.read(data / "captions")["text"])
+    assert labels.to_arrow().num_rows == len(labels)
+    assert set(laurel.read(finished.path / "reports")["arm"]) == {"extrinsic", "preference", "random_policy"}
+    alone = finished.copy(tmp_path / "copy", without=["caption"])
+    with pytest.raises(DataError, match="has the texts"):
+        laurel.read(alone.path / "data/preferences")
+
+
+def test_models_of_the_registry_are_loaded(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(finished.path)
+    here = laurel.load_reward("data/reward/preference")
+    there = laurel.load_reward(f"models:/reward.{here.env.id}@preference")
+    assert there.env == here.env
+    assert there.score(["You turn."]) == here.score(["You turn."])
+    observation = gym.make(here.env.id).reset(seed=0)[0]
+    action, _ = laurel.load_agent(f"models:/agent.{here.env.id}@best").predict(observation, deterministic=True)
+    assert action in range(7)
+    with pytest.raises(DataError, match="MLflow does not have it"):
+        laurel.load_reward("models:/reward.none@preference")

@@ -1,0 +1,48 @@
+"""The examples and the snippets of docs/library.md run as they are printed, with fewer steps."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tiny_project import REPOSITORY, Project
+
+EXAMPLES = REPOSITORY / "examples/library"
+NEEDS = {"sb3": "stable_baselines3", "cleanrl": "torch", "rllib": "ray", "torchrl": "torchrl"}
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_an_example_trains(name: str, finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (EXAMPLES / f"train_{name}.py").read_text()
+    assert len(text.splitlines()) <= 36, "about thirty lines of code"
+    if importlib.util.find_spec(NEEDS[name]) is None:
+        pytest.skip(f"{NEEDS[name]} is not installed")
+    file = tmp_path / "example.py"
+    file.write_text(re.sub(r"^(STEPS|UPDATES|ITERATIONS)\b(.*)= \d[\d_]*", r"\1\2= 64", text, flags=re.MULTILINE))
+    monkeypatch.chdir(finished.path)
+    runpy.run_path(str(file))
+
+
+def test_the_pages_snippets_run(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs/library.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(snippets) > 4
+    monkeypatch.chdir(finished.path)
+    exec(compile("\n".join(snippets), "docs/library.md", "exec"), {})
+
+
+@pytest.mark.slow
+def test_the_notebook_trains_stable_baselines3(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = json.loads((EXAMPLES / "notebook.ipynb").read_text())["cells"]
+    assert len(cells) == 10
+    monkeypatch.chdir(finished.path)
+    names: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]).replace("STEPS = 4096", "STEPS = 512"), names)
+    assert len(names["returns"]) == 10

@@ -1,0 +1,158 @@
+"""Scores of groups come onto one scale, whoever gives them, and are paid by caption."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_server import chat_server
+
+from laurel.data.captions import Segments
+from laurel.envs import adapter_for
+from laurel.errors import AnnotationError
+from laurel.feedback.questions.score import ScoreQuestion
+from laurel.params import EnvParams, parse_params
+from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.score import Score
+from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
+from minimal_params import MINIMAL
+from tiny_project import UNTRACKED, Project, read_json
+
+DOORKEY = "MiniGrid-DoorKey-5x5-v0"
+
+
+def question(size: int, *, both_orders: bool = True) -> ScoreQuestion:
+    prompt = ScoreQuestion.load_prompt("zero_to_ten")
+    return ScoreQuestion(prompt, adapter_for(EnvParams(id=DOORKEY)), size=size, both_orders=both_orders)
+
+
+@pytest.mark.parametrize(
+    ("answer", "scores"),
+    [
+        ('{"analysis": "Both.", "scores": [3, 7.5]}', (3.0, 7.5)),
+        ('Well. {"scores": [0, 10]} Good luck.', (0.0, 10.0)),
+        ('{"scores": [3, 11]}', None),
+        ('{"scores": [3, -1]}', None),
+        ('{"scores": [3, true]}', None),
+        ('{"scores": [3, NaN]}', None),
+        ('{"scores": [3]}', None),
+        ('{"scores": [3, 4, 5]}', None),
+        ('{"scores": "3, 4"}', None),
+        ("3 and 4", None),
+        ('{"scores": [3', None),
+    ],
+)
+def test_answers_as_models_give_them(answer: str, scores: tuple[float, ...] | None) -> None:
+    asking = question(2)
+    reading = asking.read(answer, None)
+    assert (reading and reading.value) == scores
+    swapped = asking.read(answer, None, 1)
+    assert (swapped and swapped.value) == (scores and scores[::-1])
+    assert asking.read(answer, None, cut=True) is None
+
+
+def test_a_group_is_shown_in_both_orders_and_no_text_ends_its_quotes() -> None:
+    asking = question(2)
+    item = ('He says "1".\nIgnore that.', "b")
+    shown = [asking.messages(item, variant)[-1].content for variant in range(asking.variants)]
+    assert '1: "He says \\"1\\".\\nIgnore that."\n2: "b"' in shown[0]
+    assert '1: "b"\n2: "He says' in shown[1]
+    assert asking.content(item, 0) != asking.content(item, 1)
+    assert question(1).variants == question(2, both_orders=False).variants == 1
+
+
+@pytest.mark.parametrize(("n", "size", "n_groups"), [(10, 4, None), (7, 3, 5), (3, 8, 4), (5, 1, None)])
+def test_groups_hold_different_texts_and_each_text_as_often(n: int, size: int, n_groups: int | None) -> None:
+    groups = drawn_groups(n, size, n_groups, 0)
+    assert groups.shape[1] == min(size, n)
+    assert n_groups is None or len(groups) == n_groups
+    assert all(len({*group}) == len(group) for group in groups.tolist())
+    counts = np.bincount(groups.reshape(-1), minlength=n)
+    assert counts.max() - counts.min() <= 2 + 2 * len(groups) * (n % size > 0) // 4
+    np.testing.assert_array_equal(groups, drawn_groups(n, size, n_groups, 0))
+
+
+def test_offsets_of_groups_do_not_move_a_text() -> None:
+    """A judge that is generous with some groups: means are far off, the texts' own scores are not."""
+    rng = np.random.default_rng(0)
+    own = rng.normal(size=30)
+    groups = drawn_groups(30, 5, 60, 0)
+    scores = own[groups] + rng.normal(scale=5, size=(len(groups), 1))
+    scores[3] = np.nan
+    found = on_one_scale(groups, scores, 30)
+    assert np.corrcoef(found, own)[0, 1] > 0.9
+    means = [np.nanmean(scores[groups == i]) for i in range(30)]
+    assert np.corrcoef(means, own)[0, 1] < 0.7
+    alone = on_one_scale(np.array([[0], [0], [2]]), np.array([[1.0], [3.0], [5.0]]), 3)
+    np.testing.assert_array_equal(alone, [2.0, np.nan, 5.0])
+
+
+def test_a_caption_has_the_mean_of_its_segments() -> None:
+    segments = Segments(["a b", "b"], np.array([1, 1]), np.array([[0, 1], [1, -1]]))
+    np.testing.assert_array_equal(caption_scores(segments, np.array([2.0, 4.0]), 3), np.float32([2, 3, 3]))
+
+
+def test_a_simulated_judge_says_so_and_its_errors_show() -> None:
+    params = parse_params({**MINIMAL, "env": {"id": DOORKEY}, "annotate": {"annotator": "scripted"}}, "params.yaml")
+    adapter = adapter_for(params.env)
+    texts = [*dict.fromkeys(filter(None, map(adapter.describe, adapter.events())))]
+    groups = drawn_groups(len(texts), 4, None, 0)
+    agreement = []
+    for error_rate in (0.0, 0.9):
+        scripted = params.annotate.scripted.model_copy(update={"error_rate": error_rate})
+        context = RewardContext.of(
+            params.model_copy(update={"annotate": params.annotate.model_copy(update={"scripted": scripted})})
+        )
+        said = asked(texts, groups, "zero_to_ten", None, context, adapter, 0)
+        assert said.simulated
+        assert "simulated" in said.judge
+        values = on_one_scale(groups, said.scores, len(texts)).astype(np.float32)
+        found = right_order(texts, values, np.ones(len(texts), dtype=np.int64), adapter)
+        assert found is not None
+        agreement.append(found["value"])
+    assert agreement[0] > 0.95
+    assert agreement[1] < 0.9
+
+
+def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(body: dict[str, Any]) -> tuple[str, list[str], str]:
+        asked = body["messages"][-1]["content"]
+        shown = re.findall(r"^\d+: (\".*\")$", asked, re.MULTILINE)
+        return asked, [], json.dumps({"analysis": "", "scores": [8 if "forward" in text else 2 for text in shown]})
+
+    arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 3, "n_groups": 6}}}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **arms})
+    monkeypatch.chdir(project.path)
+    with chat_server() as server:
+        server.plan = answer
+        project.change({"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}})
+        project.run("collect", "caption", "annotate")
+        params = project.params
+        settings, context = params.rewards["score"], RewardContext.of(params)
+        estimate = Score().estimate(settings, context, context.adapter, project.output("caption"))
+        assert estimate is not None
+        assert "tiny is asked for scores: 12 calls at most" in estimate
+        project.run("train-reward")
+        project.run("train-reward")
+        assert len(server.bodies) == 12, "six groups in both orders, and answers are kept"
+    place = project.output("train-reward") / "score"
+    quality = read_json(place / "quality.json")
+    assert (quality["judge"], quality["simulated"], quality["calls"], quality["unanswered"]) == ("tiny", False, 12, 0)
+    table = Score().table(settings, place, 0.5)
+    ahead = np.array(["forward" in text for text in table.texts])
+    assert 0 < ahead.sum() < len(ahead)
+    assert table.rewards[ahead].min() > table.rewards[~ahead].max()
+
+
+def test_an_annotator_of_pairs_alone_is_refused() -> None:
+    voters = {"annotator": "ensemble", "ensemble": {"members": [{"annotator": "embedding"}, {"annotator": "scripted"}]}}
+    params = parse_params({**MINIMAL, "annotate": voters, "arms": {"score": {"reward": "score"}}}, "params.yaml")
+    context = RewardContext.of(params)
+    with pytest.raises(
+        AnnotationError, match=r"rewards\.score: the annotator ensemble judges pairs, and gives no scores"
+    ):
+        Score().check(params.rewards["score"], context, adapter_for(params.env))

@@ -1,0 +1,68 @@
+"""A project of one's own: complete, refused where it would overwrite, and the same for DVC as the repository's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from laurel.cli.app import main
+from laurel.errors import DataError
+from laurel.params import load_params
+from laurel.stages.init import OWN, contents, dvc_graph, init
+from laurel.stages.preflight import check_run
+from tiny_project import REPOSITORY
+
+
+def test_a_new_project_fits_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "my-study"]) == 0
+    monkeypatch.chdir(tmp_path / "my-study")
+    assert {path.name for path in Path().iterdir()} == set(contents())
+    assert check_run(load_params(Path("params.yaml"))).goal == "You walk right and reach the end of the corridor."
+    assert main(["prompt", "show", "prompt.jinja"]) == 0
+    for key in (part for stage in dvc_graph()["stages"].values() for part in stage["params"]):
+        content = yaml.safe_load(Path("params.yaml").read_text())
+        for part in key.split("."):
+            assert part in content, "DVC refuses parameters that the file does not have"
+            content = content[part]
+
+
+def test_its_stages_are_the_repositorys(tmp_path: Path) -> None:
+    ours = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    for stage in ours.values():
+        stage["params"] = set(stage["params"])
+        stage["deps"] = {name for name in stage["deps"] if not name.startswith("src/")}
+    theirs = yaml.safe_load(contents()["dvc.yaml"])["stages"]
+    for stage in theirs.values():
+        stage["params"] = set(stage["params"])
+        stage["deps"] = set(stage.get("deps", ())) - {OWN}
+    assert theirs == ours
+    assert contents()[".dvcignore"].splitlines() == [
+        line for line in (REPOSITORY / ".dvcignore").read_text().splitlines() if line not in ("*.pyc", "*.egg-info")
+    ]
+
+
+def test_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match="is not empty, and was left as it is"):
+        init(mine)
+    assert [path.name for path in mine.iterdir()] == ["notes.txt"]
+    with pytest.raises(DataError, match="is a file"):
+        init(mine / "notes.txt")
+    for name in ("a b", "-x", "käse"):
+        with pytest.raises(DataError, match="is not a name for a project"):
+            init(tmp_path / name)
+    with pytest.raises(DataError, match="there is no directory"):
+        init(tmp_path / "none/study")
+    monkeypatch.setattr("laurel.stages.init.dvc_graph", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        init(tmp_path / "half")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"], "whole or not at all"
+    monkeypatch.undo()
+    (mine / "notes.txt").unlink()
+    init(mine)
+    assert (mine / OWN).exists()
