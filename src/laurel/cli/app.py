@@ -10,6 +10,7 @@ from laurel import __version__
 from laurel.cli import (
     check,
     classics,
+    compare,
     export,
     init,
     judges,
@@ -41,6 +42,7 @@ COMMANDS = (
     params,
     show,
     table,
+    compare,
     pipeline,
     prompt,
     classics,

@@ -179,7 +179,7 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
             row = [f"{arm} > {over}"]
             for measure in MEASURES:
                 entry = overs[over].get(measure)
-                row += [_probability(entry), p_value(entry["p_holm"] if entry else None)]
+                row += [probability(entry), p_value(entry["p_holm"] if entry else None)]
             rows.append(row)
     return (heads, rows) if rows else None
 
@@ -191,8 +191,8 @@ def table(metrics: Mapping[str, Any]) -> str:
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
     rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
     parts = [
-        _aligned(([heads[0], "role", *heads[1:]], rows)),
-        *([_aligned(compared)] if compared else []),
+        aligned(([heads[0], "role", *heads[1:]], rows)),
+        *([aligned(compared)] if compared else []),
         legend(metrics),
     ]
     sentences = metrics.get("headline", {}).get("sentences", ())
@@ -228,11 +228,13 @@ def legend(metrics: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def _probability(entry: Mapping[str, Any] | None) -> str:
+def probability(entry: Mapping[str, Any] | None) -> str:
+    """Write a probability with its interval."""
     return f"{number(entry['probability'])} {interval(entry['ci95'])}".rstrip() if entry else NONE
 
 
-def _aligned(found: Table) -> str:
+def aligned(found: Table) -> str:
+    """Lay a table out as plain text; the first column to the left, the others to the right."""
     heads, rows = found
     widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
     lines = [

@@ -1,0 +1,39 @@
+"""`laurel compare`: two reports side by side. Imports nothing heavy before it is to run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from laurel.cli.command import Commands, add_command
+from laurel.console import say
+from laurel.errors import DataError
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    compare = add_command(
+        commands,
+        "compare",
+        "Compare two reports: parameters that differ, arms, and exact tests between arms of one name.",
+        "laurel compare runs/a runs/b",
+    )
+    for stem in ("A", "B"):
+        compare.add_argument(stem.lower(), type=Path, metavar=stem, help="a project's folder, or its reports")
+    compare.add_argument(
+        "-o", "--output", type=Path, default=Path("compare.html"), metavar="FILE", help="default: compare.html"
+    )
+    compare.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from laurel.stages.compare_reports import compare
+
+    found = compare(options.a, options.b)
+    partial = options.output.with_name(f".{options.output.name}.partial")
+    try:
+        partial.write_text(found.page(), encoding="utf-8")
+        partial.replace(options.output)
+    except OSError as error:
+        raise DataError(f"{options.output}: cannot be written ({error.strerror or error}).") from None
+    return say(f"{found.text()}\npage: {options.output.resolve().as_uri()}\n")

@@ -1,0 +1,188 @@
+"""Two reports side by side: what their parameters differ in, their arms, and the exact test between same-named arms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.console import printable
+from laurel.data.directory import checked_manifest, read_json
+from laurel.errors import DataError
+from laurel.evaluation.comparison import compare as compared
+from laurel.evaluation.comparison import holm
+from laurel.evaluation.statistics import areas, seed_scores
+from laurel.evaluation.summary import MEASURES, NONE, Table, aligned, checked, estimated, p_value, probability
+from laurel.stages.pipeline import STAGE
+from laurel.tracking.runs import flatten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALIKE = (("env.id", "environment"), ("env.kwargs", "arguments"), ("env.max_episode_steps", "limit of episodes"))
+"""Parameters that two reports must share for their returns to mean the same -> what they are."""
+STEPS = "agent.steps"
+STEMS = ("A", "B")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `laurel evaluate` wrote."""
+
+    name: str
+    """As the user wrote it."""
+    path: Path
+    manifest: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    results: pd.DataFrame
+    curves: pd.DataFrame
+
+    @classmethod
+    def read(cls, given: Path) -> Report:
+        """Read a report, or that of a project.
+
+        Raises:
+            DataError: it is missing, damaged or of another version.
+        """
+        import pandas as pd
+
+        project = given / STAGE["evaluate"].output
+        path = project if project.is_dir() else given
+        manifest = checked_manifest(path, "evaluate")
+        file = path / "metrics.json"
+        metrics = checked(read_json(file), file)
+        results = pd.read_parquet(path / "results.parquet")
+        return cls(str(given), path, manifest, metrics, results, pd.read_csv(path / "curves.csv"))
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters that the result depends on: dotted key -> value; an arm by its name."""
+        params = self.manifest["params"]
+        arms = {arm if isinstance(arm, str) else arm["name"]: arm for arm in params["arms"]}
+        return flatten({**params, "arms": arms})
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the comparison of two reports shows."""
+
+    reports: tuple[Report, Report]
+    params: Table
+    """Parameters that differ."""
+    arms: Table
+    tests: int
+    """How many p-values there are, for which each is adjusted."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of the tables."""
+        found = [f"{stem}: {report.name}, {_judge(report)}." for stem, report in zip(STEMS, self.reports, strict=True)]
+        found.append(
+            "Means over seeds with 95% intervals. P(B higher): probability that a seed of B returns more than A's; "
+            f"p: exact permutation test between the seeds of arms of one name, adjusted for {self.tests} tests (Holm)."
+        )
+        versions = {report.manifest["version"] for report in self.reports}
+        if len(versions) > 1:
+            found.append(f"The reports are of different versions of Laurel: {' and '.join(sorted(versions))}.")
+        for stem, report in zip(STEMS, self.reports, strict=True):
+            simulated = report.metrics.get("simulated", {})
+            found += [f"{stem}: the reward {name} is simulated: it is {who}'s work." for name, who in simulated.items()]
+            found += [f"{stem}: {note}" for note in report.manifest["notes"] if "simulated" in note]
+        return found
+
+    def text(self) -> str:
+        """Return it for a terminal."""
+        params = aligned(self.params) if self.params[1] else "The parameters are the same."
+        return "\n\n".join([params, aligned(self.arms), *self.notes]) + "\n"
+
+    def page(self) -> str:
+        """Return it as one HTML document."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(loader=PackageLoader("laurel.evaluation"), autoescape=True, undefined=StrictUndefined)
+        links = [
+            (stem, report.name, (report.path / "report.html").resolve().as_uri())
+            for stem, report in zip(STEMS, self.reports, strict=True)
+        ]
+        return environment.get_template("compare.html.j2").render(comparison=self, links=links)
+
+
+def compare(first: Path, second: Path) -> Comparison:
+    """Compare two reports; the first is A, the second B.
+
+    Raises:
+        DataError: one is missing or damaged, or they are not comparable.
+    """
+    reports = Report.read(first), Report.read(second)
+    _check_comparable(*reports)
+    rows, tests = _arms(*reports)
+    return Comparison(reports, _params(*reports), rows, tests)
+
+
+def _check_comparable(a: Report, b: Report) -> None:
+    before, after = a.params, b.params
+    for key, what in (*ALIKE, (STEPS, "environment steps of each training run")):
+        # flatten leaves an empty mapping as it is, and writes one with content key by key
+        values = [
+            {name.removeprefix(key): value for name, value in one.items() if f"{name}.".startswith(f"{key}.")}
+            for one in (before, after)
+        ]
+        if values[0] != values[1]:
+            shown = [", ".join(f"{key}{name}: {value}" for name, value in one.items()) for one in values]
+            raise DataError(
+                f"{a.name} and {b.name}: cannot be compared, because they differ in the {what}: {shown[0]} in the "
+                f"first, {shown[1]} in the second. Compare runs of one environment and one number of steps."
+            )
+
+
+def _params(a: Report, b: Report) -> Table:
+    before, after = a.params, b.params
+    keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key, NONE) != after.get(key, NONE)]
+    rows = [[key, *(_value(one.get(key, NONE)) for one in (before, after))] for key in sorted(keys)]
+    return ["parameter", *STEMS], rows
+
+
+def _arms(a: Report, b: Report) -> tuple[Table, int]:
+    """Return the table of arms, and how many tests are in it."""
+    names = list(dict.fromkeys([*a.metrics["order"], *b.metrics["order"]]))
+    tests = {name: _tests(a, b, name) for name in names}
+    entries = [entry for of_arm in tests.values() for entry in of_arm.values()]
+    for entry, adjusted in zip(entries, holm([entry["p"] for entry in entries]), strict=True):
+        entry["p_holm"] = adjusted
+    heads = ["arm", *(f"{what} {stem}" for what in ("return", "success") for stem in STEMS)]
+    heads += [f"{what} {when}" for when in MEASURES.values() for what in ("P(B higher)", "p")]
+    rows = []
+    for name in names:
+        row = [name]
+        for what in ("return", "success"):
+            row += [estimated(report.metrics["arms"].get(name, {}).get(what)) for report in (a, b)]
+        for measure in MEASURES:
+            test = tests[name].get(measure)
+            row += [probability(test), p_value(test["p_holm"] if test else None)]
+        rows.append(row)
+    return (heads, rows), sum(entry["p"] is not None for entry in entries)
+
+
+def _tests(a: Report, b: Report, arm: str) -> dict[str, dict[str, Any]]:
+    """Return measure -> how the seeds of B's arm compare with those of A's; empty where one has no such arm."""
+    scores = [_scores(report, arm) for report in (b, a)]
+    return {measure: compared(scores[0][measure], scores[1][measure]) for measure in scores[0] if measure in scores[1]}
+
+
+def _scores(report: Report, arm: str) -> dict[str, Any]:
+    """Return measure -> the score of each seed of an arm (S,)."""
+    found = {}
+    for measure, frame in (("return", seed_scores(report.results)), ("area", areas(report.curves))):
+        values = frame.loc[frame["arm"] == arm, measure].to_numpy(dtype="float64")
+        if len(values):
+            found[measure] = values
+    return found
+
+
+def _judge(report: Report) -> str:
+    return f"labels by {report.metrics['annotator']}" if report.metrics["annotator"] else "no labels"
+
+
+def _value(value: Any) -> str:
+    return printable(str(value))

@@ -1,0 +1,93 @@
+"""Two reports side by side: what differs, tests between arms of one name, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from laurel.cli.app import main
+from laurel.data.directory import output_directory, write_json
+from laurel.errors import DataError
+from laurel.evaluation.statistics import summarise
+from laurel.evaluation.summary import SCHEMA
+from laurel.params.arms import ArmInfo
+from laurel.stages.compare_reports import compare
+
+SEEDS = range(6)
+PARAMS: dict[str, Any] = {
+    "env": {"id": "FrozenLake-v1", "kwargs": {}, "max_episode_steps": None},
+    "agent": {"steps": 1000},
+    "shaping": {"beta": 3.0},
+    "arms": ["preference", {"name": "mixed", "reward": {"preference": 1.0}}],
+}
+
+
+def report(place: Path, returns: dict[str, float], *, note: str = "", **changes: Any) -> Path:
+    """Write what evaluate does of a report: each arm's seeds return about as much."""
+    results = pd.DataFrame(
+        [
+            {"arm": arm, "seed": s, "episode": 0, "return": mean + s / 100, "success": None, "shaped_reward": 0.0}
+            for arm, mean in returns.items()
+            for s in SEEDS
+        ]
+    )
+    curves = pd.DataFrame(
+        [
+            {"arm": arm, "seed": s, "env_steps": 1000, "window": 100, "return_mean": mean, "success_rate": np.nan}
+            for arm, mean in returns.items()
+            for s in SEEDS
+        ]
+    )
+    infos = [ArmInfo(arm, "method", arm, ("preference",)) for arm in returns]
+    summary = summarise(results, curves, infos, success_threshold=0.9, reward_threshold=None, draws=100, seed=0)
+    with output_directory(place, stage="evaluate", params={**PARAMS, **changes}) as out:
+        results.to_parquet(out.path / "results.parquet")
+        curves.to_csv(out.path / "curves.csv", index=False)
+        write_json(out.path / "metrics.json", {"schema": SCHEMA, "annotator": "embedding", **summary})
+        out.notes += [note] if note else []
+    return place
+
+
+def test_arms_of_one_name_are_tested(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = report(tmp_path / "a/reports", {"preference": 0.1, "mixed": 0.5})
+    b = report(
+        tmp_path / "b/reports",
+        {"preference": 0.9, "other": 0.5},
+        note="The labels are simulated: <b>nobody</b> judged.",
+        shaping={"beta": 1.0},
+    )
+    found = compare(a.parent, b)  # a project, or its report
+    assert found.params == (["parameter", "A", "B"], [["shaping.beta", "3.0", "1.0"]])
+    heads, rows = found.arms
+    by_arm = {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
+    assert list(by_arm) == ["preference", "mixed", "other"]
+    assert by_arm["preference"]["P(B higher) in the end"].startswith("1.00 [")
+    assert by_arm["preference"]["p in the end"] == f"{2 * 2 / 924:.3f}", "12 choose 6 splits, two tests"
+    assert found.tests == 2
+    assert {by_arm["mixed"][head] for head in heads if head.endswith("end")} == {"-"}
+    assert main(["compare", str(a), str(b), "-o", str(tmp_path / "page.html")]) == 0
+    page, said = (tmp_path / "page.html").read_text(), capsys.readouterr().out
+    assert "shaping.beta" in said
+    assert "B: The labels are simulated" in said
+    assert "&lt;b&gt;nobody" in page, "text is data"
+    assert page.count("<tr>") == 2 + 4
+
+
+def test_what_is_not_comparable_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = report(tmp_path / "a", {"preference": 0.1})
+    others: dict[str, dict[str, Any]] = {
+        "environment: env.id: FrozenLake-v1 in the first, env.id: Taxi-v4": {"env": {"id": "Taxi-v4", "kwargs": {}}},
+        "arguments": {"env": {**PARAMS["env"], "kwargs": {"is_slippery": False}}},
+        "steps of each training run: agent.steps: 1000 in the first, agent.steps: 2000": {"agent": {"steps": 2000}},
+    }
+    for says, changes in others.items():
+        other = report(tmp_path / "b", {"preference": 0.9}, **changes)
+        with pytest.raises(DataError, match=says):
+            compare(a, other)
+    assert main(["compare", str(a), str(tmp_path)]) == 2
+    assert main(["compare", str(a), str(a), "-o", str(tmp_path / "none/page.html")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
