@@ -44,9 +44,11 @@ def test_metrics(finished: Project) -> None:
     metrics = read_json(finished.path / "reports/metrics.json")
     assert set(metrics) == {
         "schema", "env", "annotator", "algorithm", "headline", "order", "arms", "comparisons", "annotation",
-        "reward",
+        "reward", "distances",
     }  # fmt: skip
     assert metrics["schema"] == 3
+    assert metrics["distances"]["epic"] == {}, "there is a single reward"
+    assert 0 <= metrics["distances"]["rank"]["environment"]["preference"] <= 1
     assert metrics["headline"]["verdict"] == "unknown"
     assert "too few seeds" in " ".join(metrics["headline"]["sentences"])
     assert (metrics["env"], metrics["annotator"], metrics["algorithm"]) == ("MiniGrid-Empty-5x5-v0", "embedding", "ppo")
