@@ -255,7 +255,7 @@ def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) ->
     """Return the judges whose preferences the arms' rewards are learned from; () where no annotator is to be asked."""
     wanted = chain(rewards, [name for arm in arms if arm.trained for name in arm.reward])
     methods = {name: method_of(rewards[name]) for name in wanted}
-    reading = (name for name in wanted if "preferences" in methods[name].reads)
+    reading = (name for name in wanted if "preferences" in methods[name].sources(rewards[name]))
     return tuple(sorted({methods[name].judge(rewards[name], rewards) for name in reading}))
 
 
