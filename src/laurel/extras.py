@@ -10,6 +10,7 @@ DISTRIBUTION = "laurel-rl"
 EXTRAS = {
     "openai": ("openai", "aiohttp", "aiolimiter", "httpx2", "tenacity"),
     "tune": ("optuna",),
+    "code": ("pydantic_monty",),
     "cloud": ("docker", "google", "kfp", "kfp_server_api", "requests"),
     "local": ("dvc",),
     "minari": ("minari",),

@@ -220,8 +220,9 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
         played.extend(job.name for job in jobs)
         raise KeyboardInterrupt
 
+    project.change({"evaluate.animation_steps": 2})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.evaluation.statistics.summarise", lambda *_, **__: 1 / 0)
+        patched.setattr("laurel.evaluation.report.render", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             project.run("evaluate")
     (partial,) = project.path.glob(".reports.*.partial")
@@ -229,12 +230,13 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
     assert len(tables) == 6
     (partial / "episodes" / "preference-1.parquet").rename(partial / "episodes" / "preference-1.partial")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.pool.run_jobs", stop)
+        patched.setattr("laurel.evaluation.play.run_jobs", stop)
         with pytest.raises(KeyboardInterrupt):
             project.run("evaluate")
     assert played == ["evaluation of preference seed 1"]
     project.run("evaluate")
     assert not (project.path / "reports/episodes").exists()
+    assert list((project.path / "reports/arms").iterdir()), "films that were made already are made again"
     same = [lasting_content(p.output("evaluate"))["results.parquet"] for p in (project, finished)]
     assert same[0] == same[1]
 
