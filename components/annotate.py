@@ -36,10 +36,9 @@ def annotate(
         preferences: Parquet: the pairs, and for each the probability that its first is better (0 to 1, null where
             there is no answer). Metadata: pairs, and how many have each status.
     """
-    import os
     from pathlib import Path
 
-    from laurel.components.step import RESPONSES, sections_of, step, written
+    from laurel.components.step import responses, sections_of, step, written
     from laurel.stages import annotate as stage
 
     shard = (int(share["shard"]), int(share["shards"])) if share else None
@@ -47,6 +46,5 @@ def annotate(
     name = f"annotate {shard[0]}" if shard else "annotate"
     sections = sections_of(locals())
     with step(name, **sections) as given, written(preferences) as output:
-        kept = os.environ.get(RESPONSES)
-        place = Path(kept) if kept else None
-        stage.run(**given, judges=asked, captions=Path(captions.path), output=output, shard=shard, responses=place)
+        inputs: dict[str, Any] = {"captions": Path(captions.path), "responses": responses()}
+        stage.run(**given, **inputs, judges=asked, output=output, shard=shard)

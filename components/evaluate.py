@@ -21,7 +21,6 @@ def evaluate(
     evaluate: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
-    run: str,
     trajectories: dsl.Input[dsl.Dataset],
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Input[dsl.Dataset],
@@ -47,7 +46,6 @@ def evaluate(
         evaluate: Section evaluate.
         tracking: Section tracking.
         code_version: Commit or version of the code.
-        run: Name of this run of the pipeline.
         trajectories: Output of collect.
         captions: Output of caption.
         preferences: Output of annotate.
@@ -64,19 +62,17 @@ def evaluate(
     import shutil
     from pathlib import Path
 
-    from laurel.components.step import sections_of, step, unpacked, written
+    from laurel.components.step import responses, sections_of, step, unpacked, written
     from laurel.evaluation.summary import markdown_table
     from laurel.stages import evaluate as stage
-    from laurel.tracking.pipeline import adopt
 
     sections = sections_of(locals())
     read = {"trajectories": trajectories, "captions": captions, "preferences": preferences, "reward": model}
     with step("evaluate", **sections) as given, unpacked([agents]) as (trained,):
         inputs: dict[str, Any] = {name: Path(artifact.path) for name, artifact in read.items()} | {"agents": trained}
         with written(reports) as output:
-            stage.run(**given, **inputs, output=output)
+            stage.run(**given, **inputs, output=output, responses=responses())
         made = Path(reports.path)
-        adopt(given["env"], given["tracking"], run, [made, *inputs.values()])
         content = json.loads((made / stage.METRICS).read_text(encoding="utf-8"))
         for arm, results in content["arms"].items():
             for measure in ("return", "success"):

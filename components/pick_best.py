@@ -20,7 +20,6 @@ def pick_best(
     agent: dict[str, Any],
     tracking: dict[str, Any],
     code_version: str,
-    run: str,
     sweep: str,
     captions: dsl.Input[dsl.Dataset],
     preferences: dsl.Input[dsl.Dataset],
@@ -44,7 +43,6 @@ def pick_best(
         agent: Section agent.
         tracking: Section tracking.
         code_version: Commit or version of the code; a cached result of another one is not used.
-        run: Name of this run of the pipeline.
         sweep: What is searched, as JSON: arm, seeds, steps, space.
         captions: Output of caption.
         preferences: Output of annotate.
@@ -61,7 +59,6 @@ def pick_best(
     from laurel.components.step import sections_of, step, whole, written
     from laurel.params.search import Sweep
     from laurel.stages import pick_best as stage
-    from laurel.tracking.pipeline import adopt
     from laurel.tuning import results, trials
 
     sections = sections_of(locals())
@@ -80,7 +77,6 @@ def pick_best(
                 sweep=Sweep.read(json.loads(sweep)),
             )
         made = Path(study.path)
-        adopt(given["env"], given["tracking"], run, [made, *inputs.values()])
         shutil.copyfile(made / results.BEST, best.path)
         chosen = trials.best(trials.read_trials(made / trials.TRIALS))
         for name, value in {"score": chosen.score, **chosen.values}.items():

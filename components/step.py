@@ -22,6 +22,7 @@ from laurel.errors import DataError, LaurelError
 from laurel.interrupt import terminated_like_ctrl_c
 from laurel.params import Params, parse_sections
 from laurel.secrets import load_secrets
+from laurel.tracking.runs import OUTPUT_URI
 
 if TYPE_CHECKING:
     from kfp import dsl
@@ -61,6 +62,12 @@ def step(name: str, **sections: Any) -> Iterator[dict[str, Any]]:
     _say(name, DONE, f"{time.monotonic() - started:.1f} s")
 
 
+def responses() -> Path | None:
+    """Return the folder in which language models' answers outlive this step; None where there is none."""
+    kept = os.environ.get(RESPONSES)
+    return Path(kept) if kept else None
+
+
 def sections_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of a component's arguments that are sections of params.yaml."""
     return {name: value for name, value in arguments.items() if name in Params.model_fields}
@@ -78,6 +85,8 @@ def whole(sections: Mapping[str, Any]) -> Params:
 def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
     """Yield where a stage writes its output, and hand that to KFP: files, and counts and digest of its manifest.
 
+    Runs that are logged to MLflow meanwhile say where the output goes, by which `finish` finds them.
+
     An artifact's own place may be a bucket that is mounted as a folder, without locks and without a renaming
     that is all or nothing. So the stage writes to this machine's disk; its files are then copied, the manifest last:
     without one, no stage reads them. Many small files are slow there: `packed` makes them one, for `unpacked` to read.
@@ -85,7 +94,11 @@ def written(artifact: dsl.Artifact, *, packed: bool = False) -> Iterator[Path]:
     place = Path(artifact.path)
     with tempfile.TemporaryDirectory(prefix="laurel-") as scratch:
         output = Path(scratch) / place.name
-        yield output
+        os.environ[OUTPUT_URI] = artifact.uri
+        try:
+            yield output
+        finally:
+            del os.environ[OUTPUT_URI]
         if place.exists():  # of an attempt that failed
             shutil.rmtree(place)
         if packed:

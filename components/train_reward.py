@@ -43,10 +43,10 @@ def train_reward(
     """
     from pathlib import Path
 
-    from laurel.components.step import sections_of, step, written
+    from laurel.components.step import responses, sections_of, step, written
     from laurel.stages import train_reward as stage
 
     sections = sections_of(locals())
     with step("train-reward", **sections) as given, written(model) as output:
         inputs: dict[str, Any] = {"captions": Path(captions.path), "preferences": Path(preferences.path)}
-        stage.run(**given, trajectories=Path(trajectories.path), **inputs, output=output)
+        stage.run(**given, trajectories=Path(trajectories.path), **inputs, output=output, responses=responses())

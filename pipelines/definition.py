@@ -188,7 +188,8 @@ def make_pipeline(
                 an image is built anew under an old name.
         """
         every = {"env": env, "tracking": tracking, "code_version": code_version}
-        ending = finish_step(env=env, tracking=tracking, run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER)
+        name, job = dsl.PIPELINE_JOB_NAME_PLACEHOLDER, dsl.PIPELINE_JOB_ID_PLACEHOLDER
+        ending = finish_step(env=env, tracking=tracking, run=name, job=job)
         place(ending, "finish").set_caching_options(enable_caching=False)
         with dsl.ExitHandler(ending, name="stages"):
             planned = plan_step(
@@ -202,7 +203,7 @@ def make_pipeline(
                 shaping=shaping,
                 agent=agent,
                 evaluate=evaluate,
-                run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
+                run=name,
                 collect_parts=parts,
                 seeds_per_step=params.pipeline.seeds_per_step or 0,
             )
@@ -259,7 +260,6 @@ def make_pipeline(
                 evaluate=evaluate,
                 trajectories=trajectories,
                 agents=agents,
-                run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
             )
             place(evaluating, "evaluate").set_caching_options(enable_caching=False)
 
@@ -271,9 +271,7 @@ def _fan_out(sweep: SweepPlan, training: Mapping[str, Any], place: Place, at_onc
     with dsl.ParallelFor(items=sweep.branches, name="candidates", parallelism=at_once) as candidate:
         trying = try_candidate_step(**training, sweep=sweep.written, candidate=candidate)
         tried = place(trying, "train-agents").outputs["trial"]
-    picking = pick_best_step(
-        **training, sweep=sweep.written, shards=dsl.Collected(tried), run=dsl.PIPELINE_JOB_NAME_PLACEHOLDER
-    )
+    picking = pick_best_step(**training, sweep=sweep.written, shards=dsl.Collected(tried))
     place(picking, "merge-agents").set_caching_options(enable_caching=False)
 
 

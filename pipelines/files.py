@@ -9,6 +9,7 @@ from laurel.feedback.annotator_kind import is_directory, kind_of
 from laurel.params import Params
 from laurel.params.annotation import MAIN
 from laurel.params.rewards import PreferenceParams
+from laurel.rewards.methods.stored import StoredParams
 
 MOUNTED = "/gcs/"
 """Where Vertex AI's steps find buckets."""
@@ -33,6 +34,8 @@ def _named(params: Params) -> Iterator[tuple[str, str]]:
     for name, settings in params.rewards.items():
         if isinstance(settings, PreferenceParams) and settings.input == "caption" and is_directory(settings.encoder):
             yield f"rewards.{name}.encoder", settings.encoder
+        if isinstance(settings, StoredParams):
+            yield f"rewards.{name}.path", settings.path
     yield from _named_by_annotators(params)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from laurel.envs import vector
-from laurel.interrupt import ctrl_c_held_back, terminated_like_ctrl_c
+from laurel.interrupt import ctrl_c_held_back, ctrl_c_noted, terminated_like_ctrl_c
 from tiny_project import UNTRACKED, Project
 
 
@@ -87,12 +87,36 @@ def test_sigterm_is_like_ctrl_c() -> None:
 
 def test_sigterm_stops_what_ctrl_c_would_not() -> None:
     """A shell lets what runs in its background ignore Ctrl-C."""
+    done = []
+
+    def work() -> None:
+        with terminated_like_ctrl_c():
+            with ctrl_c_held_back():
+                press()
+                done.append("Ctrl-C is ignored")
+            with ctrl_c_noted(lambda: done.append("woken")) as pressed:
+                press()
+                assert not pressed()
+                terminate()
+                assert pressed()
+                done.append("what was on its way")
+            done.append("more")
+
+    def start() -> None:
+        with terminated_like_ctrl_c():
+            with ctrl_c_held_back():
+                terminate()
+                done.append("started")
+            done.append("more")
+
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with pytest.raises(KeyboardInterrupt), terminated_like_ctrl_c():
-            terminate()
+        for each in (work, start):
+            with pytest.raises(KeyboardInterrupt):
+                each()
     finally:
         signal.signal(signal.SIGINT, before)
+    assert done == ["Ctrl-C is ignored", "woken", "what was on its way", "started"]
 
 
 def test_a_terminated_command_leaves_nothing(tmp_path: Path) -> None:

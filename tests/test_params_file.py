@@ -193,6 +193,12 @@ def test_a_file_that_would_fill_the_memory_is_refused_in_a_sentence(tmp_path: Pa
     assert sentence in str(caught.value)
 
 
+def test_a_long_text_of_digits_is_read_in_time_that_grows_with_its_length_alone(tmp_path: Path) -> None:
+    file = tmp_path / "params.yaml"
+    file.write_text(f"{MINIMAL_TEXT}shaping: {{beta: {'1' * 150_000}ex}}\n")
+    assert "shaping.beta is" in file_refusal(file)  # minutes where a number's digits can be divided in many ways
+
+
 def test_aliases_are_fine_where_they_repeat_little(tmp_path: Path) -> None:
     file = tmp_path / "params.yaml"
     file.write_text(f"{MINIMAL_TEXT}annotate:\n  embedding: &e {{tie_band: 0.1}}\nshaping: {{<<: {{beta: 2.0}}}}\n")

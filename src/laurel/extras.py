@@ -10,6 +10,7 @@ DISTRIBUTION = "laurel-rl"
 EXTRAS = {
     "openai": ("openai", "aiohttp", "aiolimiter", "tenacity"),
     "tune": ("optuna",),
+    "code": ("pydantic_monty",),
     "cloud": ("google", "kfp", "kfp_server_api"),
     "local": ("dvc",),
     "minari": ("minari",),

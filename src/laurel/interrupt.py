@@ -24,7 +24,7 @@ def terminated_like_ctrl_c() -> Iterator[None]:
         return
 
     def stop(number: int, _: object) -> None:
-        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # as for what a shell runs in its background
+        if _stopping_signal() == signal.SIGTERM:
             raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)  # whoever handles Ctrl-C at this moment, such as asyncio, handles this, too
 
@@ -42,7 +42,8 @@ def ctrl_c_held_back() -> Iterator[None]:
         yield
         return
     pressed: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    stopping = _stopping_signal()
+    handler = signal.signal(stopping, lambda number, _: pressed.append(number))
     masks = hasattr(signal, "pthread_sigmask")  # which Windows lacks, and a new process inherits
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else ()
     try:
@@ -50,9 +51,9 @@ def ctrl_c_held_back() -> Iterator[None]:
     finally:
         if masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
+        signal.signal(stopping, handler)
         if pressed:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(stopping)
 
 
 @contextmanager
@@ -65,7 +66,8 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     Yields:
         A function that says whether it was pressed.
     """
-    before = signal.getsignal(signal.SIGINT)
+    stopping = _stopping_signal()
+    before = signal.getsignal(stopping)
     if threading.current_thread() is not threading.main_thread() or not callable(
         before
     ):  # signals go to the main thread, or are ignored
@@ -80,10 +82,15 @@ def ctrl_c_noted(wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
             before(number, frame)
         wake()
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(stopping, note)
     try:
         yield lambda: pressed > 0
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(stopping, before)
         if pressed == 1:  # a second one was raised
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(stopping)
+
+
+def _stopping_signal() -> signal.Signals:
+    """Return the signal that stops this process: SIGTERM where Ctrl-C is ignored, as in a shell's background."""
+    return signal.SIGTERM if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None) else signal.SIGINT

@@ -177,7 +177,7 @@ def test_answers_in_words(answer: str, chosen: int | None) -> None:
 
 
 def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path: Path) -> None:
-    from laurel.stages.evaluate import _asked
+    from laurel.stages.actor_accounts import asked as asked_of
 
     class Out:
         path, notes, run_notes = tmp_path, [], []
@@ -187,14 +187,14 @@ def test_the_report_says_what_was_asked(asked: Callable[..., FakeChat], tmp_path
     params = parse_params({**content, "arms": arms, "agent": {"seeds": [0, 1], "steps": 1}}, "p")
     (info,) = arm_infos(params.arms, params.rewards)
     assert info.role == "baseline"
-    (tmp_path / "episodes").mkdir()
     for seed in (0, 1):
         content = {"model": "fake", "states": 10, "unread": 1, "calls": 7, "cached": 3, "cost_usd": None}
-        (tmp_path / "episodes" / f"llm-{seed}.json").write_text(json.dumps(content))
-    found = _asked([(params.resolved_arms["llm"], seed, None) for seed in (0, 1)], Out)  # type: ignore[arg-type]
+        (tmp_path / f"llm-{seed}.json").write_text(json.dumps(content))
+    played = [(params.resolved_arms["llm"], seed, None) for seed in (0, 1)]
+    found = asked_of(played, tmp_path, Out)  # type: ignore[arg-type]
     assert found["llm"] == {"model": "fake", "states": 20, "unread": 2, "parse_rate": 0.9}
     assert Out.run_notes == ["The arm llm took 14 calls of fake and 6 answers from the store."]
-    assert "90.0% of the states had an answer that could be read" in Out.notes[0]
+    assert "90.0% of them had an answer that could be read" in Out.notes[0]
 
 
 def test_the_prompt_shows_the_state_in_words_and_the_actions(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from laurel.evaluation.label_report import calibrations, examples, kappa, members, usage_by_annotator
+from laurel.evaluation.label_report import calibrations, examples, kappa, usage_by_annotator
 from laurel.evaluation.plots import calibration_curve, svg
 
 BINS = [
@@ -23,18 +23,6 @@ def test_calibration_is_drawn_for_who_knows_better() -> None:
     for dot, aside in zip(dots, (-0.0035, 0.0035), strict=True):
         np.testing.assert_allclose(np.asarray(dot.get_offsets()), [[0.6 + aside, 0.5], [0.95 + aside, 0.9]])
     assert svg(calibration_curve(both, **words)) == svg(figure)
-
-
-def test_annotators_beside_each_other() -> None:
-    share = {"value": 0.5, "ci95": [0.25, 0.75], "of": 4}
-    found = members({"by": [{"annotator": "a", "parse_rate": share}, {"annotator": "b", "tie_rate": share}]})
-    assert found is not None
-    assert found.names == ("a", "b")
-    assert found.rows == (
-        ("answers that could be read", (("50.0%", "25.0% to 75.0%"), ("-", ""))),
-        ("pairs that are ties", (("-", ""), ("50.0%", "25.0% to 75.0%"))),
-    )
-    assert members({"pairs": 3}) is None
 
 
 def test_what_asking_took_is_said_of_all_and_of_each() -> None:

@@ -243,7 +243,10 @@ def test_a_hacked_reward_has_a_section_and_others_none(words_only):
     period = Period(3, 30_000, 90_000, (0.5, 2.25), (0.9, 0.2))
     shares = [Earner("You bump into a <wall>.", (None, 0.25, 1.0))]
     episode = Episode("laurel play a_b 3 --seed 1", 4.0, 0.0, False, 500)
-    page = render(dataclasses.replace(words_only, hacked=[Hacked("a_b", "success", [period], 4, shares, [episode])]))
+    found = [Hacked("a_b", "success", [period], 4, shares, [episode])]
+    metrics = {**words_only.metrics, "hacking": {"a_b": {"agents": 4, "seeds": [3]}}}
+    page = render(dataclasses.replace(words_only, hacked=found, metrics=metrics))
+    assert "Of a_b, 1 of 4 agents were paid more while they did worse." in page, "below the table"
     assert "a b: 1 of 4 agents" in page
     for cell in ("30k to 90k", "0.50 to 2.25", "0.90 to 0.20", "You bump into a &lt;wall&gt;.", "25%", "100%"):
         assert cell in page

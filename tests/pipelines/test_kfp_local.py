@@ -299,6 +299,12 @@ def test_a_step_that_fails(tmp_path: Path) -> None:
     (experiment,) = client.search_experiments(filter_string="name = 'laurel'")
     (run,) = client.search_runs([experiment.experiment_id], "tags.stage = 'pipeline'")
     assert run.info.status == "FAILED"
+    stages = client.search_runs([experiment.experiment_id], f"tags.mlflow.parentRunId = '{run.info.run_id}'")
+    assert {one.data.tags["stage"]: one.info.status for one in stages} == {
+        "collect": "FINISHED",
+        "caption": "FINISHED",
+        "annotate": "FAILED",
+    }
 
     project.change({"tracking.enabled": False})
     again = project.laurel("pipeline", "run", "--output", "out", "--debug")

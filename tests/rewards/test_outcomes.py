@@ -17,6 +17,8 @@ from laurel.feedback.questions.outcome import Example, OutcomeQuestion
 from laurel.params import EnvParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.outcomes import OutcomeReward, OutcomeTable, collected_outcomes
+from laurel.stages import train_reward
+from laurel.stages.pipeline import STAGE
 from laurel.stages.preflight import described
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -34,6 +36,13 @@ def made(path: Path, **changes: Any) -> Project:
     project = Project.create(path, {**GAME, **changes})
     project.run("collect", "caption", "annotate", "train-reward")
     return project
+
+
+def train(project: Project, responses: Path) -> None:
+    """Run train-reward as a pipeline's step does."""
+    stage = STAGE["train-reward"]
+    places = project.inputs(stage.name)
+    train_reward.run(**stage.given(project.params), **places, output=project.output(stage.name), responses=responses)
 
 
 def quality(project: Project, name: str = "outcome") -> dict[str, Any]:
@@ -68,12 +77,15 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
         monkeypatch.chdir(tmp_path / "p")
         asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
         rewards = {"outcome": {"examples": [example], "labels": 10}}
-        project = made(tmp_path / "p", rewards=rewards, **asking)
+        project = Project.create(tmp_path / "p", {**GAME, "rewards": rewards, **asking})
+        project.run("collect", "caption", "annotate")
+        train(project, tmp_path / "bucket")
         adapter = adapter_for(project.params.env)
         said = described(project.params, adapter, project.output("caption"))
         assert "outcome: tiny is asked about outcomes: 176 calls at most, cost unknown" in said
         asked = [body["messages"][-1]["content"] for body in server.bodies]
-        project.run("train-reward")
+        project.params.annotate.language_model.store.unlink()  # the machine of a step is discarded with its disk
+        train(project, tmp_path / "bucket")
         assert len(server.bodies) == len(asked), "answers are kept"
     assert len(asked) == 8 * 11 * 2 - 10
     assert all("Goal reached: no. It is below 30%." in question for question in asked)

@@ -17,11 +17,15 @@ from laurel.cli.app import main
 from laurel.data.preference_rows import PreferenceRows, Row
 from laurel.errors import DataError
 from laurel.llm import embedding_cache
+from laurel.params import Params, parse_params
 from laurel.rewards.logistic import logistic
+from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.text import Text
 from laurel.rewards.reward_function import reward_function
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
 from laurel.rewards.text_server import MOST_BYTES, ScoreServer
+from minimal_params import MINIMAL
 from tiny_project import Project, read_json
 
 GOOD = ("You pick up the key.", "You open the door.", "You reach the goal.", "You unlock the door.")
@@ -213,6 +217,22 @@ def test_an_arm_is_paid_by_texts_that_it_learned_or_was_given(finished: Project,
     reward = method_of(settings).load(settings, place, None, 0.5)
     assert reward.score(["You fly to the moon."]).shape == (1,)
     assert reward.known[table.texts[0]] == pytest.approx(float(table.rewards[0]))
+
+
+def test_a_model_that_is_brought_along_needs_no_labels(fitted: Path, tmp_path: Path) -> None:
+    def read(path: Path) -> Params:
+        reward = {"kind": "text", "path": str(path)}
+        return parse_params(
+            {**MINIMAL, "arms": {"brought": {"reward": "brought"}}, "rewards": {"brought": reward}}, "p"
+        )
+
+    params = read(fitted)
+    assert params.judges == ()
+    assert parse_params({**MINIMAL, "arms": {"text": {"reward": "text"}}}, "p").judges == ("main",)
+    context = RewardContext.of(params)
+    assert Text().check(params.rewards["brought"], context, context.adapter) is None
+    with pytest.raises(DataError, match="holds no reward model of texts"):
+        Text().check(read(tmp_path).rewards["brought"], context, context.adapter)
 
 
 @pytest.mark.slow

@@ -44,9 +44,11 @@ def test_metrics(finished: Project) -> None:
     metrics = read_json(finished.path / "reports/metrics.json")
     assert set(metrics) == {
         "schema", "env", "annotator", "algorithm", "headline", "order", "arms", "comparisons", "annotation",
-        "reward",
+        "reward", "distances",
     }  # fmt: skip
     assert metrics["schema"] == 3
+    assert metrics["distances"]["epic"] == {}, "there is a single reward"
+    assert 0 <= metrics["distances"]["rank"]["environment"]["preference"] <= 1
     assert metrics["headline"]["verdict"] == "unknown"
     assert "too few seeds" in " ".join(metrics["headline"]["sentences"])
     assert (metrics["env"], metrics["annotator"], metrics["algorithm"]) == ("MiniGrid-Empty-5x5-v0", "embedding", "ppo")
@@ -218,8 +220,9 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
         played.extend(job.name for job in jobs)
         raise KeyboardInterrupt
 
+    project.change({"evaluate.animation_steps": 2})
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.evaluation.statistics.summarise", lambda *_, **__: 1 / 0)
+        patched.setattr("laurel.evaluation.report.render", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             project.run("evaluate")
     (partial,) = project.path.glob(".reports.*.partial")
@@ -227,12 +230,13 @@ def test_agents_that_were_played_are_not_played_again(project: Project, finished
     assert len(tables) == 6
     (partial / "episodes" / "preference-1.parquet").rename(partial / "episodes" / "preference-1.partial")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("laurel.pool.run_jobs", stop)
+        patched.setattr("laurel.evaluation.play.run_jobs", stop)
         with pytest.raises(KeyboardInterrupt):
             project.run("evaluate")
     assert played == ["evaluation of preference seed 1"]
     project.run("evaluate")
     assert not (project.path / "reports/episodes").exists()
+    assert list((project.path / "reports/arms").iterdir()), "films that were made already are made again"
     same = [lasting_content(p.output("evaluate"))["results.parquet"] for p in (project, finished)]
     assert same[0] == same[1]
 

@@ -4,54 +4,71 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from laurel.data.preferences import labels_of, read_pairs
 from laurel.errors import ParamsError
 from laurel.params import parse_params
-from laurel.params.annotation import MAIN
+from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.rewards.model import RewardModel
 from laurel.rewards.stored import StoredRewards
-from laurel.stages.evaluate import _side_by_side
+from laurel.stages.label_sets import LabelSet, label_sets, titled
 from minimal_params import MINIMAL
 from tiny_project import Project, lasting_content, read_json
 
+TINY_MODEL = {"kind": "preference", "ensemble": 2, "hidden": [4], "max_epochs": 2}
 JUDGED = {
     "annotate.n_pairs": 60,
     "annotate.feedback_seeds": 2,
-    "annotate.judges": {"teacher": {"annotator": "scripted"}},
-    "rewards.taught": {"kind": "preference", "judge": "teacher", "ensemble": 2, "hidden": [4], "max_epochs": 2},
-    "rewards.preference.max_epochs": 2,
-    "arms": {"preference": None, "taught": {"reward": "taught"}, "shuffled_labels": None},
+    "annotate.judges": {"teacher": {"annotator": "scripted"}, "wrong": {"scripted": {"error_rate": 0.3}}},
+    "annotate.annotator": "scripted",
+    "rewards": {
+        "taught": {**TINY_MODEL, "judge": "teacher"},
+        "misled": {**TINY_MODEL, "judge": "wrong"},
+        "shuffled_labels": {"of": "taught"},
+    },
+    "arms": {"taught": {"reward": "taught"}, "misled": {"reward": "misled"}, "shuffled_labels": None},
+    "agent.seeds": [1],
+    "agent.steps": 128,
+    "agent.workers": 1,
+    "evaluate.animation_steps": 0,
+    "evaluate.episodes": 1,
+    "evaluate.bootstrap": 10,
 }
 
 
-def test_judges_and_label_sets_side_by_side(rewarded: Project, tmp_path: Path) -> None:
+def test_judges_and_label_sets_from_pairs_to_the_report(rewarded: Project, tmp_path: Path) -> None:
     project = rewarded.copy(tmp_path / "p", JUDGED)
-    project.run("annotate", "train-reward")
-    labels = project.output("annotate")
-    judge = {name: read_json(labels_of(labels, name, 0) / "quality.json")["annotator"] for name in (MAIN, "teacher")}
-    assert judge[MAIN] != judge["teacher"], "each judge judges by its own settings"
-    drawn = {number: read_pairs(labels_of(labels, MAIN, number)) for number in (0, 1)}
-    assert not np.array_equal(drawn[0].first, drawn[1].first), "each set has pairs of its own"
-    assert [one["annotator"].split(":")[0] for one in _side_by_side(labels)["label_sets_by"]] == [
-        "teacher",
-        "teacher, label set 1",
-        "main",
-        "main, label set 1",
-    ]
-    assert StoredRewards.read(project.output("train-reward")).sets == {
-        "preference": 2,
-        "shuffled_labels": 1,
-        "taught": 2,
-    }
-    of = {
-        (name, number): RewardModel.load(project.output("train-reward") / name / place).rewards
-        for name in ("preference", "taught")
-        for number, place in enumerate((".", "set-1"))
-    }
-    assert len({rewards.tobytes() for rewards in of.values()}) == 4, "a model a judge and a label set"
+    project.run("annotate", "train-reward", "train-agents", "evaluate")
+    labels, rewards = project.output("annotate"), project.output("train-reward")
+    sets = [(judge, number) for judge in ("teacher", "wrong") for number in (0, 1)]
+    names = {judge: read_json(labels_of(labels, judge, 0) / "quality.json")["annotator"] for judge, _ in sets}
+    assert names["teacher"] != names["wrong"], "each judge judges by its own settings"
+    drawn = [read_pairs(labels_of(labels, "teacher", number)).first.tolist() for number in (0, 1)]
+    assert drawn[0] != drawn[1], "each set has pairs of its own"
+    assert StoredRewards.read(rewards).sets == {"misled": 2, "shuffled_labels": 1, "taught": 2}
+    models = [RewardModel.load(rewards / name / place) for name in ("misled", "taught") for place in (".", "set-1")]
+    assert len({model.rewards.tobytes() for model in models}) == 4, "a model a judge and a label set"
+
+    metrics = read_json(project.output("evaluate") / "metrics.json")
+    assert metrics["annotation"]["pairs"] > 0, "of the first judge that was asked; the main judge was not"
+    assert [(one["judge"], one["label_set"]) for one in metrics["annotation"]["label_sets_by"]] == sets
+    by_reward = metrics["reward"]["by"]
+    assert [(one["judge"], one["label_set"]) for one in by_reward] == [*sets[2:], *sets[:2]]
+    assert metrics["reward"]["of"] == "taught", "of the first method of the arms"
+    assert metrics["reward"]["heldout_loss"] == by_reward[3]["heldout_loss"] != by_reward[2]["heldout_loss"], "seed 1"
+    report = (project.output("evaluate") / "report.html").read_text()
+    for text in ("the learned reward (judge teacher)", "Learned rewards, over all of their label sets"):
+        assert text in report
+    assert report.count("Judge teacher: The labels are simulated") == 1, "not once for each label set"
+
+
+def test_the_main_judge_comes_first_and_a_note_on_it_stands_once() -> None:
+    annotate = AnnotateParams(feedback_seeds=2)
+    sets = label_sets(annotate, ("another", MAIN))
+    assert sets == [LabelSet(MAIN, 0), LabelSet(MAIN, 1), LabelSet("another", 0), LabelSet("another", 1)]
+    notes = dict(zip(sets, (["alike"], ["alike"], ["alike"], ["alike", "odd"]), strict=True))
+    assert list(titled(notes, annotate)) == ["Judge another: alike", "Judge another, label set 1: odd"]
 
 
 def test_one_label_set_is_what_it_was(rewarded: Project, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_every_arm_and_seed_has_an_agent(finished: Project) -> None:
             files = [
                 ".run.json",
                 "config.json",
+                *(["credit.parquet"] if arm == "preference" else []),
                 "curve.parquet",
                 "model.safetensors",
                 "optimizer.safetensors",
@@ -58,7 +59,7 @@ def test_workers_change_nothing(project: Project, finished: Project) -> None:
     project.run("train-agents")
     before, after = (lasting_content(p.output("train-agents")) for p in (finished, project))
     seed_0 = [name for name in before if "seed-0" in name]
-    assert len(seed_0) == 10
+    assert len(seed_0) == 11, "credit is kept of the arm that is paid a reward"
     assert [name for name in seed_0 if before[name] != after[name]] == []
     assert "workers" not in manifest(project)["params"]["agent"]
 

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 
 from laurel.data.directory import output_directory
 from laurel.params import EnvParams, Params, TrackingParams, parse_params
-from laurel.tracking.pipeline import adopt, close_pipeline_run, open_pipeline_run
+from laurel.tracking.pipeline import close_pipeline_run, open_pipeline_run
 from laurel.tracking.runs import Tracker
 
 URI = "MLFLOW_TRACKING_URI"
@@ -44,10 +44,12 @@ def of(params: Params) -> tuple[EnvParams, TrackingParams]:
     return params.env, params.tracking
 
 
-def stage(path: Path, params: Params, name: str) -> str:
+def stage(path: Path, params: Params, name: str, *, fails: bool = False) -> str:
     """Write what a stage would, and return the run that it logged."""
     with output_directory(path, stage=name, params={}) as out, Tracker(params, name, {}, out).stage_run() as run:
         assert run
+        if fails:
+            raise ZeroDivisionError
     return run.id
 
 
@@ -74,35 +76,50 @@ def test_a_failure_is_marked_even_where_nothing_was_opened(client: MlflowClient,
     assert len(run.data.tags["error"]) == 1000
 
 
-def test_runs_of_stages_get_a_parent_but_cached_ones_keep_theirs(client: MlflowClient, tmp_path: Path) -> None:
+def test_runs_of_stages_get_a_parent_but_cached_ones_keep_theirs(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     params = make_params()
-    first, second = stage(tmp_path / "a", params, "collect"), stage(tmp_path / "b", params, "caption")
-    with output_directory(tmp_path / "c", stage="annotate", params={}):
-        pass  # could not be logged
-    open_pipeline_run(*of(params), "monday", "1")
-    adopt(*of(params), "monday", [tmp_path / "a"])
-    adopt(*of(params), "tuesday", [tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+    begun = {}
+    for name, place in (("a", "gs://bucket/7/monday/part-1/it"), ("b", "gs://bucket/7/monday/part-2/it")):
+        monkeypatch.setenv("LAUREL_OUTPUT_URI", place)
+        begun[name] = stage(tmp_path / name, params, "collect")
+    with pytest.raises(ZeroDivisionError):
+        stage(tmp_path / "c", params, "annotate", fails=True)
+    begun["failed"] = next(run.info.run_id for run in runs(client) if run.data.tags["stage"] == "annotate")
+    monkeypatch.setenv("LAUREL_OUTPUT_URI", "s3://bucket/monday/7f3c/cached/it")
+    begun["later"] = stage(tmp_path / "d", params, "caption")
+    monkeypatch.delenv("LAUREL_OUTPUT_URI")
+    begun["by hand"] = stage(tmp_path / "e", params, "caption")
+    close_pipeline_run(*of(params), "monday", "FAILED", "", ("monday", "12"))
+    close_pipeline_run(*of(params), "laurel-x5", "SUCCEEDED", "", ("laurel-x5", "7f3c"))
     names = {run.info.run_id: run.data.tags.get("pipeline_run") for run in runs(client)}
-    parents = {run.info.run_id: run.data.tags.get("mlflow.parentRunId") for run in runs(client)}
-    assert names[parents[first]] == "monday"
-    assert names[parents[second]] == "tuesday"
+    parents = {run.info.run_id: run.data.tags.get("mlflow.parentRunId", "") for run in runs(client)}
+    assert {name: names.get(parents[run]) for name, run in begun.items()} == {
+        "a": "monday",
+        "b": "monday",
+        "failed": "monday",
+        "later": "monday",
+        "by hand": None,
+    }
 
 
-def test_runs_of_a_divided_stage_get_their_parent_by_way_of_the_merger(client: MlflowClient, tmp_path: Path) -> None:
+def test_what_a_run_was_made_from_gets_the_same_parent(
+    client: MlflowClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     params = make_params()
-    parts = {f"part.{number}": tmp_path / str(number) for number in range(2)}
-    divided = [stage(path, params, "collect") for path in parts.values()]
-    client.delete_run(stage(tmp_path / "gone", params, "collect"))
+    inputs = {"trajectories": tmp_path / "cached", "captions": tmp_path / "gone"}
+    cached = stage(inputs["trajectories"], params, "collect")  # by a pipeline that was killed: it has no parent
+    client.delete_run(stage(inputs["captions"], params, "caption"))
+    monkeypatch.setenv("LAUREL_OUTPUT_URI", "/here/laurel-2026/evaluate/reports")
     with (
-        output_directory(tmp_path / "merged", stage="collect", params={}) as out,
-        Tracker(params, "collect", {**parts, "part.2": tmp_path / "gone"}, out).stage_run() as merger,
+        output_directory(tmp_path / "made", stage="evaluate", params={}) as out,
+        Tracker(params, "evaluate", inputs, out).stage_run() as run,
     ):
-        assert merger
-    adopt(*of(params), "monday", [tmp_path / "merged"])
-    parents = {client.get_run(run).data.tags.get("mlflow.parentRunId") for run in (*divided, merger.id)}
-    (parent,) = parents
-    assert parent is not None
-    assert client.get_run(parent).data.tags["pipeline_run"] == "monday"
+        assert run
+    close_pipeline_run(*of(params), "laurel-2026", "SUCCEEDED", "", ("laurel-2026", "12"))
+    (parent,) = {client.get_run(one).data.tags["mlflow.parentRunId"] for one in (run.id, cached)}
+    assert client.get_run(parent).data.tags["pipeline_run"] == "laurel-2026"
 
 
 def test_tracking_that_is_off_or_out_of_reach(

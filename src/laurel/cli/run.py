@@ -33,6 +33,25 @@ def add(commands: Commands) -> None:
     suite.add_argument("--work", type=Path, metavar="DIR", help="folders of the runs; default: data/suites/NAME")
     suite.add_argument("--output", type=Path, metavar="DIR", help="where the page goes; default: beside FILE")
     suite.set_defaults(run=_benchmark)
+    trying = add_command(
+        commands,
+        "transfer",
+        "Try the rewards and agents of finished runs in each other's environments: two matrices on one page.",
+        "laurel transfer data/suites/transfer/* -o transfer.md",
+    )
+    trying.add_argument("runs", type=Path, nargs="+", metavar="DIR", help="a finished run, with its params.yaml")
+    trying.add_argument("--arm", metavar="ARM", help="whose reward and agents; default: of each run the first method")
+    trying.add_argument(
+        "--work",
+        type=Path,
+        default=Path("data/transfer"),
+        metavar="DIR",
+        help="what is trained; default: data/transfer",
+    )
+    trying.add_argument(
+        "-o", "--output", type=Path, default=Path("transfer.md"), metavar="FILE", help="default: transfer.md"
+    )
+    trying.set_defaults(run=_transfer)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -73,3 +92,13 @@ def _benchmark(options: argparse.Namespace) -> int:
     if failed:
         tell(f"laurel: {len(failed)} of {len(suite.runs)} runs failed: {', '.join(failed)}.")
     return USAGE_ERROR if failed else 0
+
+
+def _transfer(options: argparse.Namespace) -> int:
+    from laurel.stages.transfer import read_sources, transfer
+
+    sources = read_sources(options.runs, options.arm)
+    named = " ".join(shlex.quote(str(run)) for run in options.runs)
+    chosen = f" --arm {shlex.quote(options.arm)}" if options.arm else ""
+    transfer(sources, options.work, options.output, f"laurel transfer {named}{chosen}", tell)
+    return say(f"page: {options.output}\n")

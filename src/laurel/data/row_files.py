@@ -96,7 +96,7 @@ def _json_rows(path: Path) -> _Numbered:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode())
             except UnicodeDecodeError:
                 raise DataError(f"{path}: line {number} is not text in UTF-8.") from None
             except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How far labels can be trusted, laid out for the report: figures, annotators side by side, a sample of pairs.
+"""How far labels can be trusted, laid out for the report: figures; a sample of pairs.
 
 Takes what quality.json and the sample hold.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from laurel.data.quality import MEASURES, REFERENCES, figures, label_in_words
+from laurel.data.quality import MEASURES, REFERENCES, label_in_words
 from laurel.llm.prices import in_words
 
 USED = {
@@ -47,15 +47,6 @@ def status_in_words(status: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """Several annotators beside each other."""
-
-    names: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    """Measure, and for each annotator its value and, maybe empty, its 95% interval."""
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """A single answer, as a person may read it."""
 
@@ -83,17 +74,6 @@ class Example:
     disagrees: bool
     """Whether the label names the text that is known to be the worse."""
     answers: tuple[Answer, ...]
-
-
-def members(annotation: Mapping[str, Any], key: str = "by") -> Members | None:
-    """Lay out what is known of each annotator (`by`) or label set (`label_sets_by`); None without several."""
-    several = annotation.get(key, [])
-    if not several:
-        return None
-    known = [{f.measure: (f.shown, f.shown_interval) for f in figures(one)} for one in several]
-    measures = list(dict.fromkeys(measure for one in known for measure in one))
-    rows = tuple((measure, tuple(one.get(measure, ("-", "")) for one in known)) for measure in measures)
-    return Members(tuple(str(one["annotator"]) for one in several), rows)
 
 
 def usage_by_annotator(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +18,14 @@ from laurel.evaluation.rollout import LearnedReward, roll_out
 from laurel.params import EvaluateParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
+from laurel.pool import Job, run_jobs
+from laurel.progress import progress
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import StoredRewards, reward_of
 from laurel.seeding import derive_seed
+
+Played = tuple[Arm, int, Path | None]
+"""Arm, seed and the agent's directory, None where the arm is not trained."""
 
 
 @dataclass(frozen=True)
@@ -108,3 +113,26 @@ def play_agent(
         write_json(account_of(table), dict(actor.account))
     frame.to_parquet(table, index=False)
     advance(len(rows))
+
+
+def play_agents(evaluation: Evaluation, agents: Sequence[Played], workers: int | None, tables: Path) -> pd.DataFrame:
+    """Play all agents in parallel; a table that is there already was played by a run that was stopped."""
+    tables.mkdir(exist_ok=True)
+    places = [(tables / f"{arm.name}-{seed}.parquet", arm, seed, agent) for arm, seed, agent in agents]
+    jobs = [
+        Job(f"evaluation of {arm.name} seed {seed}", _play_one, (evaluation, arm, seed, agent, table))
+        for table, arm, seed, agent in places
+        if not table.exists()
+    ]
+    with progress(len(jobs) * evaluation.evaluate.episodes, "evaluate", "episodes") as advance:
+        run_jobs(jobs, workers, advance, ["laurel.evaluation.play"])
+    return pd.concat([pd.read_parquet(table) for table, _, _, _ in places], ignore_index=True)
+
+
+def _play_one(
+    evaluation: Evaluation, arm: Arm, seed: int, agent: Path | None, table: Path, advance: Callable[[int], None]
+) -> None:
+    """Play an agent in a process of its own; its table appears whole or not at all."""
+    partial = table.with_suffix(".partial")
+    play_agent(evaluation, arm, seed, agent, partial, advance)
+    partial.replace(table)

@@ -23,10 +23,10 @@ from laurel.data.quality import figures as label_figures
 from laurel.evaluation.arms import arms_of
 from laurel.evaluation.distances import table
 from laurel.evaluation.hacking import Hacked
-from laurel.evaluation.label_report import KEYS, examples, kappa, members, status_in_words
+from laurel.evaluation.label_report import KEYS, examples, kappa, status_in_words
+from laurel.evaluation.side_by_side import judges, learned_rewards, members
 from laurel.evaluation.style import DARK, strokes, styles
 from laurel.evaluation.summary import (
-    NONE,
     columns,
     comparison_columns,
     counted,
@@ -36,6 +36,7 @@ from laurel.evaluation.summary import (
     steps,
 )
 from laurel.evaluation.verdict import Headline, headline
+from laurel.evaluation.words import flat, in_words, key_in_words
 from laurel.rewards.method import Program
 from laurel.training.credit import THIRDS
 
@@ -120,7 +121,7 @@ def render(content: ReportContent) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, steps=steps, words=_words, status=status_in_words)
+    environment.filters.update(number=number, steps=steps, words=key_in_words, status=status_in_words)
     heads, rows = columns(content.metrics)
     infos = arms_of(content.metrics)
     places = {info.name: place for place, info in enumerate(infos)}
@@ -156,11 +157,12 @@ def render(content: ReportContent) -> str:
         quality=label_figures(content.annotation or {}),
         members=members(content.annotation or {}),
         label_sets=int((content.annotation or {}).get("label_sets", 1)),
-        side_by_side=members(content.annotation or {}, "label_sets_by"),
+        judges=judges(content.annotation or {}),
         missing=sorted(listed((content.annotation or {}).get("missing", ())), key=lambda one: -one.answers),
         examples=examples(content.sample),
-        reward=_flat(content.reward, leave_out=("calibration", "baselines", "heldout_agreement")),
+        reward=_in_pairs(content.reward or {}, ("calibration", "baselines", "heldout_agreement", "by", "of")),
         agreement=_heldout_agreement(content.reward),
+        learned=learned_rewards(content.reward or {}),
         params=yaml.safe_dump(dict(content.params), sort_keys=False, allow_unicode=True) if content.params else "",
     )
 
@@ -169,7 +171,7 @@ def _in_words(found: Headline, arms: Iterable[str]) -> Headline:
     """Return the headline with arms named in words."""
     sentences = found.sentences
     for arm in sorted(arms, key=len, reverse=True):  # a name may hold another
-        sentences = tuple(sentence.replace(arm, _words(arm)) for sentence in sentences)
+        sentences = tuple(sentence.replace(arm, key_in_words(arm)) for sentence in sentences)
     return replace(found, sentences=sentences)
 
 
@@ -249,7 +251,11 @@ def _captions(vocabulary: pd.DataFrame | None) -> dict[str, Any] | None:
 
 def _annotation(annotation: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Say in pairs of texts how much was judged, besides what has a table of its own."""
-    return [*_flat(annotation, leave_out=(*STATUSES, *KEYS)), *kappa(annotation)]
+    return [*_in_pairs(annotation, (*STATUSES, *KEYS)), *kappa(annotation)]
+
+
+def _in_pairs(mapping: Mapping[str, Any], leave_out: Sequence[str]) -> list[tuple[str, str]]:
+    return [(key, in_words(value)) for key, value in flat(mapping, leave_out)]
 
 
 def _status(annotation: Mapping[str, Any] | None) -> list[tuple[str, int, float]]:
@@ -264,43 +270,10 @@ def _heldout_agreement(reward: Mapping[str, Any] | None) -> list[tuple[str, floa
     if not reward:
         return []
     baselines: Mapping[str, float | None] = reward.get("baselines") or {}
-    rows = [(_words(name), float(value), False) for name, value in baselines.items() if value is not None]
+    rows = [(key_in_words(name), float(value), False) for name, value in baselines.items() if value is not None]
     if reward.get("heldout_agreement") is not None:
         rows.append(("reward model", float(reward["heldout_agreement"]), True))
     return sorted(rows, key=lambda row: (-row[1], not row[2]))
-
-
-def _flat(mapping: Mapping[str, Any] | None, leave_out: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Write any nested keys and values as pairs of texts."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in (mapping or {}).items():
-        if key in leave_out:
-            continue
-        if isinstance(value, Mapping):
-            pairs += [(f"{_words(key)}: {name}", text) for name, text in _flat(value)]
-        else:
-            pairs.append((_words(key), _text(value)))
-    return pairs
-
-
-def _words(key: str) -> str:
-    return str(key).replace("_", " ").replace("heldout", "held-out")
-
-
-def _text(value: Any) -> str:
-    match value:
-        case None:
-            return NONE
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:.3g}" if abs(value) < 1 else number(value)
-        case list() | tuple():
-            return ", ".join(_text(item) for item in value) or NONE
-        case _:
-            return str(value)
 
 
 # -- pictures -------------------------------------------------------------------------------------

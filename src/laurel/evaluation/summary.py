@@ -223,6 +223,10 @@ def legend(metrics: Mapping[str, Any]) -> str:
             "P(higher): probability that a seed of the first arm returns more than one of the second; p: exact "
             f"permutation test, adjusted for {counted(n, 'comparison')} (Holm)."
         )
+    for arm, found in metrics.get("hacking", {}).items():
+        sentences.append(
+            f"Of {arm}, {len(found['seeds'])} of {found['agents']} agents were paid more while they did worse."
+        )
     for name, who in metrics.get("simulated", {}).items():
         sentences.append(f"The reward {name} is simulated: it is the work of {who}.")
     return " ".join(sentences)

@@ -15,10 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationError, field_validator
 
 from laurel.errors import closest
+from laurel.params.annotation import MAIN
 from laurel.params.fields import NonNegative, Section, distinct, dumped
 from laurel.params.file import NAME, refusal, refusals, shown
 from laurel.params.kinds import ALGORITHMS, known_actor
-from laurel.params.rewards import RewardParams, chain, method_of
+from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
 
 Role = Literal["baseline", "method", "control", "bound"]
@@ -254,9 +255,7 @@ def _resolved(arm: ArmParams, role: Role, shaping: ShapingParams, agent: AgentPa
 def judges_of(arms: Sequence[ArmParams], rewards: Mapping[str, RewardParams]) -> tuple[str, ...]:
     """Return the judges whose preferences the arms' rewards are learned from; () where no annotator is to be asked."""
     wanted = chain(rewards, [name for arm in arms if arm.trained for name in arm.reward])
-    methods = {name: method_of(rewards[name]) for name in wanted}
-    reading = (name for name in wanted if "preferences" in methods[name].reads)
-    return tuple(sorted({methods[name].judge(rewards[name], rewards) for name in reading}))
+    return tuple(sorted({judge for name in wanted if (judge := judge_of(name, rewards))}))
 
 
 def used(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,11 +295,17 @@ def _info(arm: ArmParams, rewards: Mapping[str, RewardParams]) -> ArmInfo:
         label = f"the actor {arm.actor}, never trained"
     else:
         weights = [
-            method.summary if weight == 1.0 else f"{weight:g} of {method.summary}"
-            for weight, method in zip(arm.reward.values(), methods.values(), strict=True)
+            ("" if weight == 1.0 else f"{weight:g} of ") + methods[name].summary + _by_judge(name, rewards)
+            for name, weight in arm.reward.items()
         ]
         differs = [f"shaping.{key} {value}" for key, value in arm.shaping.items()]
         differs += [] if arm.extrinsic is None else [f"shaping.extrinsic {arm.extrinsic:g}"]
         differs += [f"agent.{key} {value}" for key, value in arm.agent.items()] if isinstance(arm.agent, dict) else []
         label = "; ".join([" + ".join(weights) or "the environment's reward alone", *differs])
     return ArmInfo(arm.name, role, label, tuple(arm.reward), arm.trained)
+
+
+def _by_judge(name: str, rewards: Mapping[str, RewardParams]) -> str:
+    """Say whose preferences a reward is learned from, where they are not the main judge's."""
+    judge = judge_of(name, rewards)
+    return "" if judge in (None, MAIN) else f" (judge {judge})"

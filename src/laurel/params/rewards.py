@@ -109,6 +109,12 @@ def method_of(settings: RewardParams) -> Any:
     return METHODS.load(settings.kind, "rewards")()
 
 
+def judge_of(name: str, rewards: Mapping[str, RewardParams]) -> str | None:
+    """Return the judge whose preferences a reward is learned from; None where it reads none."""
+    method = method_of(rewards[name])
+    return method.judge(rewards[name], rewards) if "preferences" in method.sources(rewards[name]) else None
+
+
 def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
     """Return the settings of every reward: those that are given, those that arms want, and what these are made from.
 

@@ -107,7 +107,7 @@ class RewardContext:
 
     def label_sets(self, settings: RewardParams) -> int:
         """Return how many label sets a reward is made from; a single one where it reads no preferences."""
-        return self.annotate.feedback_seeds if "preferences" in method_of(settings).reads else 1
+        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources(settings) else 1
 
     @property
     def adapter(self) -> EnvAdapter:
@@ -160,6 +160,10 @@ class Method:
     def needs(self, settings: RewardParams) -> Sequence[str]:
         """Return the names of the rewards that it is made from; they are made before it."""
         return ()
+
+    def sources(self, settings: RewardParams) -> Sequence[Source]:
+        """Return which of `reads` it is made from with these settings."""
+        return self.reads
 
     def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
         """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from laurel.errors import LaurelError, MissingPackageError
+from laurel.errors import LaurelError
+from laurel.extras import need
 
 if TYPE_CHECKING:
     from pydantic_monty import Monty, MontySession
 
     from laurel.envs.numbers import Number
 
+PACKAGE = "pydantic_monty"
 BATCH = 4096
 """Rows that are evaluated at a time."""
 SECONDS, MEMORY, DEPTH = 2.0, 64 * 2**20, 100
@@ -74,18 +76,6 @@ class Evaluated:
         return int(np.isnan(self.rewards).sum())
 
 
-def check_installed() -> None:
-    """Refuse to go on without the package.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
-    from importlib.util import find_spec
-
-    if find_spec("pydantic_monty") is None:
-        raise MissingPackageError("rewards of kind code need pydantic-monty: run pip install 'laurel-rl[code]'.")
-
-
 class Sandbox:
     """A function `reward(observation, action, next_observation)`, ready to be called; a context manager.
 
@@ -102,7 +92,7 @@ class Sandbox:
     def __init__(
         self, source: str, names: Sequence[str] = (), *, seconds: float = SECONDS, memory: int = MEMORY
     ) -> None:
-        check_installed()
+        need(PACKAGE)
         from pydantic_monty import Monty
 
         self._source, self._names = source, tuple(names)

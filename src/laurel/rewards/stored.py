@@ -89,14 +89,30 @@ class StoredRewards:
         if seeds is not None and seed not in seeds:
             which = name if name not in self.seeds else f"{name} for seed {seed}"
             raise DataError(f"{self.path}: holds no reward {which}. Run laurel train-reward again.")
-        return (
-            self.path / name / f"seed-{seed}" if seeds is not None else set_of(self.path / name, seed % self.sets[name])
-        )
+        return self.path / name / f"seed-{seed}" if seeds is not None else self._of_set(name, seed)
 
-    def table(self, name: str, quantile: float) -> PayTable | None:
-        """Return what a reward pays for what, of its first label set; None without a table, or with one a seed."""
+    def table(self, name: str, quantile: float, seed: int = 0) -> PayTable | None:
+        """Return what a reward pays an agent's seed for what; None without a table, or with one for each seed."""
         settings = self.settings[name]
-        return None if self.seeds[name] is not None else method_of(settings).table(settings, self.path / name, quantile)
+        if self.seeds[name] is not None:
+            return None
+        return method_of(settings).table(settings, self._of_set(name, seed), quantile)
+
+    def qualities(self) -> dict[str, list[dict[str, Any]]]:
+        """Return name -> what a reward says of itself, for each of its label sets; nothing of one that says nothing."""
+        found = {}
+        for name in self.settings:
+            files = [set_of(self.path / name, number) / QUALITY for number in range(self.sets[name])]
+            if files[0].exists():
+                found[name] = [read_json(file) for file in files]
+        return found
+
+    def set_of_seed(self, name: str, seed: int) -> int:
+        """Return which label set the reward of an agent's seed is learned from."""
+        return seed % self.sets[name]
+
+    def _of_set(self, name: str, seed: int) -> Path:
+        return set_of(self.path / name, self.set_of_seed(name, seed))
 
     def programs(self) -> dict[str, Program]:
         """Return the rewards that are code, by name; errors as of `load`."""
@@ -105,9 +121,7 @@ class StoredRewards:
 
     def simulated(self) -> dict[str, str]:
         """Return who made the rewards that no language model made although one could have: name -> who."""
-        qualities = {name: self.path / name / QUALITY for name in self.settings}
-        read = {name: read_json(file) for name, file in qualities.items() if file.exists()}
-        return {name: str(quality["judge"]) for name, quality in read.items() if quality.get("simulated")}
+        return {name: str(sets[0]["judge"]) for name, sets in self.qualities().items() if sets[0].get("simulated")}
 
 
 @dataclass(frozen=True)

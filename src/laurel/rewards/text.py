@@ -138,7 +138,7 @@ def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple
     """
     exact = len(pairs.first) <= EXACT
     apart = vectors[pairs.first] - vectors[pairs.second]
-    apart = apart.astype(np.float64) if exact else apart
+    apart = apart.astype(np.float64 if exact else np.float32, copy=False)
     fold = pairs.folds(seed)
     held_out = (fold[pairs.first, None] == np.arange(FOLDS)) | (fold[pairs.second, None] == np.arange(FOLDS))
     counts = np.concatenate([~held_out, np.ones((len(held_out), 1), dtype=np.bool_)], axis=1).astype(apart.dtype)
@@ -147,7 +147,7 @@ def fit_head(model: str, pairs: TextPairs, vectors: Vectors, seed: int) -> tuple
     logits = apart @ weights[:, :FOLDS].astype(apart.dtype)
     judged = (logits * held_out).sum(axis=1) / held_out.sum(axis=1)
     head = weights[:, FOLDS]
-    raw = (vectors.astype(apart.dtype) @ head.astype(apart.dtype)).astype(np.float32)
+    raw = (vectors.astype(apart.dtype, copy=False) @ head.astype(apart.dtype)).astype(np.float32)
     fitted = TextReward(model, "head", Normalizer.of(raw), head)
     return fitted, quality(pairs, np.ones(len(judged), dtype=np.bool_), judged)
 

@@ -53,16 +53,17 @@ class TextPairs:
         prompts: dict[str, int] = {}
         group: list[int] = []
         sides: list[tuple[int, int]] = []
-        kept = np.zeros(len(rows), dtype=np.bool_)
+        kept = rows.labels.usable
         for number, (prompt, first, second) in enumerate(zip(rows.prompts, rows.first, rows.second, strict=True)):
-            kept[number] = first != second and bool(rows.labels.usable[number])
+            kept[number] &= first != second
             if not kept[number]:
                 continue
-            for text in (joined(prompt, first), joined(prompt, second)):
+            both = joined(prompt, first), joined(prompt, second)
+            for text in both:
                 if text not in items:
                     items[text] = len(items)
                     group.append(prompts.setdefault(prompt or text, len(prompts)))
-            sides.append((items[joined(prompt, first)], items[joined(prompt, second)]))
+            sides.append((items[both[0]], items[both[1]]))
         p_first = rows.labels.p_first[kept]
         if not (p_first != 0.5).any():
             raise DataError(f"{rows.labels.annotator}: no row names a better text, so there is nothing to learn from.")

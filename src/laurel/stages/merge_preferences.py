@@ -13,7 +13,7 @@ from laurel.errors import DataError
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.fields import dumped
-from laurel.stages.annotate import SHARD, STAGE, conclude, log, write_nothing
+from laurel.stages.annotate import SHARD, STAGE, log, write_nothing
 
 
 def run(
@@ -51,6 +51,7 @@ def run(
     from laurel.envs import adapter_for
     from laurel.feedback.annotator import added
     from laurel.stages.label_quality import gold_of, join_missing, join_sample, join_success, setting_aside
+    from laurel.stages.label_verdict import conclude
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     used, inputs = dumped(sections), {"captions": captions}

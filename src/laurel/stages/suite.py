@@ -160,7 +160,13 @@ def _part(name: str, run: Mapping[str, Any]) -> str:
 
 
 def _annotator(metrics: Mapping[str, Any]) -> str:
+    """Say who judged, and how often as hand-written progress has it; of each judge its first label set."""
     annotation = metrics.get("annotation") or {}
-    agreement = ((annotation.get("oracle") or {}).get("agreement") or {}).get("value")
-    named = annotation.get("annotator") or "none asked"
+    judges = [one for one in annotation.get("label_sets_by", ()) if one["label_set"] == 0] or [annotation]
+    return "; ".join(map(_judge, judges))
+
+
+def _judge(quality: Mapping[str, Any]) -> str:
+    agreement = ((quality.get("oracle") or {}).get("agreement") or {}).get("value")
+    named = quality.get("annotator") or "none asked"
     return named if agreement is None else f"{named}, {agreement:.0%} of its labels as hand-written progress has them"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.params import CaptionParams, EnvParams, TrackingParams
-from laurel.params.annotation import AnnotateParams
+from laurel.params.annotation import MAIN, AnnotateParams
 from laurel.params.arms import ArmParams, used
-from laurel.params.rewards import RewardParams, chain, method_of
+from laurel.params.rewards import RewardParams, chain, judge_of, method_of
 from laurel.params.training import AgentParams
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def run(
     captions: Path,
     preferences: Path,
     output: Path,
+    responses: Path | None = None,
 ) -> None:
     """Make the rewards that arms are paid, and those that these are made from.
 
@@ -47,6 +48,7 @@ def run(
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         output: directory to write rewards as `laurel.rewards.stored` has them.
+        responses: as of `laurel.stages.annotate.run`, for methods that ask a language model.
 
     Raises:
         ParamsError: a reward and caption.segment_length do not go together.
@@ -57,6 +59,7 @@ def run(
 
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
+    from laurel.llm.mirror import mirrored
     from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Tracker
     from laurel.training.trial import ShortTraining
@@ -66,7 +69,11 @@ def run(
     described, context = used(sections), RewardContext(env, caption, annotate, rewards)
     inputs = {"trajectories": trajectories, "captions": captions, "preferences": preferences}
     read_inputs(described, inputs)
-    with output_directory(output, stage="train-reward", params=described, inputs=inputs) as out:
+    kept = responses if annotate.keeps_responses else None
+    with (
+        mirrored(annotate.language_model.store, kept),
+        output_directory(output, stage="train-reward", params=described, inputs=inputs) as out,
+    ):
         trial = ShortTraining(seed, context)
         _make(seed, context, arms, agent, Inputs(captions, preferences, out.path, trajectories, trial=trial), out)
         tracked_as = {**sections, "arms": arms, "agent": agent, "tracking": tracking}
@@ -79,12 +86,10 @@ def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
-    from laurel.data.directory import read_json
     from laurel.data.preferences import set_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import trained_arms
-    from laurel.rewards.method import QUALITY
     from laurel.rewards.stored import StoredRewards, make_reward
     from laurel.seeding import derive_seed
 
@@ -114,12 +119,12 @@ def _make(
             run_jobs(jobs, agent.workers, advance, ["laurel.rewards.stored", "laurel.rewards.training"])
     StoredRewards.write(out.path, made)
     out.counts = {"rewards": len(made)}
-    simulated = StoredRewards.read(out.path).simulated()
-    out.notes += [f"The reward {name} is simulated: it is the work of {who}." for name, who in simulated.items()]
-    for name in made:
-        if (out.path / name / QUALITY).exists():
-            out.counts |= {"pairs": read_json(out.path / name / QUALITY).get("pairs", 0)}
-            break
+    stored = StoredRewards.read(out.path)
+    out.notes += [
+        f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
+    ]
+    if qualities := stored.qualities().values():
+        out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:
         out.notes.append("No arm is paid a reward besides the environment's, so none was made.")
 
@@ -127,20 +132,21 @@ def _make(
 def track(
     run: Run, env: EnvParams, caption: CaptionParams, annotate: AnnotateParams, tracking: TrackingParams, path: Path
 ) -> None:
-    """Log how good each learned reward is, and register those that were learned."""
-    from laurel.data.directory import read_json
-    from laurel.rewards.method import QUALITY
+    """Log how good each learned reward is, of each label set, and register those that were learned."""
     from laurel.rewards.stored import CARD, Described, StoredRewards
     from laurel.tracking.runs import flatten
 
-    made = StoredRewards.read(path).settings
-    places = {name: path / name for name in made if (path / name / QUALITY).exists()}
-    for name, place in places.items():
-        begin = "" if len(places) == 1 else f"{name}."
-        quality = flatten(read_json(place / QUALITY))
-        run.log_metrics({f"{begin}{k}": v for k, v in quality.items() if isinstance(v, int | float)})
-        tags = {"env": env.id, "annotator": annotate.annotator, "reward": name}
-        card = Described(place, name, made[name], env, caption.with_action).card()
-        source = run.log_model(place, f"reward-{name}", tags, {CARD: card})
+    stored = StoredRewards.read(path)
+    qualities = stored.qualities()
+    for name, sets in qualities.items():
+        begin = "" if len(qualities) == 1 else f"{name}."
+        for number, quality in enumerate(sets):
+            of_set = f"set-{number}." if number else ""
+            numbers = {f"{begin}{of_set}{key}": value for key, value in flatten(quality).items()}
+            run.log_metrics({key: value for key, value in numbers.items() if isinstance(value, int | float)})
+        annotator = annotate.of_judge(judge_of(name, stored.settings) or MAIN).annotator
+        tags = {"env": env.id, "annotator": annotator, "reward": name}
+        card = Described(path / name, name, stored.settings[name], env, caption.with_action).card()
+        source = run.log_model(path / name, f"reward-{name}", tags, {CARD: card})
         if tracking.register_models:
             run.register(f"reward.{env.id}", source, tags, alias=name)

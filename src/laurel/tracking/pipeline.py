@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel import __version__
-from laurel.data.directory import read_manifest
-from laurel.tracking.runs import connect, explained, failures, without_secrets
+from laurel.tracking.runs import OUTPUT, connect, explained, failures, without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,11 +41,23 @@ def open_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, code_
     _logged(tracking, log)
 
 
-def close_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, state: str, error: str) -> None:
-    """Mark the run with the pipeline's state and its error message."""
+def close_pipeline_run(
+    env: EnvParams, tracking: TrackingParams, name: str, state: str, error: str, folders: Iterable[str] = ()
+) -> None:
+    """Mark the run with the pipeline's state and its error message, and put the runs of its stages below it.
+
+    Args:
+        env: of all runs.
+        tracking: whether and where runs are logged.
+        name: the pipeline's name of the run.
+        state: as KFP says it.
+        error: as KFP says it; empty of none.
+        folders: names of which one is a folder in the places of all outputs of this run.
+    """
 
     def log(client: MlflowClient, experiment: str) -> None:
         run = _find(client, experiment, name) or _create(client, experiment, env, name)
+        _adopt(client, experiment, run, folders)
         client.set_tag(run, "state", state)
         if error:
             client.set_tag(run, "error", without_secrets(error)[:ERROR_LENGTH])
@@ -56,28 +66,22 @@ def close_pipeline_run(env: EnvParams, tracking: TrackingParams, name: str, stat
     _logged(tracking, log)
 
 
-def adopt(env: EnvParams, tracking: TrackingParams, name: str, outputs: Iterable[Path]) -> None:
-    """Put the runs of stages below the pipeline's, by the run ids in their outputs, and those that they were made from.
-
-    So the runs of steps that divide a stage's work are found by way of the run of their merger.
+def _adopt(client: MlflowClient, experiment: str, parent: str, folders: Iterable[str]) -> None:
+    """Put the runs of a pipeline's stages below its own, those that failed included, and those they were made from.
 
     A run that has a parent keeps it: its stage was taken from the cache of an earlier pipeline.
     """
-
-    def log(client: MlflowClient, experiment: str) -> None:
-        parent = _find(client, experiment, name) or _create(client, experiment, env, name)
-        waiting = [read_manifest(output)["mlflow_run_id"] for output in outputs]
-        seen: set[str | None] = {None, ""}
-        while waiting:
-            if (run := waiting.pop()) in seen:
-                continue
-            seen.add(run)
-            tags = _tags_of(client, run)
-            if tags is not None and PARENT not in tags:
-                client.set_tag(run, PARENT, parent)
-                waiting += [of for name, of in tags.items() if name.startswith(UPSTREAM)]
-
-    _logged(tracking, log)
+    searched = (f"tags.{OUTPUT} LIKE '%/{_quoted(folder)}/%'" for folder in folders)
+    waiting = [run.info.run_id for query in searched for run in client.search_runs([experiment], query)]
+    seen: set[str] = set()
+    while waiting:
+        if (run := waiting.pop()) in seen:
+            continue
+        seen.add(run)
+        tags = _tags_of(client, run)
+        if tags is not None and PARENT not in tags:
+            client.set_tag(run, PARENT, parent)
+            waiting += [of for name, of in tags.items() if name.startswith(UPSTREAM)]
 
 
 def _tags_of(client: MlflowClient, run: str) -> dict[str, str] | None:
@@ -104,11 +108,14 @@ def _logged(tracking: TrackingParams, log: Callable[[MlflowClient, str], None]) 
 
 
 def _find(client: MlflowClient, experiment: str, name: str) -> str | None:
-    quoted = name.replace("'", "")
-    found = client.search_runs([experiment], f"tags.{NAME} = '{quoted}'", max_results=1)
+    found = client.search_runs([experiment], f"tags.{NAME} = '{_quoted(name)}'", max_results=1)
     return found[0].info.run_id if found else None
 
 
 def _create(client: MlflowClient, experiment: str, env: EnvParams, name: str) -> str:
-    tags = {NAME: name.replace("'", ""), "stage": "pipeline", "env": env.id, "laurel_version": __version__}
+    tags = {NAME: _quoted(name), "stage": "pipeline", "env": env.id, "laurel_version": __version__}
     return client.create_run(experiment, tags=tags, run_name=f"pipeline {env.id}").info.run_id
+
+
+def _quoted(name: str) -> str:
+    return name.replace("'", "")

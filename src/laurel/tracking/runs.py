@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from laurel.params import TrackingParams
 
 URI = "MLFLOW_TRACKING_URI"
+OUTPUT_URI = "LAUREL_OUTPUT_URI"
+"""Where the output of a pipeline's step goes, while it runs."""
+OUTPUT = "output"
+"""Tag with that place."""
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlartifacts"
 BATCH = 1000
@@ -283,7 +287,7 @@ class Tracker:
         created = client.create_run(
             experiment,
             start_time=_milliseconds(began),
-            tags={**self._tags(), **upstream},
+            tags={**self._tags(), **upstream, **({OUTPUT: place} if (place := os.environ.get(OUTPUT_URI)) else {})},
             run_name=f"{self._stage} {self.sections['env'].id}",
         )
         run = Run(client, created.info.run_id, experiment)

@@ -64,10 +64,11 @@ class Code(Method):
     reads = ("trajectories",)
 
     def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        from laurel.rewards.sandbox import check_installed
+        from laurel.extras import need
+        from laurel.rewards.sandbox import PACKAGE
 
         own = cast(CodeParams, settings)
-        check_installed()
+        need(PACKAGE)
         chat = _chat(_kind(own, params), own)
         if chat is None:
             _simulated(own, adapter, 0)
@@ -82,7 +83,8 @@ class Code(Method):
 
         own = cast(CodeParams, settings)
         chat = _chat(_kind(own, params), own)
-        trained = f", each tried by training {own.trial.seeds} agent(s) for {own.trial.steps:,} steps"
+        agents = f"{own.trial.seeds} agent{'s' * (own.trial.seeds > 1)}"
+        trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
         asked = f"{own.rounds} rounds of {own.samples} functions{trained if own.select == 'training' else ''}"
         if chat is None:
             return f"{_simulated(own, adapter, 0).name} writes {asked}, at no cost"

@@ -8,7 +8,7 @@ that `laurel reward fit` made from rows of any origin, so that nobody has to lab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -17,7 +17,7 @@ from pydantic import Field
 from laurel.params.annotation import MAIN
 from laurel.params.fields import Count, Positive
 from laurel.params.rewards import RewardParams
-from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
+from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext, Source
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
@@ -51,6 +51,10 @@ class Text(Method):
     summary = "a reward model of texts"
     Settings = TextParams
     reads = ("captions", "preferences")
+
+    def sources(self, settings: RewardParams) -> Sequence[Source]:
+        """Return captions alone where a model is brought along: no annotator is asked then."""
+        return self.reads if cast(TextParams, settings).path is None else ("captions",)
 
     def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
         return cast(TextParams, settings).judge

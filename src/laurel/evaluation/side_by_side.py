@@ -1,0 +1,92 @@
+"""Tables of the report that lay figures side by side: annotators of an ensemble, judges, learned rewards.
+
+Where a judge has several label sets, a cell is the range over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from laurel.data.quality import Figure, figures
+from laurel.evaluation.words import flat, in_words
+
+NONE = "-"
+LONG = ("calibration",)
+"""What a reward's quality holds that is no table's."""
+Cell = tuple[str, str]
+"""A value and, maybe empty, its 95% interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Several of a kind beside each other."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    """Measure, and the cell of each."""
+
+
+def members(annotation: Mapping[str, Any]) -> SideBySide | None:
+    """Lay out what is known of each annotator of an ensemble; None without one."""
+    return _table({str(one["annotator"]): _measured([one]) for one in annotation.get("by", ())})
+
+
+def judges(annotation: Mapping[str, Any]) -> SideBySide | None:
+    """Lay out what is known of the labels of each judge; None of a single label set."""
+    sets = annotation.get("label_sets_by", ())
+    by_judge: dict[str, list[Mapping[str, Any]]] = {}
+    for one in sets:
+        by_judge.setdefault(f"{one['judge']}: {one.get('annotator', NONE)}", []).append(one)
+    return _table({name: _measured(own) for name, own in by_judge.items()})
+
+
+def learned_rewards(reward: Mapping[str, Any]) -> SideBySide | None:
+    """Lay out how good each learned reward is; None of a single one."""
+    by_name: dict[str, list[Mapping[str, str]]] = {}
+    for one in reward.get("by", ()):
+        by_name.setdefault(one["reward"], []).append(one)
+    return _table({name: _flattened(own) for name, own in by_name.items()})
+
+
+def _table(columns: Mapping[str, Mapping[str, Cell]]) -> SideBySide | None:
+    measures = list(dict.fromkeys(measure for column in columns.values() for measure in column))
+    rows = tuple((name, tuple(column.get(name, (NONE, "")) for column in columns.values())) for name in measures)
+    return SideBySide(tuple(columns), rows) if columns else None
+
+
+def _measured(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    """Return the figures of label sets: of a single one with its interval, of several their range."""
+    found: dict[str, list[Figure]] = {}
+    for one in sets:
+        for figure in figures(one):
+            found.setdefault(figure.measure, []).append(figure)
+    cells = {}
+    for measure, several in found.items():
+        several.sort(key=lambda figure: figure.value)
+        cells[measure] = _range([figure.shown for figure in several]), several[0].shown_interval * (len(several) == 1)
+    return cells
+
+
+def _flattened(sets: Sequence[Mapping[str, Any]]) -> dict[str, Cell]:
+    """Return what rewards from several label sets say of themselves, as ranges."""
+    found: dict[str, list[Any]] = {}
+    for one in sets:
+        for key, value in flat(one, leave_out=("reward", "label_set", *LONG)):
+            found.setdefault(key, []).append(value)
+    cells = {"label sets": (str(len(sets)), "")} if len(sets) > 1 else {}
+    for key, values in found.items():
+        numbers = all(isinstance(value, int | float) for value in values)
+        cells[key] = _range([in_words(value) for value in (sorted(values) if numbers else values)]), ""
+    return cells
+
+
+def _range(ordered: Iterable[str]) -> str:
+    """Say from where to where values in words go.
+
+    >>> _range(["0.70", "0.74", "0.80"]), _range(["15", "15"])
+    ('0.70 to 0.80', '15')
+    """
+    several = list(dict.fromkeys(ordered))
+    return several[0] if len(several) == 1 else f"{several[0]} to {several[-1]}"

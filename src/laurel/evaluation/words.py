@@ -1,0 +1,45 @@
+"""Keys and values of nested figures, in words for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from laurel.evaluation.summary import NONE, number
+
+
+def key_in_words(key: str) -> str:
+    """Say a key.
+
+    >>> key_in_words("heldout_agreement")
+    'held-out agreement'
+    """
+    return str(key).replace("_", " ").replace("heldout", "held-out")
+
+
+def in_words(value: Any) -> str:
+    """Say a value: a number with few decimals, a list with commas, `-` for nothing."""
+    match value:
+        case None:
+            return NONE
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.3g}" if abs(value) < 1 else number(value)
+        case list() | tuple():
+            return ", ".join(in_words(item) for item in value) or NONE
+        case _:
+            return str(value)
+
+
+def flat(mapping: Mapping[str, Any] | None, leave_out: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield keys in words and values of a nested mapping."""
+    for key, value in (mapping or {}).items():
+        if key in leave_out:
+            continue
+        if isinstance(value, Mapping):
+            yield from ((f"{key_in_words(key)}: {name}", inner) for name, inner in flat(value))
+        else:
+            yield key_in_words(key), value

@@ -1,0 +1,101 @@
+"""A reward that another run made, of the same environment or another: `path` is that run's data/reward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.rewards.base import Reward
+
+MADE, CONFIG = "made", "config.json"
+
+
+class StoredParams(RewardParams):
+    """The settings; the reward's name is mostly not its kind, as in {from_5x5: {kind: stored, path: ...}}."""
+
+    kind: str = "stored"
+    """The method that makes the reward."""
+    path: str
+    """The output of the other run's train-reward."""
+    name: str = "preference"
+    """Which of its rewards; one that is not made anew for each seed. Of several label sets, the first is taken."""
+    digest: str | None = None
+    """Of that output, as its manifest.json has it; another one is refused. null: whatever is there."""
+
+
+class Stored(Method):
+    """Copies the artefact, so that nothing is needed beside it."""
+
+    kind = "stored"
+    summary = "a reward that another run made"
+    Settings = StoredParams
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        """Refuse a reward that is not there."""
+        _made(cast(StoredParams, settings))
+        return None
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        import shutil
+
+        from laurel.data.directory import write_json
+
+        made, folder = _made(cast(StoredParams, settings))
+        shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
+        write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        method, made = _method(place)
+        reward: Reward = method.load(made, place / MADE, adapter, quantile)
+        return reward
+
+    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+        method, made = _method(place)
+        table: PayTable | None = method.table(made, place / MADE, quantile)
+        return table
+
+
+def _made(own: StoredParams) -> tuple[RewardParams, Path]:
+    """Return the settings and the place of the reward that is named.
+
+    Raises:
+        DataError: it is not there, not the one that is wanted, or made anew for each seed.
+    """
+    from laurel.data.directory import read_manifest
+    from laurel.errors import DataError, closest
+    from laurel.rewards.stored import StoredRewards
+
+    path = Path(own.path)
+    manifest = read_manifest(path, "train-reward")
+    if own.digest not in (None, manifest["digest"]):
+        raise DataError(f"{path}: its digest is {manifest['digest']}, but rewards want {own.digest} to be there.")
+    rewards = StoredRewards.read(path)
+    if own.name not in rewards.settings:
+        known = ", ".join(rewards.settings) or "none"
+        raise DataError(f"{path}: holds no reward {own.name}.{closest(own.name, rewards.settings)} It has {known}.")
+    if rewards.seeds[own.name] is not None:
+        raise DataError(f"{path}: its reward {own.name} is made anew for each agent's seed, so there is none to take.")
+    return rewards.settings[own.name], path / own.name
+
+
+def _method(place: Path) -> tuple[Any, RewardParams]:
+    """Return the method and the settings of a copied artefact.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    from laurel.data.directory import read_json
+    from laurel.params.rewards import method_of, resolved
+
+    made = resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"]
+    return method_of(made), made
+
+
+METHOD = Stored

@@ -1,0 +1,91 @@
+"""Films for the report: an agent before and after its training, and an episode of every arm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params.arms import ArmInfo
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from laurel.data.directory import Output
+    from laurel.envs.base import EnvAdapter
+    from laurel.evaluation.play import Evaluation, Played
+    from laurel.evaluation.report import Portrait
+
+ANIMATION = "episodes.webp"
+PORTRAITS = "arms"
+"""Folder of the films of every arm."""
+
+
+def before_and_after(
+    evaluation: Evaluation, adapter: EnvAdapter, agents: Sequence[Played], out: Output
+) -> tuple[Path, str] | None:
+    """Film one episode of an agent before and after its training; return the file and the arm."""
+    from laurel.envs.captioner import Captioner
+    from laurel.evaluation.animation import record, side_by_side
+    from laurel.evaluation.play import load_actor, watching
+    from laurel.evaluation.rendering import NotRenderedError
+    from laurel.seeding import derive_seed
+    from laurel.training.untrained import untrained
+
+    trained = [(arm, seed, place) for arm, seed, place in agents if place is not None]
+    evaluate, env = evaluation.evaluate, evaluation.context.env
+    if evaluate.animation_steps == 0 or not trained:
+        return None
+    arm, seed, place = next((agent for agent in trained if agent[0].role == "method"), trained[0])
+    episode = derive_seed(evaluation.run_seed, "animation")
+    before_training = untrained(evaluation.run_seed, env, arm.agent, adapter, seed)
+    captioner = Captioner(adapter)
+    shown = arm if arm.role == "method" else None
+    reward = watching(shown, evaluation.context, adapter, evaluation.inputs)
+    actors = before_training.as_actor(), load_actor(adapter, arm, place, greedy=evaluate.greedy)
+    steps = evaluate.animation_steps
+    try:
+        before, after = (record(env, adapter, actor, captioner, steps, episode, reward) for actor in actors)
+    except NotRenderedError as error:
+        out.notes.append(f"There is no animation: {error}")
+        return None
+    side_by_side(before, after, out.path / ANIMATION)
+    return out.path / ANIMATION, arm.name
+
+
+def portraits(
+    evaluation: Evaluation,
+    infos: Sequence[ArmInfo],
+    adapter: EnvAdapter,
+    agents: Sequence[Played],
+    results: pd.DataFrame,
+    out: Output,
+) -> list[Portrait]:
+    """Film an episode of every arm: of the seed whose mean return is the arm's median, the same start for all."""
+    from laurel.envs.captioner import Captioner
+    from laurel.evaluation.animation import portrait, record
+    from laurel.evaluation.arms import ordered
+    from laurel.evaluation.play import load_actor
+    from laurel.evaluation.report import Portrait
+    from laurel.evaluation.statistics import seed_scores
+    from laurel.seeding import derive_seed
+
+    evaluate, env = evaluation.evaluate, evaluation.context.env
+    episode = derive_seed(evaluation.run_seed, "animation")
+    places = {(arm.name, seed): (arm, place) for arm, seed, place in agents}
+    scores = seed_scores(results).sort_values(["return", "seed"])
+    (out.path / PORTRAITS).mkdir(exist_ok=True)  # a run that was killed may have left it
+    found = []
+    played_arms = {arm.name for arm, _, _ in agents}
+    for arm in (info.name for info in ordered(infos) if info.name in played_arms):
+        by_return = scores.loc[scores["arm"] == arm, "seed"].tolist()
+        seed = int(by_return[(len(by_return) - 1) // 2])
+        actor = load_actor(adapter, *places[arm, seed], greedy=evaluate.greedy, annotate=evaluation.context.annotate)
+        steps = evaluate.animation_steps
+        played = record(env, adapter, actor, Captioner(adapter), steps, episode, None)
+        file = out.path / PORTRAITS / f"{arm}.webp"
+        portrait(played, file)
+        last = played[-1]
+        ended = f"{last.outcome} after {last.step} steps" if last.over else last.outcome
+        found.append(Portrait(arm, seed, file, f"{ended}, return {last.total:.2f}"))
+    return found

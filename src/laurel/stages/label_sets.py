@@ -1,0 +1,72 @@
+"""The label sets of a run: as many of each judge that its arms need as `annotate.feedback_seeds` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from laurel.params.annotation import MAIN, AnnotateParams
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """Labels by one judge, of pairs that were drawn together."""
+
+    judge: str
+    """MAIN, or one of annotate.judges."""
+    number: int
+    """Which of the judge's, from 0 on."""
+
+    def place(self, preferences: Path) -> Path:
+        """Return where it is in the output of annotate."""
+        from laurel.data.preferences import labels_of
+
+        return labels_of(preferences, self.judge, self.number)
+
+
+def label_sets(annotate: AnnotateParams, judges: Iterable[str]) -> list[LabelSet]:
+    """List the label sets of judges, the main judge's first."""
+    ordered = sorted(judges, key=lambda judge: (judge != MAIN, judge))
+    return [LabelSet(judge, number) for judge in ordered for number in range(annotate.feedback_seeds)]
+
+
+def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
+    """Name label sets of a judge for a reader; all of them are the judge.
+
+    >>> annotate = AnnotateParams(feedback_seeds=2)
+    >>> title("teacher", (1,), annotate), title("teacher", (0, 1), annotate)
+    ('Judge teacher, label set 1', 'Judge teacher')
+    """
+    if len(numbers) == annotate.feedback_seeds:
+        return f"Judge {judge}"
+    return f"Judge {judge}, label set{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) -> Iterator[str]:
+    """Yield the notes on label sets, each once for a judge, with whom it is about.
+
+    Those on the main judge's first label set are left out, since they stand untitled among the notes of the stage.
+    """
+    where: dict[tuple[str, str], list[int]] = {}
+    for one, said in notes.items():
+        for note in said:
+            where.setdefault((one.judge, note), []).append(one.number)
+    for (judge, note), numbers in where.items():
+        if (judge, numbers[0]) != (MAIN, 0):
+            yield f"{title(judge, numbers, annotate)}: {note}"
+
+
+def measured(preferences: Path, sets: Sequence[LabelSet]) -> list[dict[str, Any]]:
+    """Return the quality of the labels of each label set, with its judge and number.
+
+    Raises:
+        DataError: one is missing or damaged.
+    """
+    from laurel.data.directory import read_json
+    from laurel.data.quality import QUALITY
+
+    return [
+        {"judge": one.judge, "label_set": one.number, **read_json(one.place(preferences) / QUALITY)} for one in sets
+    ]

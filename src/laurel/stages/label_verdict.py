@@ -1,0 +1,139 @@
+"""Whether anything can be learned from labels, and if not, why and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel.params.annotation import AnnotateParams
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.envs.base import EnvAdapter
+
+
+def conclude(
+    seed: int,
+    annotate: AnnotateParams,
+    adapter: EnvAdapter,
+    captions: Path,
+    statuses: Mapping[str, int],
+    texts: Sequence[str],
+    out: Output,
+) -> list[str]:
+    """Count and measure all labels; return why nothing can be learned from them, as sentences.
+
+    That is, where a gate does not let the labels pass, too many pairs or answers are missing because the annotator
+    failed, or no pair has a preference. What was measured is beside the labels.
+
+    Args:
+        seed: of the run.
+        annotate: the judge's.
+        adapter: the environment's.
+        captions: output of the caption stage.
+        statuses: how many pairs have each status.
+        texts: what the segments say that pairs were drawn from.
+        out: where the labels are; has the counts of a probe.
+    """
+    from laurel.stages.label_quality import assess
+
+    out.counts = {"pairs": sum(statuses.values()), "distinct_segments": len(texts), **statuses, **out.counts}
+    out.counts |= _agreement(seed, annotate, out)
+    quality, refusals = assess(seed, annotate, adapter, captions, texts, out)
+    refusals += _failures(annotate, statuses, quality, out)
+    return refusals or _nothing_to_learn(annotate, statuses, quality, out)
+
+
+def _failures(
+    annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
+) -> list[str]:
+    """Say whether the annotator failed too often, counted by pairs and by single answers."""
+    from laurel.data.preferences import FAILURES
+
+    pairs, most = sum(statuses.values()), annotate.max_failure_rate
+    failed = sum(statuses[status] for status in FAILURES)
+    unusable = quality.get("unusable_rate", {"value": 0.0, "of": 0})
+    if not pairs or (failed <= most * pairs and unusable["value"] <= most):
+        return []
+    said = [
+        f"{statuses['api_failed']} got no answer",
+        f"{statuses['parse_failed']} none that could be read{_unread(out)}",
+    ]
+    if statuses["incomplete"]:
+        said.append(f"{statuses['incomplete']} too few, such as in one of the two orders alone")
+    answers = ""
+    if unusable["of"]:
+        answers = f", and {unusable['value']:.0%} of {unusable['of']:,} answers never came or could not be read"
+    return [
+        f"{failed / pairs:.0%} of {pairs} pairs have no label because the annotator failed: {', '.join(said)}{answers}"
+        f"; at most {most:.0%} are allowed (annotate.max_failure_rate).{_why(out)}"
+    ]
+
+
+def _nothing_to_learn(
+    annotate: AnnotateParams, statuses: Mapping[str, int], quality: Mapping[str, Any], out: Output
+) -> list[str]:
+    """Say whether no pair has a preference, why that may be, and what to try with the annotator in use."""
+    from laurel.feedback.annotator_kind import kind_of
+    from laurel.feedback.gates import MOST_BIAS, interval
+
+    pairs = sum(statuses.values())
+    if pairs == 0:
+        return [f"No pair was judged. {' '.join(out.notes)} Raise the limit (annotate.budget)."]
+    if statuses["ok"]:
+        return []
+    advice, bias = kind_of(annotate).advice, quality.get("position_bias")
+    counts = ", ".join(
+        f"{statuses[status]} {words}"
+        for status, words in (("tie", "ties"), ("abstain", "abstained"), ("incomplete", "answered in part"))
+        if statuses[status] or status != "incomplete"
+    )
+    why = f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
+    if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
+        why = (
+            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): it is the "
+            f"order that decides, not the texts. Try {advice.asking}."
+        )
+    return [f"None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
+
+
+def _why(out: Output) -> str:
+    """Say why answers are missing, where that is known."""
+    from laurel.data.missing import in_a_line, read_missing
+
+    said = in_a_line(read_missing(out.path))
+    return f" Reasons: {said}." if said else ""
+
+
+def _unread(out: Output) -> str:
+    """Quote an answer that could not be read, if there was one."""
+    from laurel.data.sample import read_sample
+
+    answers = (answer for pair in read_sample(out.path) for answer in pair["answers"])
+    unread = next((answer["answer"] for answer in answers if answer["verdict"] == "unread" and answer["answer"]), "")
+    return f", such as {' '.join(unread.split())[:200]!a}" if unread else ""
+
+
+def _agreement(seed: int, annotate: AnnotateParams, out: Output) -> dict[str, float]:
+    """Write how far the members of an ensemble agree, and note those that failed; return kappa as counts."""
+    from laurel.data.directory import write_json
+    from laurel.data.members import tally_members
+    from laurel.data.preferences import FAILURES
+    from laurel.feedback.agreement import agreement, table
+    from laurel.seeding import derive_seed
+
+    tally = tally_members(out.path)
+    if tally is None:
+        return {}
+    found = agreement(tally.patterns, derive_seed(seed, "agreement"))
+    members = [{"name": n, "statuses": s} for n, s in zip(tally.names, tally.statuses, strict=True)]
+    write_json(out.path / "agreement.json", {"members": members, **found})
+    out.notes.append(f"Members of the ensemble agree: {table(tally.names, found).splitlines()[0]}.")
+    for name, statuses in zip(tally.names, tally.statuses, strict=True):
+        failed = sum(statuses[status] for status in FAILURES) / max(sum(statuses.values()), 1)
+        if failed > annotate.max_failure_rate:
+            out.notes.append(f"{failed:.0%} of the pairs have no vote of {name}, because it failed.")
+    kappa = found["kappa"]
+    edges = zip(("kappa_low", "kappa_high"), kappa["ci95"] or (), strict=False)
+    return {**({} if kappa["value"] is None else {"kappa": kappa["value"]}), **dict(edges)}

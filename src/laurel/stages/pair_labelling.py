@@ -1,0 +1,198 @@
+"""Pairs of segments and what one judge says of them: draws the pairs, asks, writes the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from laurel.console import tell
+from laurel.errors import AnnotationError
+from laurel.params.annotation import AnnotateParams
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from laurel.data.directory import Output
+    from laurel.data.labels import LabelWriter
+    from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+    from laurel.feedback.annotator import Annotator
+    from laurel.feedback.rounds import OneRound, Rounds
+    from laurel.llm.budget import Budget
+    from laurel.progress import Advance
+
+Pairs = TypeVar("Pairs", "IntArray", range)
+
+
+@dataclass(frozen=True)
+class PairLabelling:
+    """How pairs are drawn together, and who judges them."""
+
+    seed: int
+    """Of the run."""
+    label_set: int
+    """Which of annotate.feedback_seeds."""
+    annotate: AnnotateParams
+    """The judge's."""
+    adapter: EnvAdapter
+    captions: Path
+    shard: tuple[int, int] | None
+
+    def run(self, budget: Budget, out: Output) -> list[str]:
+        """Have the pairs judged and write the labels; return why nothing can be learned from them."""
+        from laurel.data.captions import read_segments, read_vocabulary
+        from laurel.data.labels import LabelWriter
+        from laurel.feedback.annotator import failures_of
+        from laurel.feedback.annotators import make_annotator
+        from laurel.feedback.rounds import make_rounds
+        from laurel.heap import heap_frozen
+        from laurel.progress import progress
+        from laurel.seeding import derive_seed
+        from laurel.stages.label_quality import ask_about_success, keep_missing, keep_sample
+        from laurel.stages.label_verdict import conclude
+
+        annotate, shard = self.annotate, self.shard
+        segments = read_segments(self.captions)
+        seed = derive_seed(self.seed, "annotate", *([str(self.label_set)] if self.label_set else []))
+        rounds = make_rounds(segments.counts, cache(lambda: _embeddings(annotate, segments.texts)), annotate, seed)
+        if rounds.at_most == 0:
+            raise AnnotationError(
+                f"{self.captions}: {len(segments)} distinct segment, so there is no pair to judge. "
+                "Collect more steps (collect.steps), use another policy, or name the actions (caption.with_action)."
+            )
+        texts = read_vocabulary(self.captions).texts
+        annotator = make_annotator(annotate, self.adapter, seed, texts, budget=budget)
+        probe = probed(annotate, self.adapter, annotator, out)
+        if refusals := ask_about_success(self.seed, annotate, self.adapter, texts, annotator, out):
+            out.usage = annotator.usage
+            return refusals
+        most = len(_share(range(rounds.at_most), shard))
+        with (
+            LabelWriter(out.path, annotate.sampler, seed, annotator.name) as labels,
+            progress(most, "annotate", "pairs") as advance,
+            heap_frozen(),
+        ):
+            whole = _label(rounds, annotator, segments.texts, shard, labels, advance)
+        statuses = labels.statuses
+        keep_sample(self.seed, annotate, segments.texts, out, share=shard is not None)
+        keep_missing(annotate, failures_of(annotator), out)
+        if not whole:
+            of = f" of share {shard[0] + 1} of {shard[1]}" if shard else ""
+            judged = f"{sum(statuses.values()):,} of {most:,} pairs{of} were judged"
+            cut_short = f"{judged}: the budget of {budget.reached} was reached."
+            out.notes.append(cut_short)
+        if annotator.simulated:
+            out.notes.append(f"The labels are simulated, not a language model's: {annotator.name}.")
+        out.notes += rounds.notes
+        out.usage = annotator.usage
+        out.counts = {**rounds.counts, **probe}
+        if shard:
+            out.counts = {"pairs": sum(statuses.values()), **statuses, **out.counts}
+            refusals = []
+        else:
+            refusals = conclude(self.seed, annotate, self.adapter, self.captions, statuses, segments.texts, out)
+        if not whole and not refusals:
+            tell(f"annotate: {cut_short}")
+        return refusals
+
+
+def _label(
+    rounds: OneRound | Rounds,
+    annotator: Annotator,
+    texts: Sequence[str],
+    shard: tuple[int, int] | None,
+    labels: LabelWriter,
+    advance: Advance,
+) -> bool:
+    """Have all rounds judged, or a share of each, and write what is said; return whether all was asked."""
+    from laurel.feedback.annotator import pairs_of
+
+    for first, second in rounds:
+        annotator.prepare(pairs_of(texts, _numbers(first), _numbers(second)))
+        first, second = _share(first, shard), _share(second, shard)
+        p_first = _label_round(first, second, annotator, texts, labels, advance)
+        if p_first is None:
+            return False
+        rounds.observe(first, second, p_first)
+    return True
+
+
+def _label_round(
+    first: IntArray,
+    second: IntArray,
+    annotator: Annotator,
+    texts: Sequence[str],
+    labels: LabelWriter,
+    advance: Advance,
+) -> npt.NDArray[np.float64] | None:
+    """Write what is said about each pair; return probabilities, NaN for no label, or None if some were not asked."""
+    import numpy as np
+
+    from laurel.feedback.annotator import judge, pairs_of
+
+    def count(number: int, *, stored: bool) -> None:
+        advance(number, free=stored)
+
+    judgements = judge(annotator, pairs_of(texts, _numbers(first), _numbers(second)), count)
+    p_first = np.full(len(first), np.nan)
+    unasked = 0
+    for i, (a, b, judgement) in enumerate(zip(_numbers(first), _numbers(second), judgements, strict=True)):
+        if judgement.status == "unasked":
+            unasked += 1
+            continue
+        labels.add(a, b, judgement)
+        if judgement.p_first is not None:
+            p_first[i] = judgement.p_first
+    return None if unasked else p_first
+
+
+def probed(annotate: AnnotateParams, adapter: EnvAdapter, annotator: Annotator, out: Output) -> dict[str, float]:
+    """Ask the annotator what it must know, if `annotate.probe` says so; return the score as counts.
+
+    Raises:
+        AnnotationError: it knows too little.
+    """
+    from laurel.feedback.probe import ask, has_probe, load_probe
+
+    least = annotate.probe.min_score
+    if least is None:
+        return {}
+    if not has_probe(adapter.env_id):
+        out.notes.append(
+            f"The annotator was not probed: there are no questions with known answers for {adapter.env_id}."
+        )
+        return {}
+    score = ask(annotator, load_probe(adapter.env_id)).score
+    if score.fraction < least:
+        raise AnnotationError(
+            f"The annotator knows too little of {adapter.env_id} to be asked about pairs: of the questions with known "
+            f"answers {score}, but at least {least:.0%} is wanted (annotate.probe.min_score). See `laurel annotate "
+            "probe`; try another model or prompt."
+        )
+    return {"probe_score": score.fraction, "probe_right": score.right, "probe_questions": score.of}
+
+
+def _embeddings(annotate: AnnotateParams, texts: Sequence[str]) -> FloatArray:
+    """Encode what the segments say, with the encoder of the embedding annotator."""
+    from laurel.device import torch_device
+    from laurel.llm.encoder import load_encoder
+
+    device = torch_device(annotate.embedding.device, "annotate.embedding.device")
+    return load_encoder(annotate.embedding.model, device).encode(list(texts))
+
+
+def _share(pairs: Pairs, shard: tuple[int, int] | None) -> Pairs:
+    """Return what one of several is to judge of a round's pairs; all where the round is not shared."""
+    if shard is None:
+        return pairs
+    number, count = shard
+    return pairs[len(pairs) * number // count : len(pairs) * (number + 1) // count]
+
+
+def _numbers(array: IntArray) -> Iterator[int]:
+    """Yield Python's integers, a few of them at a time in memory."""
+    for start in range(0, len(array), 4096):
+        yield from array[start : start + 4096].tolist()

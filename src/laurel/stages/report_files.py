@@ -1,0 +1,162 @@
+"""The report of a run and the page beside it, from what evaluate has measured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laurel import __version__
+from laurel.params import EnvParams
+from laurel.params.annotation import AnnotateParams
+from laurel.params.arms import judges_of
+from laurel.params.fields import dumped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from laurel.data.directory import Output
+    from laurel.envs.base import EnvAdapter
+    from laurel.evaluation.hacking import Hacked
+    from laurel.evaluation.report import Portrait
+    from laurel.evaluation.run_page import RunFacts
+    from laurel.rewards.method import PayTable
+    from laurel.rewards.stored import StoredRewards
+
+PACKAGES = ("torch", "transformers", "gymnasium", "minigrid", "envpool", "mlflow", "dvc", "numpy", "rliable")
+"""Of which the report gives the versions."""
+SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
+"""Their versions are given, too, where they trained."""
+
+
+def with_references(
+    annotate: AnnotateParams, adapter: EnvAdapter, sample: list[dict[str, Any]], captions: Collection[str]
+) -> list[dict[str, Any]]:
+    """Add to each pair of the sample what a person or the environment's progress says of it, where that is known."""
+    import numpy as np
+
+    from laurel.data.preferences import Pairs
+    from laurel.feedback.references import references
+    from laurel.stages.label_quality import gold_of
+
+    if not sample:
+        return []
+    texts = [pair[side] for pair in sample for side in ("first", "second")]
+    place = {text: texts.index(text) for text in texts}
+    first, second = (np.array([place[pair[side]] for pair in sample]) for side in ("first", "second"))
+    known = references(Pairs(first, second, "sample", 0), texts, adapter, gold_of(annotate, adapter), captions)
+    return [
+        {**pair, "references": {name: float(side[i]) for name, side in known.items() if not np.isnan(side[i])}}
+        for i, pair in enumerate(sample)
+    ]
+
+
+def _made() -> list[str]:
+    """Return when, from which commit and on what machine this is made."""
+    import os
+    from datetime import UTC, datetime
+
+    from laurel.machine import machine
+    from laurel.tracking.runs import git_sha
+
+    found = machine()
+    commit = git_sha()
+    return [
+        datetime.now(UTC).strftime("%Y-%m-%d"),
+        *([f"commit {commit}"] if commit else []),
+        f"{found['cpu']}, {found['architecture']}, {os.cpu_count()} cores",
+        f"Python {found['python']}",
+    ]
+
+
+def rendered(
+    sections: Mapping[str, Any],
+    adapter: EnvAdapter,
+    stored: StoredRewards,
+    table: PayTable | None,
+    metrics: dict[str, Any],
+    results: pd.DataFrame,
+    curves: pd.DataFrame,
+    rank: dict[str, Any] | None,
+    films: tuple[tuple[Path, str] | None, list[Portrait]],
+    sample: list[dict[str, Any]],
+    found: list[Hacked],
+    out: Output,
+) -> str:
+    """Draw the figures into the output's folder; return the report that shows them."""
+    import pandas as pd
+
+    from laurel.evaluation import plots
+    from laurel.evaluation.report import ReportContent, render
+
+    vocabulary, animation = None, films[0]
+    if table:
+        columns = {"text": table.texts, "reward": table.rewards, "spread": table.spreads, "count": table.counts}
+        vocabulary = pd.DataFrame({"id": range(len(table.texts)), **columns})
+    figures = plots.draw(
+        results,
+        curves,
+        metrics,
+        calibration=metrics["reward"].get("calibration", ()),
+        draws=sections["evaluate"].bootstrap,
+        seed=sections["seed"],
+    )
+    drawn = {name: plots.save(figure, out.path / "figures", name) for name, figure in figures.items()}
+    content = ReportContent(
+        title=sections["env"].id,
+        metrics=metrics,
+        description=adapter.description,
+        figures=drawn,
+        notes=out.notes,
+        programs=stored.programs(),
+        hacked=found,
+        portraits=films[1],
+        animation=animation[0] if animation else None,
+        animation_of=animation[1] if animation else "",
+        vocabulary=vocabulary,
+        threshold=table.threshold if table else None,
+        rank=rank,
+        annotation={"annotator": metrics["annotator"], **metrics["annotation"]}
+        if judges_of(sections["arms"], sections["rewards"])
+        else None,
+        sample=sample,
+        reward=metrics["reward"],
+        params=dumped(sections),
+        versions=_versions(with_sb3=any(arm.agent_of(sections["agent"]).engine == "sb3" for arm in sections["arms"])),
+    )
+    return render(content)
+
+
+def write_run_page(
+    env: EnvParams, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
+) -> RunFacts:
+    """Write what is true of this run alone beside the report."""
+    from laurel.data.directory import RUN_PAGE
+    from laurel.data.lineage import PRODUCERS
+    from laurel.evaluation.run_page import RunFacts, render_run
+
+    took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
+    facts = RunFacts(
+        title=env.id,
+        made=_made(),
+        stage_seconds={stage: seconds for stage, seconds in took.items() if seconds is not None},
+        usage=manifests["preferences"]["usage"],
+        annotators=[str(one["annotator"]) for one in metrics["annotation"].get("by", ())],
+        notes=[*(note for manifest in manifests.values() for note in manifest["run_notes"]), *out.run_notes],
+    )
+    (out.path / RUN_PAGE).write_text(render_run(facts), encoding="utf-8")
+    return facts
+
+
+def _versions(*, with_sb3: bool) -> dict[str, str]:
+    """Return the versions of what a result may depend on, as far as it is installed."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    versions = {"python": platform.python_version(), "laurel": __version__}
+    for package in (*PACKAGES, *(SB3_PACKAGES if with_sb3 else ())):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

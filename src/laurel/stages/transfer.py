@@ -1,0 +1,275 @@
+"""Transfer: rewards and agents of finished runs, tried in each other's environments, as two matrices with intervals.
+
+Cell (i, j) of the agents' matrix is how the agents that were trained in run i do in the environment of run j, without
+further training. That of the rewards' matrix is how new agents do that are trained in j on the reward that was made in
+i; (j, j) is what run j itself found. What is up to date is not repeated, so that a command that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from laurel import __version__
+from laurel.data.directory import digest_json, read_json, read_manifest, write_json
+from laurel.errors import DataError, ParamsError
+from laurel.evaluation.summary import NONE, checked, estimated, markdown
+from laurel.params import Params, load_params
+from laurel.params.arms import Arm, ArmParams
+from laurel.params.file import read_mapping
+from laurel.stages.pipeline import PLACES, STAGES
+from laurel.stages.project import REPORTS, run_project, up_to_date
+
+TRANSFERRED = "transferred"
+"""The arm, and the reward, of runs that this makes."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A finished run."""
+
+    name: str
+    folder: Path
+    params: Params
+    arm: Arm
+    """Whose reward and agents are tried."""
+    metrics: Mapping[str, Any]
+
+    @property
+    def agents(self) -> Path:
+        return self.folder / PLACES["agents"]
+
+    @property
+    def reward(self) -> Path:
+        return self.folder / PLACES["reward"]
+
+
+def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
+    """Read finished runs.
+
+    Args:
+        folders: where each has its params.yaml, data and reports.
+        arm: whose reward and agents are tried; None: of each run the first method.
+
+    Raises:
+        DataError: a run is not finished or not up to date.
+        ParamsError: two have one name, or a run has no such arm, or one that is paid no single reward.
+    """
+    found = []
+    for folder in folders:
+        file = folder / "params.yaml"
+        params = load_params(file)
+        stale = next((stage.name for stage in STAGES if not up_to_date(stage, params, folder)), None)
+        if stale is not None:
+            raise DataError(
+                f"{folder}: is not a finished run: {stale} is not up to date. Run laurel benchmark on its suite, or "
+                "laurel run there."
+            )
+        metrics = checked(read_json(folder / REPORTS / "metrics.json"), folder / REPORTS / "metrics.json")
+        arms = params.resolved_arms
+        methods = [name for name, one in arms.items() if one.role == "method" and one.trained]
+        name = arm or next(iter(methods), "")
+        if name not in arms or not arms[name].trained or list(arms[name].reward.values()) != [1.0]:
+            raise ParamsError(
+                f"{folder}: what is transferred is an arm that is trained and paid a single reward, and "
+                f"{name or 'none of its arms'} is not one. --arm may be one of {', '.join(methods) or 'none'}."
+            )
+        found.append(Source(folder.resolve().name, folder, params, arms[name], metrics))
+    names = [source.name for source in found]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ParamsError(
+            f"transfer: the runs are {', '.join(names)}, but there must be two or more, each with a name."
+        )
+    return found
+
+
+def transfer(sources: Sequence[Source], work: Path, output: Path, command: str, said: Callable[[str], None]) -> None:
+    """Fill both matrices and write their page.
+
+    Args:
+        sources: of `read_sources`.
+        work: a folder for each cell is made here.
+        output: NAME.md; NAME.json beside it holds the same for programs.
+        command: how it was started, for the page.
+        said: is told of each training that begins.
+
+    Raises:
+        DataError: agents of one run do not fit the environment of another.
+        StageError: a training failed, and has said why; what is finished is kept.
+    """
+    agents = _agents(sources, work / "agents")
+    rewards: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
+    for origin in sources:
+        for target in sources:
+            cell: dict[str, Any] = target.metrics["arms"][target.arm.name]
+            if origin is not target:
+                said(f"agents in {target.name}, paid by the reward of {origin.name}")
+                cell = _trained(origin, target, work / "rewards" / f"{origin.name}.to.{target.name}")
+            rewards[origin.name][target.name] = {key: cell[key] for key in ("success", "return", "solved")}
+    controls = {
+        arm: {source.name: source.metrics["arms"].get(arm) for source in sources}
+        for arm in dict.fromkeys(
+            name
+            for source in sources
+            for name, entry in source.metrics["arms"].items()
+            if entry["role"] in ("baseline", "control", "bound")
+        )
+    }
+    found = {
+        "command": command,
+        "date": date.today().isoformat(),
+        "version": __version__,
+        "arms": {source.name: source.arm.name for source in sources},
+        "seeds": {source.name: len(source.params.agent.seeds) for source in sources},
+        "agents": agents,
+        "rewards": rewards,
+        "controls": controls,
+    }
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_json(output.with_suffix(".json"), found)
+    partial = output.with_name(f".{output.name}.partial")
+    partial.write_text(page(found), encoding="utf-8")
+    partial.replace(output)
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """Return the matrices in Markdown."""
+    names = list(found["arms"])
+
+    def rows(matrix: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+        return [[origin, *(_cell(of_origin[name]) for name in names)] for origin, of_origin in matrix.items()]
+
+    arms = ", ".join(dict.fromkeys(found["arms"].values()))
+    seeds = ", ".join(str(n) for n in dict.fromkeys(found["seeds"].values()))
+    parts = [
+        "# Transfer between environments",
+        f"`{found['command']}`, {found['date']}, Laurel {found['version']}. Arm {arms}, {seeds} seeds; rows: made or "
+        "trained there; columns: tried there. Success of fresh episodes, or the return where an environment has no "
+        "notion of success, with 95% intervals over seeds, and how many seeds solved the task.",
+        "## Rewards: new agents, trained on another environment's reward",
+        markdown(["reward made in", *names], rows(found["rewards"])),
+        "The diagonal is the run itself. For comparison, other arms of the runs:",
+        markdown(["arm", *names], rows(found["controls"])),
+        "## Agents: played elsewhere without further training",
+        markdown(["agents trained in", *names], rows(found["agents"])),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(entry: Mapping[str, Any] | None) -> str:
+    if entry is None:
+        return NONE
+    score = estimated(entry["success"] or entry["return"])
+    return f"{score}, {entry['solved']['seeds']} of {entry['solved']['of']}" if entry["solved"] else score
+
+
+# -- rewards --------------------------------------------------------------------------------------
+def _trained(origin: Source, target: Source, folder: Path) -> dict[str, Any]:
+    """Train agents in the target on the origin's reward, as the target trains its own; return what they reach."""
+    content = dict(read_mapping(target.folder / "params.yaml"))
+    own = next(arm for arm in target.params.arms if arm.name == target.arm.name)
+    (name,) = origin.arm.reward
+    stored = {"kind": "stored", "path": str(origin.reward), "name": name}
+    stored["digest"] = str(read_manifest(origin.reward, "train-reward")["digest"])
+    content["rewards"] = {TRANSFERRED: stored}
+    content["arms"] = {TRANSFERRED: _arm(own)}
+    content["evaluate"] = {**(content.get("evaluate") or {}), "animation_steps": 0}
+    folder.mkdir(parents=True, exist_ok=True)
+    file, text = folder / "params.yaml", yaml.safe_dump(content, sort_keys=False)
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        file.write_text(text, encoding="utf-8")
+    run_project(file, folder)
+    metrics = checked(read_json(folder / REPORTS / "metrics.json"), folder / REPORTS / "metrics.json")
+    found: dict[str, Any] = metrics["arms"][TRANSFERRED]
+    return found
+
+
+def _arm(own: ArmParams) -> dict[str, Any]:
+    """Return an arm that differs from one in its reward alone."""
+    kept = own.model_dump(mode="json", include={"shaping", "agent", "extrinsic"})
+    return {**{key: value for key, value in kept.items() if value not in (None, {})}, "reward": TRANSFERRED}
+
+
+# -- agents ---------------------------------------------------------------------------------------
+def _agents(sources: Sequence[Source], work: Path) -> dict[str, dict[str, Any]]:
+    """Play all agents everywhere; tables that are there already are those of the same agents and episodes."""
+    from laurel.pool import Job, run_jobs
+    from laurel.progress import progress
+
+    work.mkdir(parents=True, exist_ok=True)
+    places: dict[tuple[str, str], Path] = {}
+    jobs = []
+    for origin in sources:
+        made = read_manifest(origin.agents, "train-agents")["digest"]
+        for target in sources:
+            about = {"agents": made, "arm": origin.arm.name, "version": __version__}
+            key = digest_json({**about, **target.params.used("seed", "env", "caption", "evaluate")})
+            table = work / f"{origin.name}.to.{target.name}.{key[:12]}.parquet"
+            places[origin.name, target.name] = table
+            if not table.exists():
+                jobs.append(Job(f"agents of {origin.name} in {target.name}", play, (origin, target, table)))
+    episodes = sum(len(job.args[0].params.agent.seeds) * job.args[1].params.evaluate.episodes for job in jobs)
+    with progress(episodes, "transfer: agents", "episodes") as advance:
+        run_jobs(jobs, sources[0].params.agent.workers, advance, ["laurel.evaluation.play"])
+    return {
+        origin.name: {target.name: _summary(places[origin.name, target.name], target) for target in sources}
+        for origin in sources
+    }
+
+
+def play(origin: Source, target: Source, table: Path, advance: Callable[[int], None]) -> None:
+    """Play the agents of a run in another's environment and write their episodes; runs in a process of its own."""
+    import logging
+
+    import pandas as pd
+    import torch
+
+    from laurel.evaluation.play import load_actor
+    from laurel.evaluation.rollout import roll_out
+    from laurel.rewards.method import RewardContext
+    from laurel.seeding import derive_seed
+
+    torch.set_num_threads(1)
+    logging.getLogger("laurel.envs").setLevel(logging.ERROR)
+    params, adapter = target.params, RewardContext.of(target.params).adapter
+    frames = []
+    for seed in origin.params.agent.seeds:
+        agent = origin.agents / origin.arm.name / f"seed-{seed}"
+        rows = roll_out(
+            params.env,
+            adapter,
+            load_actor(adapter, origin.arm, agent, greedy=params.evaluate.greedy),
+            n_envs=params.evaluate.n_envs,
+            episodes=params.evaluate.episodes,
+            seed=derive_seed(params.seed, "evaluate", seed),
+            learned=None,
+        )
+        frames.append(pd.DataFrame(rows).assign(arm=TRANSFERRED, seed=seed, episode=range(len(rows))))
+        advance(len(rows))
+    partial = table.with_suffix(".partial")
+    pd.concat(frames, ignore_index=True).to_parquet(partial, index=False)
+    partial.replace(table)
+
+
+def _summary(table: Path, target: Source) -> dict[str, Any]:
+    """Return success and return over seeds, with intervals, and how many seeds solved the target's task."""
+    import numpy as np
+    import pandas as pd
+
+    from laurel.evaluation.statistics import estimate, seed_scores, solved
+
+    scores = seed_scores(pd.read_parquet(table))
+    returns, success = (scores[name].to_numpy(dtype=np.float64) for name in ("return", "success"))
+    evaluate = target.params.evaluate
+    draws: dict[str, int] = {"draws": evaluate.bootstrap, "seed": target.params.seed}
+    known = bool(np.isfinite(success).all())
+    return {
+        "success": estimate(success, 0.0, 1.0, **draws) if known else None,
+        "return": estimate(returns, float(returns.min()), float(returns.max()), **draws),
+        "solved": solved(success, evaluate.success_threshold) if known else None,
+    }

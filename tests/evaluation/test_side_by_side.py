@@ -1,0 +1,48 @@
+"""Tables of what is alike: annotators of an ensemble, judges, learned rewards."""
+
+from typing import Any
+
+from laurel.evaluation.side_by_side import judges, learned_rewards, members
+
+
+def share(value: float) -> dict[str, Any]:
+    return {"value": value, "ci95": [0.25, 0.75], "of": 4}
+
+
+def test_annotators_beside_each_other() -> None:
+    found = members({"by": [{"annotator": "a", "parse_rate": share(0.5)}, {"annotator": "b", "tie_rate": share(0.5)}]})
+    assert found is not None
+    assert found.names == ("a", "b")
+    assert found.rows == (
+        ("answers that could be read", (("50.0%", "25.0% to 75.0%"), ("-", ""))),
+        ("pairs that are ties", (("-", ""), ("50.0%", "25.0% to 75.0%"))),
+    )
+    assert members({"pairs": 3}) is None
+
+
+def test_of_several_label_sets_a_cell_is_their_range() -> None:
+    main = [{"judge": "main", "label_set": n, "annotator": "a", "tie_rate": share(p)} for n, p in enumerate((0.6, 0.4))]
+    one = {"judge": "teacher", "label_set": 0, "annotator": "b", "tie_rate": share(0.5)}
+    found = judges({"label_sets_by": [*main, one]})
+    assert found is not None
+    assert found.names == ("main: a", "teacher: b")
+    assert found.rows == (("pairs that are ties", (("40.0% to 60.0%", ""), ("50.0%", "25.0% to 75.0%"))),)
+    assert judges({"pairs": 3}) is None
+
+
+def test_rewards_that_say_different_things_of_themselves() -> None:
+    fitted = [
+        {"reward": "r", "label_set": n, "judge": "main", "calibration": [{"p": 0.1}], "heldout_loss": loss}
+        for n, loss in enumerate((0.4, 0.3, 0.35))
+    ]
+    asked = {"reward": "goal", "label_set": 0, "judge": "a model", "accuracy": {"value": 0.9}, "heldout_loss": None}
+    found = learned_rewards({"heldout_loss": 0.4, "by": [*fitted, asked]})
+    assert found is not None
+    assert found.names == ("r", "goal")
+    assert dict(found.rows) == {
+        "label sets": (("3", ""), ("-", "")),
+        "judge": (("main", ""), ("a model", "")),
+        "held-out loss": (("0.3 to 0.4", ""), ("-", "")),
+        "accuracy: value": (("-", ""), ("0.9", "")),
+    }
+    assert learned_rewards({"heldout_loss": 0.4}) is None

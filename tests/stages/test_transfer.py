@@ -1,0 +1,112 @@
+"""Rewards and agents of finished runs in each other's environments."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from laurel.cli.app import main
+from laurel.data.directory import read_json, read_manifest, write_json
+from laurel.errors import DataError, ParamsError
+from laurel.params import load_params
+from laurel.params.rewards import method_of, resolved
+from laurel.rewards.functions import CaptionReward
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.rewards.stored import StoredRewards
+from laurel.stages import transfer
+from laurel.stages.project import REPORTS
+from tiny_project import Project
+
+
+def stored(project: Project, **content: Any) -> Any:
+    settings = {"kind": "stored", "path": str(project.output("train-reward")), **content}
+    return resolved({"other": settings}, ())["other"]
+
+
+def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: Path) -> None:
+    context = RewardContext.of(rewarded.params)
+    settings = stored(rewarded, digest=read_manifest(rewarded.output("train-reward"))["digest"])
+    method, adapter = method_of(settings), context.adapter
+    assert method.check(settings, context, adapter) is None
+    method.fit(settings, context, Inputs(tmp_path, tmp_path, tmp_path), adapter, 0, tmp_path)
+    elsewhere = settings.model_copy(update={"path": "gone"})
+    found = method.load(elsewhere, tmp_path, adapter, 0.5)
+    original = StoredRewards.read(rewarded.output("train-reward")).load("preference", 0, adapter, 0.5)
+    assert isinstance(found, CaptionReward)
+    assert isinstance(original, CaptionReward)
+    assert found.known
+    assert (found.known, found.threshold) == (original.known, original.threshold)
+    assert list(method.table(elsewhere, tmp_path, 0.5).texts) == list(found.known)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({"name": "preferenc"}, r'holds no reward preferenc. Did you mean "preference"'),
+        ({"digest": "0" * 64}, r"its digest is .*, but rewards want 0{64} to be there"),
+        ({"name": "random_reward"}, r"its reward random_reward is made anew for each agent's seed"),
+        ({"path": "gone"}, r"gone"),
+    ],
+)
+def test_what_is_not_there_is_refused(rewarded: Project, content: dict[str, Any], sentence: str) -> None:
+    settings, context = stored(rewarded, **content), RewardContext.of(rewarded.params)
+    with pytest.raises(DataError, match=sentence):
+        method_of(settings).check(settings, context, context.adapter)
+
+
+@pytest.fixture
+def runs(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.setattr(transfer, "up_to_date", lambda *_: True)
+    return [finished.copy(tmp_path / name).path for name in ("first", "second")]
+
+
+@pytest.mark.usefixtures("own_process")
+def test_two_matrices_and_what_is_done_is_not_repeated(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = []
+
+    def run_project(file: Path, folder: Path) -> None:
+        params = load_params(file)
+        trained.append((folder.name, params.rewards["transferred"]))
+        shutil.copytree(runs[0] / REPORTS, folder / REPORTS, dirs_exist_ok=True)
+        metrics = read_json(folder / REPORTS / "metrics.json")
+        metrics["arms"]["transferred"] = metrics["arms"]["preference"]
+        write_json(folder / REPORTS / "metrics.json", metrics)
+
+    monkeypatch.setattr(transfer, "run_project", run_project)
+    arguments = ["transfer", *map(str, runs), "--work", str(tmp_path / "work"), "-o", str(tmp_path / "page.md")]
+    assert main(arguments) == 0
+    assert [name for name, _ in trained] == ["first.to.second", "second.to.first"]
+    assert trained[0][1].path == str(runs[0] / "data/reward")  # type: ignore[attr-defined]
+    assert trained[0][1].digest == read_manifest(runs[0] / "data/reward")["digest"]  # type: ignore[attr-defined]
+    found = read_json(tmp_path / "page.json")
+    own = read_json(runs[0] / REPORTS / "metrics.json")["arms"]["preference"]
+    assert found["rewards"]["first"]["first"]["success"] == own["success"]
+    assert found["agents"]["first"]["first"]["success"]["mean"] == pytest.approx(own["success"]["mean"]), (
+        "at home, agents play the same episodes as in the run"
+    )
+    assert found["agents"]["first"]["second"] == found["agents"]["first"]["first"], "the environments are the same"
+    page = (tmp_path / "page.md").read_text()
+    assert page.count("\n| first |") == 2
+    assert "| random_policy |" in page
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("played again")
+
+    monkeypatch.setattr(transfer, "play", fail)
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.endswith("page.md\n")
+
+
+def test_runs_that_cannot_be_compared_are_refused(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ParamsError, match="there must be two or more"):
+        transfer.read_sources(runs[:1], None)
+    with pytest.raises(ParamsError, match=r"extrinsic is not one. --arm may be one of preference"):
+        transfer.read_sources(runs, "extrinsic")
+    monkeypatch.setattr(transfer, "up_to_date", lambda *_: False)
+    with pytest.raises(DataError, match="is not a finished run: collect is not up to date"):
+        transfer.read_sources(runs, None)
