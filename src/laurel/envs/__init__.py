@@ -110,7 +110,10 @@ def make_reference(env: EnvParams, **kwargs: Any) -> gym.Env[Any, Any]:
 
 def reference_id(env: EnvParams) -> str:
     """Return the Gymnasium id that evaluation runs on; it differs from `env.id` for withdrawn ids."""
-    return _ALIASES.get(_bare(env.id), _bare(env.id))
+    import gymnasium as gym
+
+    bare = _bare(env.id)
+    return bare if bare in gym.registry else _ALIASES.get(bare, bare)
 
 
 def step_limit(env: EnvParams) -> int | None:

@@ -20,6 +20,7 @@ POSITION_ONLY = "laurel/PositionOnlyCartPole-v0"
 ULTIMATUM = "laurel/Ultimatum-v0"
 MATRIX_GAME = "laurel/MatrixGame-v0"
 CRAFTING = "laurel/Crafting-v0"
+NETHACK = "laurel/NetHack-v0"
 
 gym.register(
     id=ARMED_BANDIT,
@@ -47,4 +48,10 @@ gym.register(
     entry_point="laurel.envs.builtin.crafting:Crafting",
     vector_entry_point="laurel.envs.builtin.crafting:CraftingVector",
     max_episode_steps=500,
+)
+gym.register(
+    id=NETHACK,
+    entry_point="laurel.envs.builtin.nethack:NetHack",
+    vector_entry_point="laurel.envs.builtin.nethack:NetHackVector",
+    max_episode_steps=5000,
 )

@@ -1,0 +1,411 @@
+"""NetHack on NLE's own game (`nle.nethack`), without the Gymnasium environments of that package and their cost.
+
+Steps, rewards and ends are those of NLE 1.3.0's tasks (Küttler et al. 2020, arXiv 2006.13760): menus and prompts are
+left as there, and `penalty_step` is paid where the game's clock stands still. What is seen is less: the squares around
+the player, the status and the message, a row of numbers. An episode is cut by Gymnasium's limit, and its game not quit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from laurel.errors import EnvError, closest
+
+if TYPE_CHECKING:
+    from nle import nethack
+
+Ints = npt.NDArray[np.int64]
+Row = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Seen = Mapping[str, npt.NDArray[Any]]
+Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
+
+SCORED: tuple[Task, ...] = ("score", "gold", "scout")
+REACHED: tuple[Task, ...] = ("staircase", "level", "oracle", "oracle_sober")
+"""Tasks that end, with 1 as reward, when something is reached."""
+TASKS = (*SCORED, *REACHED)
+STATUS, MESSAGE = 27, 256
+"""Numbers of the status (`nle.nethack.NLE_BL_*` say which) and bytes of the message."""
+X, Y, SCORE, HEALTH, MOST_HEALTH, DEPTH, GOLD, HUNGER, TIME, CONDITION = 0, 1, 9, 10, 11, 12, 13, 21, 20, 25
+"""Places in the status."""
+_SHAPE = (21, 79)
+_KEYS = ("glyphs", "blstats", "message", "program_state", "internal")
+_SPACE, _ESCAPE = 32, 27
+_IN_MOVE_LOOP = 3
+"""Place in the program's state that says that the game waits for a move."""
+_WAITS_FOR_ANSWER, _WAITS_FOR_TEXT, _WAITS_FOR_SPACE, _ON_STAIRS_DOWN = 1, 2, 3, 4
+"""Places in what NLE tells of the game's inside."""
+_ANSWERED = (b"eat", b"attack", b"direction?", b"pray")
+"""Prompts with one of these words are left to the player; the others are declined."""
+_SEED_LIMIT = 2**62
+
+
+@cache
+def actions() -> tuple[int, ...]:
+    """Return the keys of NLE's tasks: go and run in eight directions, up, down, wait, kick, eat, search, more."""
+    from nle import nethack
+
+    directions = (*nethack.CompassDirection, *nethack.CompassDirectionLonger, *nethack.MiscDirection)
+    commands = (nethack.Command.KICK, nethack.Command.EAT, nethack.Command.SEARCH)
+    return tuple(int(key) for key in (nethack.MiscAction.MORE, *directions, *commands))
+
+
+@cache
+def action_names() -> tuple[str, ...]:
+    """Return what the actions are called, such as "go north", "run north" and "eat"."""
+    from nle import nethack
+
+    went = [f"go {_words(one.name)}" for one in nethack.CompassDirection]
+    ran = [f"run {_words(one.name.removesuffix('_LONGER'))}" for one in nethack.CompassDirectionLonger]
+    rest = [f"go {one.name.lower()}" if one.name != "WAIT" else "wait" for one in nethack.MiscDirection]
+    return ("more", *went, *ran, *rest, "kick", "eat", "search")
+
+
+def _words(name: str) -> str:
+    directions = {"N": "north", "S": "south", "E": "east", "W": "west"}
+    return "".join(directions[letter] for letter in name)
+
+
+class Game:
+    """One game of NetHack.
+
+    Args:
+        task: what is paid, and when the episode ends.
+        level: of the task `level`: the depth to reach.
+        penalty_step: paid in steps in which the game's clock stands still; None: -0.01 in tasks that pay a score, as in
+            NLE, and 0 in those that end with a reward of 1, so that the return says whether it was reached.
+        character: role, race, alignment and gender, as NLE has them; "@" draws them.
+        crop: squares around the player that are seen, along a side; odd.
+        seen: arrays that the game writes what is seen into, by NLE's names; None: of its own.
+
+    Raises:
+        EnvError: an argument is none of those that are allowed, or NLE is not installed.
+    """
+
+    def __init__(
+        self,
+        task: Task = "score",
+        level: int = 4,
+        penalty_step: float | None = None,
+        character: str = "mon-hum-neu-mal",
+        crop: int = 9,
+        *,
+        seen: Seen | None = None,
+    ) -> None:
+        if task not in TASKS:
+            raise EnvError(f'NetHack: there is no task "{task}".{closest(task, TASKS)} There are {", ".join(TASKS)}.')
+        if not (crop % 2 and 1 <= crop <= 21):
+            raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
+        self.task, self.level, self.crop = task, level, crop
+        self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
+        self._api = _api()
+        options = None
+        if task == "gold":
+            options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in self._api.NETHACKOPTIONS]
+        self.raw = self._api.Nethack(
+            observation_keys=_KEYS,
+            playername=f"Agent-{character}",
+            ttyrec=None,
+            options=options,
+            fix_moon_phase=True,
+        )
+        self._keys = actions()
+        seen = seen or {name: of[0] for name, of in arrays(1).items()}
+        self.raw._pynethack.set_buffers(**seen)  # so that a batch of games writes into arrays of the batch
+        self._play, self._over = self.raw._pynethack.step, self.raw._pynethack.done
+        self._glyphs, self._status, self._message = seen["glyphs"], seen["blstats"], seen["message"]
+        self._program, self._internal = seen["program_state"], seen["internal"]
+        self._explored: dict[tuple[int, int], int] = {}
+
+    def begin(self, rng: np.random.Generator) -> None:
+        """Begin a game whose seeds are drawn; nothing in it depends on the clock or the moon."""
+        core, disp = (int(seed) for seed in rng.integers(_SEED_LIMIT, size=2))
+        self.raw.set_initial_seeds(core, disp, reseed=False)
+        self.raw.reset()
+        for _ in range(1000):  # past the first screens
+            if self._program.item(_IN_MOVE_LOOP):
+                break
+            self._play(_SPACE)
+        self._explored = {}
+
+    def step(self, action: int) -> tuple[float, bool]:
+        """Take an action; return the reward, and whether the game or the task ended."""
+        status = self._status
+        score, gold, clock = status.item(SCORE), status.item(GOLD), status.item(TIME)
+        self._play(self._keys[action])
+        done = self._past_menus()
+        reached = self.task in REACHED and self._reached()
+        playing = self.raw.in_normal_game()
+        reward = 0.0
+        if self.task in REACHED:
+            reward = float(reached and not done)
+        elif not playing:
+            pass
+        elif self.task == "score":
+            reward = float(status.item(SCORE) - score)
+        elif self.task == "gold":
+            reward = float(status.item(GOLD) - gold)
+        else:
+            reward = self._discovered()
+        if status.item(TIME) == clock and (playing or self.task not in ("gold", "scout")):
+            reward += self.penalty_step
+        return reward, done or reached
+
+    def close(self) -> None:
+        self.raw.close()
+
+    def _past_menus(self) -> bool:
+        """Go on past what waits for a space, and decline texts and questions but some; return whether it is over."""
+        internal = self._internal
+        while not self._over():
+            if internal.item(_WAITS_FOR_SPACE):
+                self._play(_SPACE)
+                continue
+            if internal.item(_WAITS_FOR_TEXT):
+                self._play(_ESCAPE)
+                continue
+            if internal.item(_WAITS_FOR_ANSWER):
+                asked = self._message.tobytes()
+                if not any(word in asked for word in _ANSWERED):
+                    self._play(_ESCAPE)
+            break
+        return bool(self._over())
+
+    def _reached(self) -> bool:
+        if self.task == "staircase":
+            return bool(self._internal.item(_ON_STAIRS_DOWN))
+        if self.task == "level":
+            return bool(self._status.item(DEPTH) >= self.level)
+        if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
+            return False
+        x, y = self._status.item(X), self._status.item(Y)
+        return bool((self._glyphs[y - 1 : y + 2, x - 1 : x + 2] == _oracle()).any())
+
+    def _discovered(self) -> float:
+        level = self._status.item(self._api.NLE_BL_DNUM), self._status.item(self._api.NLE_BL_DLEVEL)
+        known = int((self._glyphs != dark()).sum())
+        new = known - self._explored.get(level, 0)
+        self._explored[level] = known
+        return float(new)
+
+
+class Games:
+    """N games that are seen together; arguments and errors as of `Game`."""
+
+    def __init__(self, number: int, **options: Any) -> None:
+        self._seen = arrays(number)
+        self.games = [Game(**options, seen={name: of[i] for name, of in self._seen.items()}) for i in range(number)]
+        self.crop = self.games[0].crop
+        margin = self.crop // 2
+        self._around = np.indices((self.crop, self.crop)).reshape(2, -1) - margin
+        self._rows = np.arange(number)[:, None]
+
+    @property
+    def size(self) -> int:
+        """Length of an observation."""
+        return self.crop**2 + STATUS + MESSAGE
+
+    def observe(self) -> npt.NDArray[np.int32]:
+        """Return glyphs around the players (N, crop * crop), row by row, statuses and messages, as (N, size)."""
+        status = self._seen["blstats"]
+        y, x = status[:, [Y]] + self._around[0], status[:, [X]] + self._around[1]
+        inside = (y >= 0) & (y < _SHAPE[0]) & (x >= 0) & (x < _SHAPE[1])
+        glyphs = self._seen["glyphs"][self._rows, np.where(inside, y, 0), np.where(inside, x, 0)]
+        rows = np.empty((len(self.games), self.size), dtype=np.int32)
+        rows[:, : self.crop**2] = np.where(inside, glyphs, dark())
+        rows[:, self.crop**2 : -MESSAGE] = status
+        rows[:, -MESSAGE:] = self._seen["message"]
+        return rows
+
+    def close(self) -> None:
+        """End all games."""
+        for game in self.games:
+            game.close()
+
+
+def arrays(number: int) -> Seen:
+    """Return arrays for what N games show, an axis for the games first."""
+    described = _api().OBSERVATION_DESC
+    return {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
+
+
+def _api() -> nethack:
+    try:
+        from nle import nethack
+    except ImportError:
+        raise EnvError("NetHack needs the package nle: pip install 'laurel-rl[nethack]'.") from None
+    return nethack
+
+
+@cache
+def dark() -> int:
+    """Return the glyph of a square of which nothing is known."""
+    return int(_api().GLYPH_CMAP_OFF)
+
+
+@cache
+def _oracle() -> int:
+    api = _api()
+    monsters = range(api.GLYPH_MON_OFF, api.GLYPH_PET_OFF)
+    return next(glyph for glyph in monsters if api.permonst(api.glyph_to_mon(glyph)).mname == "Oracle")
+
+
+def _space(size: int) -> gym.Space[Row]:
+    limits = np.iinfo(np.int32)
+    return gym.spaces.Box(limits.min, limits.max, (size,), np.int32)
+
+
+class NetHack(gym.Env[Row, np.int64]):
+    """One game; arguments and errors as of `Game`.
+
+    Args:
+        status_in_words: whether captions tell depth, health, gold and hunger besides the message.
+        render_mode: "ansi" or None.
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 8}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(self, *, status_in_words: bool = False, render_mode: str | None = None, **options: Any) -> None:
+        self.render_mode, self.status_in_words = render_mode, status_in_words
+        self.games = Games(1, **options)
+        self.observation_space = _space(self.games.size)
+        self.action_space = gym.spaces.Discrete(len(actions()))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Row, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.games.games[0].begin(self.np_random)
+        return self.games.observe()[0], {}
+
+    def step(self, action: np.int64) -> tuple[Row, float, bool, bool, dict[str, Any]]:
+        reward, ended = self.games.games[0].step(int(action))
+        return self.games.observe()[0], reward, ended, False, {}
+
+    def render(self) -> str | None:
+        """Return the message and the squares around the player as text."""
+        if self.render_mode is None:
+            return None
+        row, side = self.games.observe()[0], self.games.crop
+        squares = symbols()[row[: side**2]].reshape(side, side)
+        return "\n".join([message_of(row), *("".join(line) for line in squares)])
+
+    def close(self) -> None:
+        self.games.close()
+
+
+class NetHackVector(gym.vector.VectorEnv[npt.NDArray[np.int32], Ints, Any]):
+    """N games in this process; the step after an episode's end is a reset. Arguments as of `NetHack`."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        max_episode_steps: int | None = None,
+        *,
+        status_in_words: bool = False,
+        **options: Any,
+    ) -> None:
+        self.num_envs, self.status_in_words = num_envs, status_in_words
+        self.games = Games(num_envs, **options)
+        self.single_observation_space = _space(self.games.size)
+        self.single_action_space = gym.spaces.Discrete(len(actions()))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._limit = np.inf if max_episode_steps is None else max_episode_steps
+        self._steps = np.zeros(num_envs, dtype=np.int64)
+        self._ended = np.zeros(num_envs, dtype=np.bool_)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.int32], dict[str, Any]]:
+        """Begin N games.
+
+        Raises:
+            EnvError: a seed for each game; one seeds all of them.
+        """
+        if isinstance(seed, list):
+            raise EnvError("NetHack's games take a single seed, not one for each of them.")
+        super().reset(seed=seed)
+        for game in self.games.games:
+            game.begin(self.np_random)
+        self._steps[:], self._ended[:] = 0, False
+        return self.games.observe(), {}
+
+    def step(self, actions: Ints) -> tuple[npt.NDArray[np.int32], Floats, Bools, Bools, dict[str, Any]]:
+        reward, terminated = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.bool_)
+        for i, (game, action) in enumerate(zip(self.games.games, actions.tolist(), strict=True)):
+            if self._ended[i]:
+                game.begin(self.np_random)
+            else:
+                reward[i], terminated[i] = game.step(action)
+        self._steps = np.where(self._ended, 0, self._steps + 1)
+        truncated = (self._steps >= self._limit) & ~terminated
+        self._ended = terminated | truncated
+        return self.games.observe(), reward, terminated, truncated, {}
+
+    def close_extras(self, **_: Any) -> None:
+        self.games.close()
+
+
+def message_of(row: Row) -> str:
+    """Return the message of an observation, empty where there is none."""
+    return row[-MESSAGE:].astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()
+
+
+DRAWN = ' &cf@])[="(%!?+/$*`0_|.#<>{}^'
+"""Kinds that glyphs are told apart as, by a character each: nothing, anything else, monsters, pets and so on."""
+_CLASSES = '&&])[="(%!?+/$*`0_&'
+"""The kind of each class of objects, in NetHack's order."""
+_FEATURES = {
+    "wall": "|", "door": "+", "doorway": ".", "room": ".", "corridor": "#", "staircase up": "<", "ladder up": "<",
+    "staircase down": ">", "ladder down": ">", "altar": "_", "fountain": "{", "water": "}", "lava": "}", "tree": "#",
+    "bars": "#", "trap": "^", "pit": "^", "hole": "^", "web": "^",
+}  # fmt: skip
+"""Words that end NetHack's explanation of a feature of the dungeon -> its kind."""
+
+
+@cache
+def kinds_of_glyphs() -> Ints:
+    """Return the place in DRAWN of each glyph (5977,)."""
+    api = _api()
+    kinds = np.full(api.MAX_GLYPH + 1, DRAWN.index("&"), dtype=np.int64)
+    for glyph in range(len(kinds)):
+        if api.glyph_is_pet(glyph):
+            drawn = "f"
+        elif api.glyph_is_normal_monster(glyph):
+            drawn = "@" if api.permonst(api.glyph_to_mon(glyph)).mname in _HUMANS else "c"
+        elif api.glyph_is_body(glyph):
+            drawn = "%"
+        elif api.glyph_is_normal_object(glyph):
+            drawn = _CLASSES[ord(api.objclass(api.glyph_to_obj(glyph)).oc_class)]
+        elif api.glyph_is_cmap(glyph):
+            drawn = _feature(api.symdef.from_idx(glyph - api.GLYPH_CMAP_OFF).explanation)
+        else:
+            continue
+        kinds[glyph] = DRAWN.index(drawn)
+    kinds[dark()] = DRAWN.index(" ")
+    return kinds
+
+
+_HUMANS = {"monk", "valkyrie", "samurai", "wizard", "priest", "priestess", "ranger", "rogue", "knight", "healer",
+           "tourist", "archeologist", "barbarian", "caveman", "cavewoman"}  # fmt: skip
+"""Players' roles, as NetHack names the figure of a player."""
+
+
+def _feature(explanation: str) -> str:
+    return next((drawn for words, drawn in _FEATURES.items() if explanation.endswith(words)), "&")
+
+
+@cache
+def symbols() -> npt.NDArray[np.str_]:
+    """Return a character for each glyph (5977,): what it is drawn as, roughly."""
+    return np.array(list(DRAWN))[kinds_of_glyphs()]

@@ -1,0 +1,125 @@
+"""NetHack: the game's own message is the caption, as in Motif (Klissarov et al. 2023, arXiv 2310.00166).
+
+A step without a message has nothing to say. What a message reads like is not known beforehand, so that no captions are
+listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
+from laurel.envs.builtin import nethack as game
+from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
+
+WORDS = 64
+"""Places that pairs of letters of a message are counted in, for networks."""
+_REACHED = {
+    "staircase": "You are on a staircase down: the task is done.",
+    "level": "You are deep enough in the dungeon: the task is done.",
+    "oracle": "You stand beside the Oracle: the task is done.",
+    "oracle_sober": "You stand beside the Oracle with a clear mind: the task is done.",
+}
+_GOALS = {
+    "score": "Score points: fight, find gold, learn, and go deeper into the dungeon.",
+    "gold": "Find gold and pick it up.",
+    "scout": "Explore the dungeon and see as much of it as possible.",
+    "staircase": "Find a staircase down and stand on it.",
+    "level": "Go down into the dungeon, level after level.",
+    "oracle": "Find the Oracle and stand beside it.",
+    "oracle_sober": "Find the Oracle and stand beside it with a clear mind.",
+}
+_STEERING: Mapping[str, str] = {
+    "combat": "Find and kill monsters. You do not care about gold or going deeper.",
+    "gold": "Collect gold. You do not care about monsters or going deeper.",
+    "stairs": "Find stairs and go down. You do not care about gold or monsters.",
+}
+_HUNGER = ("satiated", "not hungry", "hungry", "weak from hunger", "fainting", "fainted", "starved")
+_SPACES = re.compile(r"\s+")
+
+
+class NetHackAdapter(EnvAdapter):
+    """A message has a number from when it is first met."""
+
+    ids = ("laurel/NetHack-v*",)
+    description = (
+        "NetHack, a game of exploring a dungeon. The agent walks and runs in eight directions, goes up and down "
+        "stairs, waits, kicks, eats and searches. It meets monsters, finds gold, food and things to use, and gets "
+        "hungry."
+    )
+    goal = _GOALS["score"]
+    anti_goal = "You are hurt, get hungry, do something in vain, or die."
+    goals = _STEERING
+    success_words = ("the task is done",)
+    _task = "score"
+    _status_in_words = False
+    _crop = 9
+
+    def inspect(self, env: Any) -> None:
+        made = env.unwrapped
+        assert isinstance(made, game.NetHack)
+        self._task, self._status_in_words = made.games.games[0].task, made.status_in_words
+        self._crop = made.games.crop
+        self.goal = _GOALS[self._task]
+        self.action_names = game.action_names()
+
+    def features(self, observation: Array) -> FloatArray:
+        """Turn observations into a bit for each kind of each square, the status in small numbers, and the message.
+
+        Of the message, its pairs of letters are counted in WORDS places.
+        """
+        squares = self._crop**2
+        kinds = game.kinds_of_glyphs()[observation[:, :squares]]
+        seen = np.eye(len(game.DRAWN), dtype=np.float32)[kinds].reshape(len(observation), -1)
+        status = observation[:, squares : squares + STATUS].astype(np.float32)
+        status = (np.sign(status) * np.log1p(np.abs(status)) / 4).astype(np.float32)
+        message = observation[:, -MESSAGE:].astype(np.int64)
+        pairs = (message[:, :-1] * 31 + message[:, 1:]) % WORDS
+        said = np.zeros((len(observation), WORDS), dtype=np.float32)
+        rows, places = np.nonzero(message[:, 1:])
+        np.add.at(said, (rows, pairs[rows, places]), 0.1)
+        return np.concatenate([seen, status, said], axis=1)
+
+    def encode(self, transitions: Transitions) -> IntArray:
+        events = np.empty(len(transitions), dtype=np.int64)
+        reached = transitions.terminated & (transitions.reward > 0.5) if self._task in REACHED else None
+        rows = np.ascontiguousarray(transitions.next_observation[:, self._crop**2 :])
+        heard = rows if self._status_in_words else rows[:, STATUS:]
+        for i, row in enumerate(np.ascontiguousarray(heard)):
+            if reached is not None and reached[i]:
+                events[i] = self._intern(_REACHED[self._task])
+                continue
+            key = row.tobytes()
+            if key not in self._seen:
+                if len(self._seen) > 100_000:
+                    self._seen.clear()
+                self._seen[key] = self._intern(self._caption(rows[i]))
+            events[i] = self._seen[key]
+        return events
+
+    def _caption(self, row: Array) -> str:
+        said = _SPACES.sub(" ", message_of(row))
+        if self._status_in_words and row[game.MOST_HEALTH] > 0:  # it is 0 once the game is over
+            said = f"{said} {self._status(row)}".strip()
+        return said
+
+    @staticmethod
+    def _status(row: Array) -> str:
+        """Say depth, health, gold and hunger of a status, which a row begins with."""
+        hungry = _HUNGER[min(int(row[game.HUNGER]), len(_HUNGER) - 1)]
+        health = f"health {row[game.HEALTH]} of {row[game.MOST_HEALTH]}"
+        return f"Depth {row[game.DEPTH]}, {health}, gold {row[game.GOLD]}, {hungry}."
+
+    def describe_observation(self, observation: Any) -> str:
+        row, side = np.asarray(observation), self._crop
+        drawn = game.symbols()[row[: side**2]].reshape(side, side)
+        said = message_of(row)
+        lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
+        return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])
+
+    def succeeded(self, returns: FloatArray, terminated: BoolArray) -> BoolArray | None:
+        return terminated & (returns > 0.5) if self._task in REACHED else None

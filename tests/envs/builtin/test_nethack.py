@@ -1,0 +1,142 @@
+"""NetHack on NLE's own game: what NLE's environments answer, seeds that repeat, and messages as captions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from laurel.envs import adapter_for
+from laurel.envs.base import Transitions
+from laurel.envs.builtin import nethack as game
+from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+
+tasks = pytest.importorskip("nle.env.tasks")
+ID = "laurel/NetHack-v0"
+THEIRS = {
+    "score": "NetHackScore", "gold": "NetHackGold", "scout": "NetHackScout", "staircase": "NetHackStaircase",
+    "oracle": "NetHackOracle",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", THEIRS)
+def test_a_game_is_that_of_nle(task: str) -> None:
+    """Observations, rewards and ends of 400 random steps, over the ends of episodes."""
+    games = Games(1, task=task, penalty_step=-0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        keys = ("glyphs", "blstats", "message")
+        theirs: Any = getattr(tasks, THEIRS[task])(max_episode_steps=10**6, fix_moon_phase=True, observation_keys=keys)
+    assert tuple(int(action) for action in theirs.actions) == game.actions()
+    rng = np.random.default_rng(1)
+
+    def begin() -> dict[str, Any]:
+        core, disp = (int(seed) for seed in np.random.default_rng(7).integers(2**62, size=2))
+        theirs.seed(core, disp, False)
+        observed: dict[str, Any] = theirs.reset()[0]
+        games.games[0].begin(np.random.default_rng(7))
+        return observed
+
+    observed = begin()
+    for action in rng.integers(23, size=400).tolist():
+        ended = False
+        row = games.observe()[0]
+        np.testing.assert_array_equal(row[81 : 81 + STATUS], observed["blstats"])
+        np.testing.assert_array_equal(row[-MESSAGE:], observed["message"])
+        x, y = observed["blstats"][:2]
+        around = np.pad(observed["glyphs"], 4, constant_values=game.dark())[y : y + 9, x : x + 9]
+        np.testing.assert_array_equal(row[:81].reshape(9, 9), around)
+        observed, reward, ended, *_ = theirs.step(action)
+        assert games.games[0].step(action) == (pytest.approx(reward), ended)
+        if ended:
+            observed = begin()
+    theirs.close()
+    games.close()
+
+
+def test_a_seed_repeats_episodes_that_differ() -> None:
+    def episodes() -> list[bytes]:
+        env = gym.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=20)
+        rows = [env.reset(seed=5)[0]]
+        ends = 0
+        for action in np.random.default_rng(0).integers(1, 9, (45, 2)):
+            row, _, terminated, truncated, _ = env.step(action)
+            rows.append(row)
+            ends += int((terminated | truncated).sum())
+        env.close()
+        assert ends >= 4
+        return [row.tobytes() for row in rows]
+
+    first = episodes()
+    assert first == episodes()
+    assert first[0] != first[21], "the second episode is another game"
+
+
+def test_one_game_is_a_batch_of_one() -> None:
+    single = gym.make(f"laurel.envs.builtin:{ID}", render_mode="ansi")
+    batch = gym.make_vec(ID, num_envs=1, vectorization_mode="vector_entry_point")
+    assert (single.reset(seed=3)[0] == batch.reset(seed=3)[0][0]).all()
+    for action in np.random.default_rng(0).integers(23, size=50):
+        one, many = single.step(action), batch.step(np.array([action]))
+        assert (one[0] == many[0][0]).all()
+        assert one[1] == many[1][0]
+    assert "@" in str(single.render())
+    single.close()
+    batch.close()
+
+
+def test_messages_are_captions_and_the_end_of_a_task_is_said() -> None:
+    adapter = adapter_for(EnvParams(id=ID, kwargs={"task": "staircase"}))
+    env = gym.make_vec(ID, num_envs=4, vectorization_mode="vector_entry_point", task="staircase")
+    before = env.reset(seed=0)[0]
+    said = set()
+    for action in np.random.default_rng(0).integers(23, size=(60, 4)):
+        after, reward, terminated, truncated, _ = env.step(action)
+        rows = Transitions(before, action, reward.astype(np.float32), after, terminated, truncated)
+        captions = [adapter.describe(event) for event in adapter.encode(rows).tolist()]
+        assert captions == [" ".join(message_of(row).split()) for row in after]
+        said |= set(captions)
+        before = after
+    assert "" in said
+    assert len(said) > 5
+    assert adapter.features(before).shape[0] == 4
+    reached = Transitions(
+        before, np.zeros(4), np.float32([1, 1, 0, 0]), before, np.array([True, False, True, False]), np.zeros(4, bool)
+    )
+    told = [adapter.describe(event) for event in adapter.encode(reached).tolist()]
+    assert [adapter.says_success(text) for text in told] == [True, False, False, False]
+    assert adapter.succeeded(np.float32([1, 0.2]), np.array([True, True])).tolist() == [True, False]  # type: ignore[union-attr]
+    env.close()
+
+
+def test_the_status_in_words() -> None:
+    adapter = adapter_for(EnvParams(id=ID, kwargs={"status_in_words": True}))
+    env = gym.make(f"laurel.envs.builtin:{ID}", status_in_words=True)
+    row = env.reset(seed=0)[0]
+    text = adapter.describe_observation(row)
+    assert text is not None
+    assert text.startswith("Depth 1, health 14 of 14, gold 0, not hungry.")
+    assert "@" in text
+    still = Transitions(
+        row[None], np.zeros(1), np.zeros(1, np.float32), row[None], np.zeros(1, bool), np.zeros(1, bool)
+    )
+    assert adapter.describe(int(adapter.encode(still)[0])).endswith("Depth 1, health 14 of 14, gold 0, not hungry.")
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"task": "scor"}, f'there is no task "scor". Did you mean "score"? There are {", ".join(TASKS)}.'),
+        ({"crop": 4}, "crop is 4; it must be an odd number from 1 to 21."),
+    ],
+)
+def test_wrong_arguments(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(EnvError) as caught:
+        Games(1, **options)
+    assert sentence in str(caught.value)
