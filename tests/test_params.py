@@ -270,6 +270,12 @@ def test_unprintable_characters_are_escaped(char: str) -> None:
     assert char.encode("unicode_escape").decode() in message
 
 
+@pytest.mark.parametrize("url", ["http://[::1/v1", "http://a.example:99999/v1", "http://a.example:x/v1"])
+def test_a_malformed_address_is_refused_with_what_is_allowed(url: str) -> None:
+    message = refusal(with_value("annotate.openai", {"model": "m", "base_url": url}))
+    assert "annotate.openai.base_url must be an address such as" in message
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

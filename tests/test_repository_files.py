@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
+import pytest
 import yaml
 
 import laurel
@@ -38,3 +42,27 @@ def test_issue_forms_are_complete() -> None:
         form = read(f".github/ISSUE_TEMPLATE/{name}.yml")
         assert form.keys() >= {"name", "description", "body"}
         assert all(part["attributes"]["label"] for part in form["body"])
+
+
+@pytest.mark.parametrize(
+    ("committed", "is_clean"), [("schema: '2.0'\nstages: {}\n", True), ("stages: {a: {}}\n", False)]
+)
+def test_a_run_leaves_a_clean_tree_unless_a_run_is_committed(tmp_path: Path, committed: str, is_clean: bool) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    lock = tmp_path / "dvc.lock"
+    lock.write_text(committed)
+    git("init", "--quiet")
+    git("add", "dvc.lock")
+    git("commit", "--quiet", "--message", "empty")
+    recipe = (REPOSITORY / "Makefile").read_text().partition("\nrun:")[2].partition("\n\n")[0]
+    (line,) = [line.strip(" \t@") for line in recipe.splitlines() if "dvc.lock" in line]
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
+    lock.write_text("stages: {collect: {}}\n")
+    assert (git("status", "--porcelain") == "") == is_clean
+
+
+def test_the_empty_lock_of_the_repository_is_what_a_run_expects() -> None:
+    assert read("dvc.lock")["stages"] == {}

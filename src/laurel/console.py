@@ -23,9 +23,13 @@ def say(text: str) -> int:
     return 0
 
 
-def tell(line: str) -> None:
-    """Write a remark to standard error."""
-    sys.stderr.write(f"{line}\n")
+def tell(text: str) -> None:
+    """Write a remark, or a sentence on what is wrong, to standard error.
+
+    It may quote a params file or a server, whose control characters would steer the terminal.
+    """
+    lines = "\n".join(map(printable, text.split("\n")))
+    sys.stderr.write(f"{lines}\n")
     sys.stderr.flush()
 
 

@@ -8,17 +8,17 @@ from laurel.errors import MissingPackageError
 
 DISTRIBUTION = "laurel-rl"
 EXTRAS = {
-    "openai": ("openai", "aiohttp", "aiolimiter", "httpx2", "tenacity"),
+    "openai": ("openai", "aiohttp", "aiolimiter", "tenacity"),
     "tune": ("optuna",),
     "code": ("pydantic_monty",),
-    "cloud": ("docker", "google", "kfp", "kfp_server_api", "requests"),
+    "cloud": ("google", "kfp", "kfp_server_api"),
     "local": ("dvc",),
     "minari": ("minari",),
     "sb3": ("stable_baselines3", "sb3_contrib"),
     "language-model": ("gguf", "peft"),
     "trl": ("datasets", "trl"),
 }
-"""Extra -> modules that it brings."""
+"""Extra -> modules that it brings, and nothing else does."""
 
 
 def need(package: str) -> None:

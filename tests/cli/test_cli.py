@@ -150,6 +150,13 @@ def test_wrong_params(project: Project, refused: Refused) -> None:
         assert not project.output("collect").parent.exists()
 
 
+def test_what_a_params_file_holds_cannot_steer_the_terminal(project: Project, refused: Refused) -> None:
+    Project.create(project.path, {**UNTRACKED, "env.id": "Cart\x1b[31mPole-v1"})
+    said = refused("collect")
+    assert r"Cart\x1b[31mPole-v1" in said
+    assert "\x1b" not in said
+
+
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.inputs], ids=lambda stage: stage.name)
 def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished: Project, stage: Stage) -> None:
     assert f"{PLACES[stage.inputs[0]]}: no such directory. Run `dvc repro` or laurel" in refused(stage.name)

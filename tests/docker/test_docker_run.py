@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ from aiohttp import web
 from chat_server import chat_server, completion
 
 from laurel.data.directory import read_json, read_manifest
-from tiny_project import TINY, UNTRACKED, Project
+from tiny_project import REPOSITORY, TINY, UNTRACKED, Project
 
 pytestmark = pytest.mark.docker
 
@@ -24,40 +25,6 @@ QUICK = {"collect.steps": 600, "annotate.n_pairs": 60, "rewards.preference.max_e
 """Up to training, of which there is no end."""
 ENDLESS = {"rewards.preference.max_epochs": 10**6, "rewards.preference.patience": 10**6}
 """So that the reward's training is not done before it is killed."""
-CORRIDOR = """
-import gymnasium as gym
-
-from laurel.envs import EnvAdapter
-
-
-class Corridor(gym.Env):
-    observation_space = gym.spaces.Discrete(4)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = 0
-        return 0, {}
-
-    def step(self, action):
-        self.place = min(max(self.place + (1 if action else -1), 0), 3)
-        return self.place, float(self.place == 3), self.place == 3, False, {}
-
-
-class CorridorAdapter(EnvAdapter):
-    ids = ("Corridor-v0",)
-    description = "A corridor of four cells."
-    goal = "You walk right and reach the end of the corridor."
-
-    def caption(self, step):
-        if step.terminated:
-            return "You reach the end of the corridor."
-        moved = step.next_observation - step.observation
-        return "You walk right." if moved > 0 else "You walk left." if moved < 0 else "You bump into the wall."
-
-
-gym.register("Corridor-v0", Corridor, max_episode_steps=20)
-"""
 
 
 def begin(project: Project, image: str, *options: str) -> subprocess.Popen[str]:
@@ -156,7 +123,7 @@ def test_files_are_the_callers(ran: Ran) -> None:
 def test_ctrl_c_stops_the_containers(tmp_path: Path, image: str) -> None:
     """Of a pipeline whose environment is the user's own, in a file beside params.yaml."""
     project = Project.create(tmp_path / "p", {**UNTRACKED, **QUICK, "env.id": "corridor:Corridor-v0"})
-    (project.path / "corridor.py").write_text(CORRIDOR)
+    shutil.copy(REPOSITORY / "examples/corridor.py", project.path)
     running = begin(project, image)
     try:
         wait_for("train-agents", project)

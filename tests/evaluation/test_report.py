@@ -339,6 +339,19 @@ def test_few_captions_are_shown_once(words_only):
     assert [float(reward) for reward in rewards] == pytest.approx(np.sort(few["reward"])[::-1], abs=0.005)
 
 
+def test_on_a_narrow_screen_each_figure_keeps_the_head_of_its_column(content):
+    """There tables of arms are lists, whose heads are hidden; printed, no column is."""
+    html = render(content)
+    tables = re.findall(r"<table[^>]*stack.*?</table>", html, re.DOTALL)
+    for table in tables[:2]:  # the arms, and how they compare
+        heads = re.findall(r"<th(?: [^>]*)?>(.*?)</th>", table)
+        rows = [re.findall(r'data-head="([^"]*)"', row) for row in table.partition("</thead>")[2].split("</tr>")[:-1]]
+        assert rows
+        assert all(row == heads for row in rows)
+    printed = html[html.index("@media print") : html.index("</style>")]
+    assert re.findall(r"([^{};]*){[^}]*display: none", printed) == [" .chips, .filters "]
+
+
 def test_figures_take_the_colours_of_the_page(content):
     html = render(content)
     drawn = html[html.index("<svg") :]

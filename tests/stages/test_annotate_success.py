@@ -20,11 +20,16 @@ ASKED: dict[str, Any] = {**UNTRACKED, "annotate.probe": {}, "collect.steps": 600
 TURNED = {"annotate.embedding": {"goal": "You bump into a wall.", "anti_goal": "You reach the goal."}}
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    project = Project.create(tmp_path / "p", ASKED)
+@pytest.fixture(scope="module")
+def captioned(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project.create(tmp_path_factory.mktemp("captioned") / "p", ASKED)
     project.run("collect", "caption")
     return project
+
+
+@pytest.fixture
+def project(captioned: Project, tmp_path: Path) -> Project:
+    return captioned.copy(tmp_path / "p")
 
 
 def test_a_judge_of_the_wrong_aim_is_stopped_before_any_pair(project: Project) -> None:

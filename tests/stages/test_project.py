@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ def ran(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> t
     return finished.copy(tmp_path / "copy"), started
 
 
-def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]]) -> None:
+def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     project, started = ran
     params = project.path / "params.yaml"
 
@@ -35,6 +36,11 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]]) -> Non
 
     everything = list(STAGE)
     assert run() == everything, "it is not known what the outputs were made from"
+    said = capsys.readouterr().err
+    assert said.startswith(f"report: {(project.output('evaluate') / 'report.html').as_uri()} once")
+    assert re.findall(r"stage (\d) of 6: (\S+); this and what follows took", said) == [
+        (str(number), name) for number, name in enumerate(everything, start=1)
+    ]
     assert run() == []
     project.change({"tracking.enabled": False, "agent.workers": 1})
     assert run() == [], "neither makes a difference"

@@ -95,10 +95,13 @@ def test_two_matrices_and_what_is_done_is_not_repeated(
     assert "| random_policy |" in page
 
     def fail(*_: Any) -> None:
-        raise AssertionError("played again")
+        raise AssertionError("done again")
 
     monkeypatch.setattr(transfer, "play", fail)
     assert main(arguments) == 0
+    monkeypatch.setattr(transfer, "run_project", fail)
+    assert main([*arguments, "--agents-only"]) == 0
+    assert read_json(tmp_path / "page.json")["rewards"]["first"].keys() == {"first"}
     assert capsys.readouterr().out.endswith("page.md\n")
 
 

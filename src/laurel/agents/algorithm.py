@@ -14,12 +14,13 @@ import numpy as np
 
 from laurel.agents.actions import action_form
 from laurel.envs.base import EnvAdapter
-from laurel.params.algorithms import AlgorithmParams
+from laurel.params.algorithms import A2CParams, AlgorithmParams, ReinforceParams
 
 if TYPE_CHECKING:
     from laurel.agents.learner import Learner, PolicyNetwork
 
 Settings = TypeVar("Settings", bound=AlgorithmParams)
+Plain = TypeVar("Plain", A2CParams, ReinforceParams)
 
 
 class Algorithm(ABC, Generic[Settings]):
@@ -50,6 +51,15 @@ class Algorithm(ABC, Generic[Settings]):
     @abstractmethod
     def learner(self, settings: Settings, policy: Any, rng: np.random.Generator) -> Learner:
         """Return what improves a `policy` of the same settings; `rng` draws actions."""
+
+
+class PlainActorCritic(Algorithm[Plain]):
+    """What algorithms have in common whose policy is an actor-critic of plain layers."""
+
+    def policy(self, settings: Plain, adapter: EnvAdapter) -> PolicyNetwork:
+        from laurel.agents.policy import make_network
+
+        return make_network(width_of(adapter), adapter.action_space, settings.hidden)
 
 
 def width_of(adapter: EnvAdapter) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from laurel import __version__
@@ -27,7 +26,7 @@ from laurel.cli import (
     tune,
     ui,
 )
-from laurel.console import USAGE_ERROR, say
+from laurel.console import USAGE_ERROR, say, tell
 from laurel.errors import LaurelError
 from laurel.extras import missing
 from laurel.interrupt import terminated_like_ctrl_c
@@ -72,15 +71,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LaurelError as error:
         if options.debug:
             raise
-        print(f"laurel: {error}", file=sys.stderr)
+        tell(f"laurel: {error}")
         return USAGE_ERROR
     except ModuleNotFoundError as error:
         if options.debug or (lacking := missing(error)) is None:
             raise
-        print(f"laurel: {lacking}", file=sys.stderr)
+        tell(f"laurel: {lacking}")
         return USAGE_ERROR
     except KeyboardInterrupt:
-        print(f"laurel: stopped. {getattr(options, 'again', AGAIN)}", file=sys.stderr)
+        tell(f"laurel: stopped. {getattr(options, 'again', AGAIN)}")
         return INTERRUPTED
 
 

@@ -51,6 +51,9 @@ def add(commands: Commands) -> None:
     trying.add_argument(
         "-o", "--output", type=Path, default=Path("transfer.md"), metavar="FILE", help="default: transfer.md"
     )
+    trying.add_argument(
+        "--agents-only", action="store_true", help="play agents elsewhere, and train none on another's reward"
+    )
     trying.set_defaults(run=_transfer)
 
 
@@ -100,5 +103,7 @@ def _transfer(options: argparse.Namespace) -> int:
     sources = read_sources(options.runs, options.arm)
     named = " ".join(shlex.quote(str(run)) for run in options.runs)
     chosen = f" --arm {shlex.quote(options.arm)}" if options.arm else ""
-    transfer(sources, options.work, options.output, f"laurel transfer {named}{chosen}", tell)
+    alone = " --agents-only" if options.agents_only else ""
+    command = f"laurel transfer {named}{chosen}{alone}"
+    transfer(sources, options.work, options.output, command, tell, train=not options.agents_only)
     return say(f"page: {options.output}\n")

@@ -19,13 +19,18 @@ OPENAI = "https://api.openai.com/v1"
 
 def _address(value: str) -> str:
     """Take http(s)://host/path alone; what may hold a secret is refused without being shown."""
-    url = urlsplit(value)
+    malformed = "must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1."
+    try:
+        url = urlsplit(value)
+        port = url.port or 443
+    except ValueError:  # in urllib's words, which name neither the value nor what is allowed
+        raise ValueError(malformed) from None
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError("must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1.")
+        raise ValueError(malformed)
     if url.username is not None or url.password is not None or url.query or url.fragment:
         raise ValueError("must hold no user, password, query or fragment: a key belongs in the environment.")
-    if not re.fullmatch(r"[A-Za-z0-9._:-]+", url.hostname) or not 0 < (url.port or 443) < 2**16:
-        raise ValueError("must be an address such as http://localhost:8000/v1 or https://api.openai.com/v1.")
+    if not re.fullmatch(r"[A-Za-z0-9._:-]+", url.hostname) or not 0 < port < 2**16:
+        raise ValueError(malformed)
     return value.rstrip("/")
 
 

@@ -17,6 +17,7 @@ from laurel.console import tell
 from laurel.data.digests import digest_file
 from laurel.data.directory import digest_json, read_json, read_manifest, write_json
 from laurel.errors import DataError, StageError
+from laurel.evaluation.run_page import in_words
 from laurel.params import Params, load_params
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 
@@ -49,14 +50,29 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
     params = load_params(params_file)
     folder.mkdir(parents=True, exist_ok=True)
     ran: list[str] = []
-    for stage in STAGES:
+    took = {stage.name: _seconds(folder / stage.output) for stage in STAGES}
+    tell(f"report: {(folder / REPORTS / 'report.html').resolve().as_uri()} once the last stage is done\n")
+    for number, stage in enumerate(STAGES, start=1):
         if not force and up_to_date(stage, params, folder):
             tell(f"{stage.name}: up to date")
             continue
+        ahead = [took[one.name] for one in STAGES[number - 1 :]]
+        known = [seconds for seconds in ahead if seconds is not None]
+        before = f"; this and what follows took {in_words(sum(known))} before" if len(known) == len(ahead) else ""
+        tell(f"stage {number} of {len(STAGES)}: {stage.name}{before}")
         _run(stage, params_file, folder)
         write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
         ran.append(stage.name)
     return ran
+
+
+def _seconds(output: Path) -> float | None:
+    """Return how long the output that is there took; None where that is not known."""
+    try:
+        seconds: float | None = read_manifest(output)["seconds"]
+    except DataError:
+        return None
+    return seconds
 
 
 def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:

@@ -88,7 +88,15 @@ def read_sources(folders: Sequence[Path], arm: str | None) -> list[Source]:
     return found
 
 
-def transfer(sources: Sequence[Source], work: Path, output: Path, command: str, said: Callable[[str], None]) -> None:
+def transfer(
+    sources: Sequence[Source],
+    work: Path,
+    output: Path,
+    command: str,
+    said: Callable[[str], None],
+    *,
+    train: bool = True,
+) -> None:
     """Fill both matrices and write their page.
 
     Args:
@@ -97,6 +105,7 @@ def transfer(sources: Sequence[Source], work: Path, output: Path, command: str, 
         output: NAME.md; NAME.json beside it holds the same for programs.
         command: how it was started, for the page.
         said: is told of each training that begins.
+        train: False leaves out the rewards' matrix but for its diagonal, so that nothing is trained.
 
     Raises:
         DataError: agents of one run do not fit the environment of another.
@@ -107,6 +116,8 @@ def transfer(sources: Sequence[Source], work: Path, output: Path, command: str, 
     for origin in sources:
         for target in sources:
             cell: dict[str, Any] = target.metrics["arms"][target.arm.name]
+            if origin is not target and not train:
+                continue
             if origin is not target:
                 said(f"agents in {target.name}, paid by the reward of {origin.name}")
                 cell = _trained(origin, target, work / "rewards" / f"{origin.name}.to.{target.name}")
@@ -142,9 +153,11 @@ def page(found: Mapping[str, Any]) -> str:
     names = list(found["arms"])
 
     def rows(matrix: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-        return [[origin, *(_cell(of_origin[name]) for name in names)] for origin, of_origin in matrix.items()]
+        return [[origin, *(_cell(of_origin.get(name)) for name in names)] for origin, of_origin in matrix.items()]
 
     arms = ", ".join(dict.fromkeys(found["arms"].values()))
+    trained = all(name in of_origin for of_origin in found["rewards"].values() for name in names)
+    whole = "" if trained else "; nothing was trained for the other cells (--agents-only)"
     seeds = ", ".join(str(n) for n in dict.fromkeys(found["seeds"].values()))
     parts = [
         "# Transfer between environments",
@@ -153,7 +166,7 @@ def page(found: Mapping[str, Any]) -> str:
         "notion of success, with 95% intervals over seeds, and how many seeds solved the task.",
         "## Rewards: new agents, trained on another environment's reward",
         markdown(["reward made in", *names], rows(found["rewards"])),
-        "The diagonal is the run itself. For comparison, other arms of the runs:",
+        f"The diagonal is the run itself{whole}. For comparison, other arms of the runs:",
         markdown(["arm", *names], rows(found["controls"])),
         "## Agents: played elsewhere without further training",
         markdown(["agents trained in", *names], rows(found["agents"])),

@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.agents.algorithm import Algorithm, width_of
-from laurel.envs.base import EnvAdapter
+from laurel.agents.algorithm import PlainActorCritic
 from laurel.params.algorithms import A2CParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Learner, PolicyNetwork
+    from laurel.agents.learner import Learner
 
 
-class A2CAlgorithm(Algorithm[A2CParams]):
+class A2CAlgorithm(PlainActorCritic[A2CParams]):
     """An actor-critic of plain layers that learns from each rollout once."""
 
     Params = A2CParams
-
-    def policy(self, settings: A2CParams, adapter: EnvAdapter) -> PolicyNetwork:
-        from laurel.agents.policy import make_network
-
-        return make_network(width_of(adapter), adapter.action_space, settings.hidden)
 
     def learner(self, settings: A2CParams, policy: Any, rng: np.random.Generator) -> Learner:
         from laurel.agents.a2c import A2C

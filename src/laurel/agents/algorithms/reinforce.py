@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from laurel.agents.algorithm import Algorithm, width_of
-from laurel.envs.base import EnvAdapter
+from laurel.agents.algorithm import PlainActorCritic
 from laurel.params.algorithms import ReinforceParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Learner, PolicyNetwork
+    from laurel.agents.learner import Learner
 
 
-class ReinforceAlgorithm(Algorithm[ReinforceParams]):
+class ReinforceAlgorithm(PlainActorCritic[ReinforceParams]):
     """An actor-critic of plain layers that learns from whole episodes."""
 
     Params = ReinforceParams
-
-    def policy(self, settings: ReinforceParams, adapter: EnvAdapter) -> PolicyNetwork:
-        from laurel.agents.policy import make_network
-
-        return make_network(width_of(adapter), adapter.action_space, settings.hidden)
 
     def learner(self, settings: ReinforceParams, policy: Any, rng: np.random.Generator) -> Learner:
         from laurel.agents.reinforce import Reinforce

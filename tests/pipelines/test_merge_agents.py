@@ -1,0 +1,149 @@
+"""Agents that were trained branch by branch, joined into what one stage writes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from small_project import SMALL, lasting
+
+from laurel.data.directory import digest_directory, read_manifest, write_json
+from laurel.errors import DataError
+from laurel.params import Params, parse_params
+from laurel.stages import merge_agents
+from laurel.stages.merge_agents import Branch, branches
+from laurel.stages.pipeline import STAGE
+from tiny_project import Project, set_run_facts
+
+
+@pytest.fixture(scope="module")
+def direct(tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Project:
+    """Every stage called in turn, all arms at once."""
+    project = Project.create(tmp_path_factory.mktemp("direct") / "p", SMALL)
+    project.run("collect", "caption", "annotate", "train-reward", "train-agents")
+    return project
+
+
+def shards_of(whole: Path, params: Params, place: Path, seeds_per_step: int | None = None) -> list[Path]:
+    """Take what all arms' training wrote apart, into what training each branch alone writes."""
+    manifest = read_manifest(whole)
+    made = []
+    for branch in branches(params.arms, params.agent.seeds, seeds_per_step):
+        path = place / str(branch)
+        path.mkdir(parents=True)
+        trained = (whole / branch.arm).is_dir()
+        if trained:
+            for seed in branch.seeds:
+                shutil.copytree(whole / branch.arm / f"seed-{seed}", path / branch.arm / f"seed-{seed}")
+        agent = {**manifest["params"]["agent"], "seeds": list(branch.seeds)}
+        arms = {branch.arm: params.used("arms")["arms"][branch.arm]}
+        write_json(
+            path / "manifest.json",
+            {
+                **manifest,
+                "params": {**manifest["params"], "arms": arms, "agent": agent},
+                "digest": digest_directory(path),
+                "counts": {**manifest["counts"], "arms": int(trained), "seeds": len(branch.seeds)},
+                "notes": [note for note in manifest["notes"] if f"arm {branch.arm} " in note],
+            },
+        )
+        made.append(path)
+    return made
+
+
+def merge(direct: Project, shards: list[Path], output: Path, params: Params | None = None) -> None:
+    merge_agents.run(
+        **STAGE["train-agents"].given(params or direct.params),
+        **direct.inputs("train-agents"),
+        shards=shards,
+        output=output,
+    )
+
+
+@pytest.mark.parametrize("seeds_per_step", [None, 1])
+def test_merged_shards_are_the_whole(direct: Project, tmp_path: Path, seeds_per_step: int | None) -> None:
+    whole = direct.output("train-agents")
+    shards = shards_of(whole, direct.params, tmp_path / "shards", seeds_per_step)
+    merge(direct, shards[::-1], tmp_path / "merged")
+    assert lasting(tmp_path / "merged") == lasting(whole)
+    assert digest_directory(tmp_path / "merged") == read_manifest(whole)["digest"]
+
+
+def test_notes_stand_in_the_order_of_the_stage(direct: Project, tmp_path: Path) -> None:
+    from laurel.envs import adapter_for
+    from laurel.rewards.arms import skipped_arms
+    from laurel.rewards.method import RewardContext
+
+    arms = ("shuffled_labels", *direct.params.arm_names, "oracle")  # of which the first and the last are left out
+    params = parse_params({**direct.params.dump(), "arms": list(arms)}, "params")
+    no_oracle = adapter_for(params.env.model_copy(update={"id": "Pendulum-v1"}))
+    notes = list(skipped_arms(params.arms, RewardContext.of(params), no_oracle).values())
+    assert len(notes) == 2
+    whole = shutil.copytree(direct.output("train-agents"), tmp_path / "whole")
+    manifest = read_manifest(whole)
+    write_json(whole / "manifest.json", {**manifest, "notes": notes})
+    merge(direct, shards_of(whole, params, tmp_path / "shards"), tmp_path / "merged", params)
+    assert read_manifest(tmp_path / "merged")["notes"] == notes
+
+
+def test_shards_that_do_not_fit(direct: Project, tmp_path: Path) -> None:
+    params = direct.params
+    shards = shards_of(direct.output("train-agents"), params, tmp_path / "shards")
+    output = tmp_path / "merged"
+    with pytest.raises(DataError, match=r"No shard holds the agents of preference \(seeds 0, 1\)\. Train them"):
+        merge(direct, [path for path in shards if "preference" not in path.name], output)
+    twice = shutil.copytree(tmp_path / "shards" / "extrinsic 0,1", tmp_path / "again")
+    with pytest.raises(DataError, match=r"again: holds agents of extrinsic, as .*shards/extrinsic 0,1 does"):
+        merge(direct, [*shards, twice], output)
+    with pytest.raises(DataError, match="agents of extrinsic,preference,random_policy"):
+        merge(direct, [direct.output("train-agents")], output)
+    fewer = params.model_copy(update={"agent": params.agent.model_copy(update={"seeds": (1,)})})
+    with pytest.raises(DataError, match=r"holds agents of preference with seeds \[0, 1\], but one of"):
+        merge(direct, shards, output, fewer)
+    longer = params.model_copy(update={"agent": params.agent.model_copy(update={"steps": 512})})
+    with pytest.raises(DataError, match=r"was made with agent\.steps 256, but it is 512"):
+        merge(direct, shards, output, longer)
+    assert not output.exists()
+
+
+def test_lineage_goes_through_the_merger(direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
+    for path in shards:
+        set_run_facts(path, mlflow_run_id=f"run of {path.name}")
+    tracking = direct.params.tracking.model_copy(update={"enabled": True})
+    merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
+    tags = MlflowClient(uri).get_run(read_manifest(tmp_path / "merged")["mlflow_run_id"]).data.tags
+    assert tags["stage"] == "merge-agents"
+    lineage = (tags["upstream.preference.0"], tags["upstream.extrinsic.0"])
+    assert lineage == ("run of preference 0,1", "run of extrinsic 0,1")
+
+
+def test_agents_that_could_not_be_logged_are_logged_by_the_merger(
+    direct: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    shards = shards_of(direct.output("train-agents"), direct.params, tmp_path / "shards")
+    (logged,) = [path for path in shards if "extrinsic" in path.name]
+    set_run_facts(logged, mlflow_run_id="there")
+    tracking = direct.params.tracking.model_copy(update={"enabled": True})
+    merge(direct, shards, tmp_path / "merged", direct.params.model_copy(update={"tracking": tracking}))
+    client = MlflowClient(uri)
+    parent = read_manifest(tmp_path / "merged")["mlflow_run_id"]
+    runs = client.search_runs([client.get_run(parent).info.experiment_id], f"tags.mlflow.parentRunId = '{parent}'")
+    assert sorted(run.info.run_name for run in runs) == ["preference seed 0", "preference seed 1"]
+
+
+def test_a_branch(direct: Project) -> None:
+    branch = Branch.read({"arm": "extrinsic", "seeds": [1.0]})
+    assert str(branch) == "extrinsic 1"
+    narrowed = branch.narrow(dict(direct.params))
+    assert ([arm.name for arm in narrowed["arms"]], narrowed["agent"].seeds) == (["extrinsic"], (1,))
+    assert Branch.read(branch.write()) == branch

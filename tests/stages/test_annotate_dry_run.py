@@ -1,0 +1,179 @@
+"""`laurel annotate --dry-run`: what a run would ask and cost."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_server import ChatServer
+from tiny_llama import make_tiny_llama
+
+from laurel.cli.app import main
+from laurel.llm.responses import ResponseStore
+from priced_project import PAIRS, asking, forecast, kept_costs, run
+from tiny_project import Project
+
+
+def everything(path: Path) -> dict[str, str]:
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_a_dry_run_opens_no_connection_and_writes_no_file(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(asking(project, server.url, n_pairs=10))
+    project.change({"annotate.n_pairs": PAIRS})
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    asked = len(server.bodies)
+    gc.collect()  # the run's own connection to the store
+
+    def connect(*_: Any) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    for url in (server.url, "https://api.example.org/v1"):
+        asking(project, url)
+        before = everything(project.path)
+        forecast(capsys)
+        assert everything(project.path) == before
+    assert len(server.bodies) == asked
+
+
+def test_a_dry_run_sees_what_another_process_is_writing(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, server.url)
+    with ResponseStore(Path("kept/responses.db")) as store:
+        run(project)
+        assert Path("kept/responses.db-wal").stat().st_size > 0
+        assert forecast(capsys)["answered"].startswith(f"{2 * PAIRS} of them")
+        assert len(store) == 2 * PAIRS
+
+
+def test_it_says_what_the_run_then_does(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, server.url, openai={"model": "teacher", "max_tokens": 100, "requests_per_minute": 60_000})
+    said = forecast(capsys)
+    assert said["annotator"].startswith("teacher (prompt motif ")
+    assert said["pairs"] == str(PAIRS)
+    assert said["questions"] == f"{2 * PAIRS} distinct (both orders, 1 vote each)"
+    assert said["answered"] == "0 of them, in kept/responses.db"
+    assert said["calls"].startswith(f"{2 * PAIRS}, ")
+    assert "(estimated as bytes / 4)" in said["tokens in"]
+    assert said["tokens out"] == f"{2 * PAIRS * 100:,} at most"
+    assert said["minutes"] == "below 0.1 (requests_per_minute)"
+    tokens = int(said["tokens in"].split()[0].replace(",", ""))
+    most = (tokens * 100 + 2 * PAIRS * 100 * 1000) / 1e6
+    assert said["money"] == f"${most:.2f} at most  (prices of 2026-01-31: https://x)"
+    assert said["in batches"] == f"${most / 2:.2f} at most; up to 1,440 minutes for each round of batches"
+    sent = [len(message["content"].encode()) for body in server.bodies for message in body["messages"]]
+    assert not sent
+    assert run(project)["usage"]["calls"] == 2 * PAIRS
+    sent = [len(message["content"].encode()) for body in server.bodies for message in body["messages"]]
+    assert tokens == pytest.approx(sum(sent) / 4, abs=1)
+
+    said = forecast(capsys)
+    assert said["answered"].startswith(f"{2 * PAIRS} of them")
+    assert said["calls"].startswith("0, ")
+    assert said["money"].startswith("$0.00")
+    assert said["minutes"] == "0.0 (nothing is to be asked)"
+
+
+def test_answers_that_are_kept_say_how_long_answers_are(
+    project: Project, server: ChatServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(asking(project, server.url))
+    project.change({"annotate.n_pairs": 2 * PAIRS})
+    said = forecast(capsys)
+    calls = int(said["calls"].split(",")[0])
+    assert 0 < calls < 4 * PAIRS
+    assert said["tokens out"].startswith(f"{calls} if like the answers that are kept, ")
+    assert "s an answer as before, 32 at once" in said["minutes"]
+    assert said["money"].count("$") == 2
+    project.change({"annotate.language_model.prompt": "chain_of_thought"})
+    assert forecast(capsys)["tokens out"].endswith(" at most")
+    assert "like the answers" not in forecast(capsys)["tokens out"], "another prompt has other answers"
+
+
+def test_an_unknown_price_is_said_to_be_unknown(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asking(project, "http://127.0.0.1:9/v1", budget={"prices": None, "max_cost": 1.0})
+    said = forecast(capsys)
+    assert said["money"] == "unknown"
+    assert said["in batches"].startswith("unknown; ")
+    assert said["minutes"] == "unknown (no limit is given, and no answer is kept to judge the pace by)"
+    assert said["budget"] == "$1.00 cannot be enforced: the price is unknown (annotate.budget.prices)"
+
+
+def test_it_says_which_limit_may_be_reached(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asking(project, "http://127.0.0.1:9/v1", budget={"max_calls": 10})
+    assert forecast(capsys)["budget"] == "max_calls 10: may be reached, and then: stop"
+    asking(project, "http://127.0.0.1:9/v1", budget={"max_calls": 1000})
+    assert forecast(capsys)["budget"] == "max_calls 1,000: suffices"
+
+
+@pytest.mark.parametrize("annotator", ["embedding", "scripted"])
+def test_annotators_that_ask_nobody(project: Project, capsys: pytest.CaptureFixture[str], annotator: str) -> None:
+    project.change({"annotate.annotator": annotator})
+    assert main(["annotate", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said == (
+        f"{PAIRS} pairs. The annotator {annotator} works in this process: no calls, no tokens, no cost.\n\n"
+        "Nothing was asked, and nothing was written.\n"
+    )
+    assert not project.output("annotate").exists()
+
+
+def test_a_model_in_this_process(
+    project: Project, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_tiny_llama(tmp_path / "model", max_position_embeddings=2048)
+    project.change(
+        {
+            "annotate.annotator": "huggingface",
+            "annotate.huggingface": {"model": str(model), "device": "cpu"},
+            "annotate.language_model.prompt": "answer_only",
+            "annotate.language_model.responses": "kept/responses.db",
+        }
+    )
+    said = forecast(capsys)
+    assert said["money"] == "$0.00, $0.00 at most"
+    assert said["tokens out"] == "0 if like the answers that are kept, 0 at most"
+    assert "by the model's tokenizer" in said["tokens in"]
+    assert "in batches" not in said
+    usage = run(project)["usage"]
+    assert said["tokens in"].startswith(f"{usage['input_tokens']:,} ")
+    assert usage["cost_usd"] == 0
+    assert set(kept_costs(project)) == {0.0}
+    assert forecast(capsys)["calls"].startswith("0, ")
+    project.change({"annotate.huggingface.model": "nobody/not-here"})
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    said = forecast(capsys)
+    assert said["answered"].startswith("0 of them")
+    assert "estimated" in said["tokens in"]
+
+
+def test_an_ensemble_has_an_estimate_for_each_member(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    asking(project, "http://127.0.0.1:9/v1")
+    members = [{"annotator": "embedding"}, {"annotator": "openai"}]
+    other = {"annotator": "openai", "openai": {"model": "other"}}
+    project.change({"annotate.annotator": "ensemble", "annotate.ensemble": {"members": [*members, other]}})
+    assert main(["annotate", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert [said.count(f"member {number} of 3\n") for number in (1, 2, 3)] == [1, 1, 1]
+    assert said.count(f"{2 * PAIRS} distinct") == 2
+    assert re.findall(r"annotator +(\w+) ", said) == ["embedding", "teacher", "other"]
+
+
+def test_pairs_that_depend_on_labels_are_said_to_be_stand_ins(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asking(project, "http://127.0.0.1:9/v1", sampler="ranking")
+    assert main(["annotate", "--dry-run"]) == 0
+    assert "The sampler ranking goes by the labels" in capsys.readouterr().out
