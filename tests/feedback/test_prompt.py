@@ -298,8 +298,8 @@ def test_the_digest_follows_the_content_alone(tmp_path: Path) -> None:
         (("A:", "{% include 'motif.jinja' %}"), "takes in another file"),
         (("A:", "{{ first.__class__.__mro__ }}"), "block user cannot be rendered: "),
         (("A:", "{{ 1 / 0 }}"), "block user cannot be rendered: division by zero."),
-        (("answer: json", "answer: yaml"), "answer must be one of json, choice."),
-        (("answer: json", "description: x"), "answer must be one of json, choice."),
+        (("answer: json", "answer: yaml"), "answer must be one of json, choice, text."),
+        (("answer: json", "description: x"), "answer must be one of json, choice, text."),
         (
             ("answer: json", "answer: json\nlanguage: de"),
             "language is unknown. Allowed in the front matter: description",
