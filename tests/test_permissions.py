@@ -46,10 +46,13 @@ def test_a_variable_that_does_not_look_like_a_key_is_refused_wherever_it_would_g
     assert why_key_is_withheld(name, "http://localhost:8000/v1") is not None
 
 
-def test_a_key_goes_to_those_who_issue_it_and_to_this_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_goes_to_those_who_issue_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key(None) == key("https://api.openai.com/v1") == "sk-secret"
     for here in ("http://localhost:8000/v1", "http://127.0.0.1:1/v1", "https://127.8.9.1/v1", "http://[::1]:8/v1"):
-        assert key(here, "VLLM_KEY") == "sk-secret"
+        with pytest.raises(RefusedError, match=r"--allow-key '?VLLM_KEY@"):
+            key(here, "VLLM_KEY")
+    monkeypatch.setenv(KEYS, "VLLM_KEY@localhost:8000 VLLM_KEY@::1:8")
+    assert key("http://localhost:8000/v1", "VLLM_KEY") == key("http://[::1]:8/v1", "VLLM_KEY") == "sk-secret"
     others = (
         EVIL,
         "https://api.openai.com.example/v1",

@@ -59,9 +59,7 @@ def why_key_is_withheld(name: str, endpoint: str, environment: Mapping[str, str]
     url = urlsplit(endpoint)
     if not looks_like_a_key(name):
         return f"annotate.openai.api_key_env is {name}, which is not the name of a key."
-    if is_loopback(url.hostname):
-        return None
-    if url.scheme != "https":
+    if url.scheme != "https" and not is_loopback(url.hostname):
         return (
             f"{name} is not sent to {endpoint}, where anyone on the way could read it: use https, or a tunnel to "
             "localhost, or leave annotate.openai.api_key_env out."

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -153,6 +154,7 @@ def test_a_chat_model_is_asked_from_a_container(tmp_path: Path, image: str, monk
 
     with chat_server() as server:
         server.behave = choose
+        monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"OPENAI_API_KEY@{urlsplit(server.url).netloc}")
         model = {"model": "m", "base_url": server.url}
         chat = {"annotate.annotator": "openai", "annotate.openai": model}
         project = Project.create(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
@@ -159,6 +160,7 @@ def test_no_key(tmp_path: Path, door_key: EnvAdapter, monkeypatch: pytest.Monkey
 
 def test_a_wrong_key(server: ChatServer, tmp_path: Path, door_key: EnvAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"OPENAI_API_KEY@{urlsplit(server.url).netloc}")
     server.behave = lambda *_: problem(401, "Incorrect API key provided: sk-very-secret")
     with pytest.raises(AnnotationError, match="does not accept the key") as caught:
         label(asking(server.url, tmp_path, door_key), "a", "b")

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from chat_asking import KEY
 from chat_server import ChatServer, chat_server
 from tiny_llama import make_tiny_llama
+
+from laurel.permissions import KEYS
 
 if TYPE_CHECKING:
     from laurel.llm.local_chat import LocalChat
@@ -53,4 +56,5 @@ def copied(tiny_llama: Path, tmp_path: Path) -> Path:
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with chat_server() as running:
+        monkeypatch.setenv(KEYS, f"OPENAI_API_KEY@{urlsplit(running.url).netloc}")
         yield running

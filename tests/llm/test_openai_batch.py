@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from batch_api import BatchAPI, batch_api
@@ -26,6 +27,7 @@ KEY = "sk-planted-4711-secret"
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchAPI]:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with batch_api() as running:
+        monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"OPENAI_API_KEY@{urlsplit(running.url).netloc}")
         yield running
 
 

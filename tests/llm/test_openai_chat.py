@@ -313,4 +313,19 @@ def test_openais_own_key_is_not_sent_in_the_clear(monkeypatch: pytest.MonkeyPatc
     assert read_key(OpenAIParams(**at)) == ""
     with pytest.raises(RefusedError, match="anyone on the way could read it"):
         read_key(OpenAIParams(**at, api_key_env="VLLM_KEY"))
-    assert read_key(OpenAIParams(model="m", base_url="http://localhost:8000/v1")) == KEY
+    here = OpenAIParams(model="m", base_url="http://localhost:8000/v1")
+    assert read_key(here) == ""
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", "OPENAI_API_KEY@localhost:8000")
+    assert read_key(here) == KEY
+
+
+def test_a_server_of_this_machine_that_wants_a_key_is_told_how_it_gets_one(
+    server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAUREL_ALLOW_KEYS")
+    server.behave = lambda *_: problem(401, "no key")
+    with pytest.raises(
+        RefusedError, match=r"wants a key \(status 401\), and got none.*--allow-key '?OPENAI_API_KEY@127"
+    ):
+        list(chat(server).ask([question("q")]))
+    assert KEY not in str(server.headers)

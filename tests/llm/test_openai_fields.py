@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from chat_asking import chat, only, question, reply
@@ -70,6 +71,7 @@ def test_headers_come_from_the_environment_and_are_told_nobody(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("GATEWAY_KEY", "planted-8128")
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"GATEWAY_KEY@{urlsplit(server.url).netloc}")
     model = chat(server, headers={"X-Gateway": "GATEWAY_KEY"})
     reply(model.ask([question("q")]))
     assert {name.lower(): value for name, value in server.headers[0].items()}["x-gateway"] == "planted-8128"

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
@@ -164,6 +165,7 @@ def test_why_answers_are_missing_is_kept_and_told(
     asking.run("annotate")
     assert {verdict for verdict, _ in sums(asking.output("annotate"))} == {"unread"}
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("LAUREL_ALLOW_KEYS", f"OPENAI_API_KEY@{urlsplit(server.url).netloc}")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'm.db'}")
     server.behave = faulty
     monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(tmp_path / "new.db"))

@@ -25,7 +25,7 @@ from laurel.llm.concurrently import Idle, concurrently
 from laurel.llm.limits import Limits, retry_after
 from laurel.llm.retries import Breaker, TransientError
 from laurel.params.judges import OPENAI, OpenAIParams
-from laurel.permissions import is_loopback, why_key_is_withheld
+from laurel.permissions import why_key_is_withheld
 
 DEFAULT_KEY = "OPENAI_API_KEY"
 PATIENCE = 4.0
@@ -83,9 +83,10 @@ def read_key(params: OpenAIParams) -> str:
         )
     if not re.fullmatch(r"[!-~]*", key):
         raise RefusedError(f"{name} holds no valid key: a key is ASCII without spaces.")
-    if key and url.scheme == "http" and name == DEFAULT_KEY and not is_loopback(url.hostname):
-        return ""  # no key was named for this server: most on a local network need none
-    if key and (withheld := why_key_is_withheld(name, endpoint)):
+    withheld = why_key_is_withheld(name, endpoint) if key else None
+    if withheld and url.scheme == "http" and name == DEFAULT_KEY:
+        return ""  # no key was named for this server: most on this machine or a local network need none
+    if withheld:
         raise RefusedError(withheld)
     return key
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ import httpx2
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from laurel.llm.chat import Failure, RefusedError
+from laurel.permissions import why_key_is_withheld
 
 AGAIN = frozenset({408, 409, 425, 429})
 """Statuses that may pass, besides 5xx."""
@@ -159,6 +161,8 @@ def fatal(refusal: Refusal, *, model: str, endpoint: str, key: str) -> RefusedEr
     match refusal.status:
         case 401:
             says = f"does not accept the key (status 401): set {key} to a valid one for this server"
+            if withheld := os.environ.get(key) and why_key_is_withheld(key, endpoint):
+                says = f"wants a key (status 401), and got none. {withheld}"
         case 403:
             says = f'denies access to model "{model}" (status 403: {message}): set {key} to a key that may use it'
         case 404:
