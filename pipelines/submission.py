@@ -151,8 +151,15 @@ def make_submission(options: Options, environment: Mapping[str, str]) -> Submiss
         if not options.vertex:
             found.remarks.append("the image was not looked into: a cluster pulls it with credentials of its own.")
         _check_fit(params, found)
-        if options.vertex:  # where a bucket is mounted as a folder
+        if params.pipeline.checkpoints:
+            variables[CHECKPOINTS] = params.pipeline.checkpoints
+        elif options.vertex:  # where a bucket is mounted as a folder
             variables[CHECKPOINTS] = f"/gcs/{(options.bucket or '').removeprefix('gs://')}/checkpoints"
+        elif params.pipeline.retries:
+            found.remarks.append(
+                "a step of training that is tried again begins anew: name a folder that all steps see in "
+                "pipeline.checkpoints, such as a mounted volume, to have it go on."
+            )
         variables.update(_chat_model(options, params, environment, {*variables, *cluster_secrets}, found))
         planned = found.attempt(lambda: _branches(spec, params))
         _check_machines(spec, params, options, found)

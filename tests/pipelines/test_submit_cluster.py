@@ -106,6 +106,19 @@ def laurel(
     return laurel
 
 
+def test_checkpoints_go_to_a_folder_that_the_cluster_mounts(
+    laurel: Laurel, kubeflow: KubeflowServer, project: Project
+) -> None:
+    project.change({"pipeline": {"checkpoints": "/mnt/shared/checkpoints"}})
+    code, _, err = laurel("submit", "--image", IMAGE)
+    assert code == 0, err
+    assert "begins anew" not in err
+    (sent,) = kubeflow.of("create")
+    executors = sent.body["pipeline_spec"]["deploymentSpec"]["executors"]
+    training = executors["exec-train-agents"]["container"]["env"]
+    assert {"name": "LAUREL_CHECKPOINTS", "value": "/mnt/shared/checkpoints"} in training
+
+
 def test_a_run_is_what_was_asked_for(
     laurel: Laurel, kubeflow: KubeflowServer, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +127,11 @@ def test_a_run_is_what_was_asked_for(
     options = ["--image", IMAGE, "--gpu", "T4", "--service-account", "runner", "--secret", "A_B=mlflow/password"]
     code, out, err = laurel("submit", *options, "--namespace", "me", "--experiment", "mine")
     assert code == 0
-    assert err == "note: the image was not looked into: a cluster pulls it with credentials of its own.\n"
+    assert err.splitlines() == [
+        "note: the image was not looked into: a cluster pulls it with credentials of its own.",
+        "note: a step of training that is tried again begins anew: name a folder that all steps see in "
+        "pipeline.checkpoints, such as a mounted volume, to have it go on.",
+    ]
     assert out == (
         f"job:    r-1\npage:   {kubeflow.url}/#/runs/details/r-1\n"
         f"follow: laurel pipeline status r-1 --host {kubeflow.url} --namespace me --wait\n"

@@ -86,5 +86,8 @@ class PipelineParams(Section):
     """Branches of a loop (parts, shards, training) that run at once, at most; null: all."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
     """Further attempts at a step that failed."""
+    checkpoints: str | None = None
+    """Folder that all steps see, such as a volume that the cluster mounts: a step of training that is tried again goes
+    on from there. null: on Vertex AI a folder of the bucket; on a cluster none, so that it begins anew."""
     resources: Annotated[dict[str, ResourceParams], AfterValidator(_steps_alone)] = Field(default_factory=dict)
     """Step -> what its machine has."""
