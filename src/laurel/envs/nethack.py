@@ -14,6 +14,7 @@ import numpy as np
 
 from laurel.envs.base import Array, BoolArray, EnvAdapter, FloatArray, IntArray, Transitions
 from laurel.envs.builtin import nethack as game
+from laurel.envs.builtin import nethack_glyphs as glyphs
 from laurel.envs.builtin.nethack import MESSAGE, REACHED, STATUS, message_of
 
 WORDS = 64
@@ -73,8 +74,8 @@ class NetHackAdapter(EnvAdapter):
         Of the message, its pairs of letters are counted in WORDS places.
         """
         squares = self._crop**2
-        kinds = game.kinds_of_glyphs()[observation[:, :squares]]
-        seen = np.eye(len(game.DRAWN), dtype=np.float32)[kinds].reshape(len(observation), -1)
+        kinds = glyphs.kinds_of_glyphs()[observation[:, :squares]]
+        seen = np.eye(len(glyphs.DRAWN), dtype=np.float32)[kinds].reshape(len(observation), -1)
         status = observation[:, squares : squares + STATUS].astype(np.float32)
         status = (np.sign(status) * np.log1p(np.abs(status)) / 4).astype(np.float32)
         message = observation[:, -MESSAGE:].astype(np.int64)
@@ -116,7 +117,7 @@ class NetHackAdapter(EnvAdapter):
 
     def describe_observation(self, observation: Any) -> str:
         row, side = np.asarray(observation), self._crop
-        drawn = game.symbols()[row[: side**2]].reshape(side, side)
+        drawn = glyphs.symbols()[row[: side**2]].reshape(side, side)
         said = message_of(row)
         lines = [self._status(row[side**2 :]), *([f"The game says: {said}"] if said else [])]
         return "\n".join([*lines, "The map around you, who are in its middle:", *("".join(line) for line in drawn)])

@@ -13,6 +13,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import Transitions
 from laurel.envs.builtin import nethack as game
 from laurel.envs.builtin.nethack import MESSAGE, STATUS, TASKS, Games, message_of
+from laurel.envs.builtin.nethack_glyphs import dark
 from laurel.errors import EnvError
 from laurel.params import EnvParams
 
@@ -49,7 +50,7 @@ def test_a_game_is_that_of_nle(task: str) -> None:
         np.testing.assert_array_equal(row[81 : 81 + STATUS], observed["blstats"])
         np.testing.assert_array_equal(row[-MESSAGE:], observed["message"])
         x, y = observed["blstats"][:2]
-        around = np.pad(observed["glyphs"], 4, constant_values=game.dark())[y : y + 9, x : x + 9]
+        around = np.pad(observed["glyphs"], 4, constant_values=dark())[y : y + 9, x : x + 9]
         np.testing.assert_array_equal(row[:81].reshape(9, 9), around)
         observed, reward, ended, *_ = theirs.step(action)
         assert games.games[0].step(action) == (pytest.approx(reward), ended)

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from laurel.envs.builtin.nethack_glyphs import dark, nle, oracle, symbols
 from laurel.errors import EnvError, closest
 
 if TYPE_CHECKING:
-    from nle import nethack
+    pass
 
 Ints = npt.NDArray[np.int64]
 Row = npt.NDArray[np.int32]
@@ -107,7 +108,7 @@ class Game:
             raise EnvError(f"NetHack: crop is {crop}; it must be an odd number from 1 to 21.")
         self.task, self.level, self.crop = task, level, crop
         self.penalty_step = (-0.01 if task in SCORED else 0.0) if penalty_step is None else penalty_step
-        self._api = _api()
+        self._api = nle()
         options = None
         if task == "gold":
             options = ["pickup_types:$" if o.startswith("pickup_types") else o for o in self._api.NETHACKOPTIONS]
@@ -188,7 +189,7 @@ class Game:
         if self.task == "oracle_sober" and self._status.item(CONDITION) & self._api.BL_MASK_HALLU:
             return False
         x, y = self._status.item(X), self._status.item(Y)
-        return bool((self._glyphs[y - 1 : y + 2, x - 1 : x + 2] == _oracle()).any())
+        return bool((self._glyphs[y - 1 : y + 2, x - 1 : x + 2] == oracle()).any())
 
     def _discovered(self) -> float:
         level = self._status.item(self._api.NLE_BL_DNUM), self._status.item(self._api.NLE_BL_DLEVEL)
@@ -234,29 +235,8 @@ class Games:
 
 def arrays(number: int) -> Seen:
     """Return arrays for what N games show, an axis for the games first."""
-    described = _api().OBSERVATION_DESC
+    described = nle().OBSERVATION_DESC
     return {name: np.zeros((number, *described[name]["shape"]), described[name]["dtype"]) for name in _KEYS}
-
-
-def _api() -> nethack:
-    try:
-        from nle import nethack
-    except ImportError:
-        raise EnvError("NetHack needs the package nle: pip install 'laurel-rl[nethack]'.") from None
-    return nethack
-
-
-@cache
-def dark() -> int:
-    """Return the glyph of a square of which nothing is known."""
-    return int(_api().GLYPH_CMAP_OFF)
-
-
-@cache
-def _oracle() -> int:
-    api = _api()
-    monsters = range(api.GLYPH_MON_OFF, api.GLYPH_PET_OFF)
-    return next(glyph for glyph in monsters if api.permonst(api.glyph_to_mon(glyph)).mname == "Oracle")
 
 
 def _space(size: int) -> gym.Space[Row]:
@@ -359,53 +339,3 @@ class NetHackVector(gym.vector.VectorEnv[npt.NDArray[np.int32], Ints, Any]):
 def message_of(row: Row) -> str:
     """Return the message of an observation, empty where there is none."""
     return row[-MESSAGE:].astype(np.uint8).tobytes().partition(b"\0")[0].decode("latin-1").strip()
-
-
-DRAWN = ' &cf@])[="(%!?+/$*`0_|.#<>{}^'
-"""Kinds that glyphs are told apart as, by a character each: nothing, anything else, monsters, pets and so on."""
-_CLASSES = '&&])[="(%!?+/$*`0_&'
-"""The kind of each class of objects, in NetHack's order."""
-_FEATURES = {
-    "wall": "|", "door": "+", "doorway": ".", "room": ".", "corridor": "#", "staircase up": "<", "ladder up": "<",
-    "staircase down": ">", "ladder down": ">", "altar": "_", "fountain": "{", "water": "}", "lava": "}", "tree": "#",
-    "bars": "#", "trap": "^", "pit": "^", "hole": "^", "web": "^",
-}  # fmt: skip
-"""Words that end NetHack's explanation of a feature of the dungeon -> its kind."""
-
-
-@cache
-def kinds_of_glyphs() -> Ints:
-    """Return the place in DRAWN of each glyph (5977,)."""
-    api = _api()
-    kinds = np.full(api.MAX_GLYPH + 1, DRAWN.index("&"), dtype=np.int64)
-    for glyph in range(len(kinds)):
-        if api.glyph_is_pet(glyph):
-            drawn = "f"
-        elif api.glyph_is_normal_monster(glyph):
-            drawn = "@" if api.permonst(api.glyph_to_mon(glyph)).mname in _HUMANS else "c"
-        elif api.glyph_is_body(glyph):
-            drawn = "%"
-        elif api.glyph_is_normal_object(glyph):
-            drawn = _CLASSES[ord(api.objclass(api.glyph_to_obj(glyph)).oc_class)]
-        elif api.glyph_is_cmap(glyph):
-            drawn = _feature(api.symdef.from_idx(glyph - api.GLYPH_CMAP_OFF).explanation)
-        else:
-            continue
-        kinds[glyph] = DRAWN.index(drawn)
-    kinds[dark()] = DRAWN.index(" ")
-    return kinds
-
-
-_HUMANS = {"monk", "valkyrie", "samurai", "wizard", "priest", "priestess", "ranger", "rogue", "knight", "healer",
-           "tourist", "archeologist", "barbarian", "caveman", "cavewoman"}  # fmt: skip
-"""Players' roles, as NetHack names the figure of a player."""
-
-
-def _feature(explanation: str) -> str:
-    return next((drawn for words, drawn in _FEATURES.items() if explanation.endswith(words)), "&")
-
-
-@cache
-def symbols() -> npt.NDArray[np.str_]:
-    """Return a character for each glyph (5977,): what it is drawn as, roughly."""
-    return np.array(list(DRAWN))[kinds_of_glyphs()]
