@@ -1,7 +1,7 @@
-"""Steps a second of laurel/NetHack-v0 with random actions, beside NLE's own environment, and whether both are the same game.
+"""Steps a second of laurel/NetHack-v0 with random actions, beside NLE's own environment, and whether both are one game.
 
-N games in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with all that it shows by
-default. What is compared is status, message, reward and end of every step of one game a seed.
+N games in one process on each side, in turns: Laurel's vector form, and N of NLE's `NetHackScore` with all that it
+shows by default. What is compared is status, message, reward and end of every step of one game a seed.
 Run it with: python benchmarks/nethack_steps.py
 """
 
