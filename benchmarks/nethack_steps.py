@@ -43,7 +43,7 @@ def main() -> None:
         "met": ratio >= TARGET and different == 0,
         "peer": f"steps/s of NLE's; Laurel's; steps that differ of {arguments.seeds} x {arguments.compared:,}",
         "peer_value": [round(float(np.median(theirs))), round(float(np.median(ours))), different],
-        "why": "NetHack's own step is most of what is left, and takes the longer the more games share the cores' caches.",
+        "why": "NetHack's own step is most of what is left, and takes longer the more games share the caches.",
     }
     write("nethack_steps", found, about("nle", "numpy", "gymnasium", "laurel-rl", remarks=(load,)))
 
