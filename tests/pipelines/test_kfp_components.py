@@ -167,7 +167,7 @@ def test_evaluate_hands_on_sections_and_inputs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("laurel.components.step.unpacked", lambda _: nullcontext([tmp_path / "unpacked"]))
     names = ("trajectories", "captions", "preferences", "model", "agents", "reports", "metrics", "report", "table")
     artifacts = {name: dsl.Dataset(uri=str(tmp_path / name)) for name in names}
-    sections = {key: value for key, value in PLAN.items() if key != "collect_parts"}
+    sections = {key: value for key, value in PLAN.items() if key not in ("collect_parts", "run")}
     with pytest.raises(SystemExit):
         evaluate.python_func(**sections, **artifacts)
     expected = {"trajectories": "trajectories", "captions": "captions", "preferences": "preferences"}

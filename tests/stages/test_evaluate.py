@@ -14,7 +14,7 @@ from laurel import __version__
 from laurel.errors import DataError
 from laurel.evaluation.episode import Moment
 from laurel.rewards.model import RewardModel
-from laurel.stages import evaluate
+from laurel.stages import report_files
 from tiny_project import TINY, UNTRACKED, Project, lasting_content, read_json
 
 FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_vs_return", "success_curve"}
@@ -289,9 +289,9 @@ def test_random_policy_alone(project: Project) -> None:
 
 
 def test_versions_name_what_is_installed() -> None:
-    versions = evaluate._versions(with_sb3=False)
-    assert set(versions) == {"python", "laurel", *evaluate.PACKAGES}
-    assert set(evaluate._versions(with_sb3=True)) - set(versions) == {
+    versions = report_files._versions(with_sb3=False)
+    assert set(versions) == {"python", "laurel", *report_files.PACKAGES}
+    assert set(report_files._versions(with_sb3=True)) - set(versions) == {
         "stable-baselines3",
         "sb3-contrib",
     }
