@@ -91,7 +91,7 @@ class Checked(Actor):
             return method(*given)
         except LaurelError:
             raise
-        except Exception as error:
+        except Exception as error:  # the code is another package's
             name = getattr(method, "__name__", "method")
             raise ActorError(
                 f'The actor "{self._kind}": its {name} raised {in_a_line(error)}. --debug shows where.'

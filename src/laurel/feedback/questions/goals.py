@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from laurel.feedback.parsing import object_in
 from laurel.feedback.prompt import LONGEST, Form, quote
 from laurel.feedback.question import Question, Reading
 
@@ -42,14 +43,7 @@ class GoalsQuestion(Question[str, tuple[str, ...]]):
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[tuple[str, ...]] | None:
         """Return the goals of an answer's JSON object, each once; None where it holds no list of sentences."""
-        begin, end = text.find("{"), text.rfind("}")
-        if cut or begin < 0 or end < begin:
-            return None
-        try:
-            content: Any = json.loads(text[begin : end + 1])
-        except (ValueError, RecursionError):
-            return None
-        listed = content.get("goals") if isinstance(content, dict) else None
+        listed = None if cut else object_in(text).get("goals")
         if not isinstance(listed, list) or not all(isinstance(goal, str) for goal in listed):
             return None
         goals = [goal.strip() for goal in listed if 0 < len(goal.strip()) <= LONGEST_GOAL]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from laurel.feedback.parsing import object_in
 from laurel.feedback.prompt import LONGEST, Form, Prompt, quote
 from laurel.feedback.question import Question, Reading
 
@@ -56,14 +57,7 @@ class ScoreQuestion(Question[tuple[str, ...], Scores]):
     @classmethod
     def parse(cls, text: str, *, cut: bool = False) -> Reading[Scores] | None:
         """Return the scores of an answer's JSON object as they were shown; None where one is none from 0 to HIGHEST."""
-        begin, end = text.find("{"), text.rfind("}")
-        if cut or begin < 0 or end < begin:
-            return None
-        try:
-            content: Any = json.loads(text[begin : end + 1])
-        except (ValueError, RecursionError):
-            return None
-        listed = content.get("scores") if isinstance(content, dict) else None
+        listed = None if cut else object_in(text).get("scores")
         if not isinstance(listed, list) or not listed or not all(map(_is_score, listed)):
             return None
         return Reading("scores", tuple(map(float, listed)))
