@@ -1,7 +1,7 @@
 """What the site has besides docs/: README as its first page, the reference, and the repository's files that pages link.
 
-MkDocs calls the functions `on_...` (https://www.mkdocs.org/user-guide/configuration/#hooks). A link from a page to a file
-outside docs/ leads to a page with that file's text, so that the site needs no other host.
+MkDocs calls the functions `on_...` (https://www.mkdocs.org/user-guide/configuration/#hooks). A link from a page to a
+file outside docs/ leads to a page with that file's text, so that the site needs no other host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)")
-CODE = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".jinja": "jinja", ".txt": "text", "": "text"}
+CODE = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".toml": "toml",
+    ".jinja": "jinja",
+    ".txt": "text",
+    "": "text",
+}
 """Suffix of a file that is shown as a page -> its language; others are copied."""
 
 

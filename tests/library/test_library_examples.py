@@ -30,8 +30,11 @@ def test_an_example_trains(name: str, finished: Project, tmp_path: Path, monkeyp
 
 def snippets() -> dict[str, str]:
     """Return page of docs/ -> its Python, but for files that it prints (test_pages) and figures (test_readme)."""
-    pages = [page for page in sorted((REPOSITORY / "docs").rglob("*.md")) if page.name != "classics.md"]
-    code = {page.name: re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in pages}
+    docs = REPOSITORY / "docs"
+    pages = [page for page in sorted(docs.rglob("*.md")) if page.name != "classics.md"]
+    code = {
+        str(page.relative_to(docs)): re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in pages
+    }
     return {name: "\n".join(blocks) for name, blocks in code.items() if blocks}
 
 
