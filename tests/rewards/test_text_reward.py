@@ -210,11 +210,11 @@ def test_an_arm_is_paid_by_texts_that_it_learned_or_was_given(finished: Project,
 
     settings, place = project.params.rewards["text"], project.output("train-reward") / "text"
     assert read_json(place / "quality.json")["heldout_agreement"] > 0.5
-    table = method_of(settings).table(settings, place, 0.5)
+    table = method_of(settings).table(place, 0.5)
     assert len(table.texts) == len(table.rewards) == len(table.counts)
     brought = TextReward.load(project.output("train-reward") / "brought")
     np.testing.assert_array_equal(brought.score(GOOD), TextReward.load(fitted).score(GOOD))
-    reward = method_of(settings).load(settings, place, None, 0.5)
+    reward = method_of(settings).load(place, None, 0.5)
     assert reward.score(["You fly to the moon."]).shape == (1,)
     assert reward.known[table.texts[0]] == pytest.approx(float(table.rewards[0]))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from laurel.params.rewards import RewardParams
 from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
@@ -28,35 +28,33 @@ class StoredParams(RewardParams):
     """Of that output, as its manifest.json has it; another one is refused. null: whatever is there."""
 
 
-class Stored(Method):
+class Stored(Method[StoredParams]):
     """Copies the artefact, so that nothing is needed beside it."""
 
     kind = "stored"
     summary = "a reward that another run made"
     Settings = StoredParams
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a reward that is not there."""
-        _made(cast(StoredParams, settings))
+        _made(self.settings)
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         import shutil
 
         from laurel.data.directory import write_json
 
-        made, folder = _made(cast(StoredParams, settings))
+        made, folder = _made(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         method, made = _method(place)
         reward: Reward = method.load(made, place / MADE, adapter, quantile)
         return reward
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+    def table(self, place: Path, quantile: float) -> PayTable | None:
         method, made = _method(place)
         table: PayTable | None = method.table(made, place / MADE, quantile)
         return table
