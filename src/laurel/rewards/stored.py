@@ -212,17 +212,13 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
         own = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
         with TemporaryDirectory(prefix="laurel-") as scratch:
             method_of(settings).fit(context, own, adapter, seed, Path(scratch))
-            return _loaded(settings, Path(scratch), adapter, arm.shaping.quantile)
+            reward: Reward = method_of(settings).load(Path(scratch), adapter, arm.shaping.quantile)
+            return reward
 
     parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(arm.reward.items())]
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)
-
-
-def _loaded(settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-    reward: Reward = method_of(settings).load(place, adapter, quantile)
-    return reward
 
 
 def make_reward(

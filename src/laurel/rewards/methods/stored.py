@@ -50,14 +50,10 @@ class Stored(Method[StoredParams]):
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        method, made = _method(place)
-        reward: Reward = method.load(made, place / MADE, adapter, quantile)
-        return reward
+        return _method(place).load(place / MADE, adapter, quantile)
 
     def table(self, place: Path, quantile: float) -> PayTable | None:
-        method, made = _method(place)
-        table: PayTable | None = method.table(made, place / MADE, quantile)
-        return table
+        return _method(place).table(place / MADE, quantile)
 
 
 def _made(own: StoredParams) -> tuple[RewardParams, Path]:
@@ -83,8 +79,8 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     return rewards.settings[own.name], path / own.name
 
 
-def _method(place: Path) -> tuple[Any, RewardParams]:
-    """Return the method and the settings of a copied artefact.
+def _method(place: Path) -> Method[Any]:
+    """Return the method of a copied artefact, with its settings.
 
     Raises:
         DataError: it is damaged.
@@ -92,8 +88,8 @@ def _method(place: Path) -> tuple[Any, RewardParams]:
     from laurel.data.directory import read_json
     from laurel.params.rewards import method_of, resolved
 
-    made = resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"]
-    return method_of(made), made
+    method: Method[Any] = method_of(resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"])
+    return method
 
 
 METHOD = Stored
