@@ -176,8 +176,8 @@ class ChatAnnotator(AnnotatorKind):
                 f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none says anything"
             )
         raise AnnotationError(
-            f"{asking}: {why}. The answers are kept: look at them with `laurel export responses`, and try another model "
-            "or prompt."
+            f"{asking}: {why}. The answers are kept: look at them with `laurel export responses`, and try another "
+            "model or prompt."
         )
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
