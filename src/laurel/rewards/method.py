@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
     from laurel.params import CaptionParams, EnvParams, Params
     from laurel.params.annotation import AnnotateParams
-    from laurel.rewards.base import Reward
+    from laurel.rewards.base import Live, Reward
+    from laurel.rewards.judging import Office
 
 Source = Literal["trajectories", "captions", "preferences"]
 """Outputs of the stages before train-reward."""
@@ -77,6 +78,10 @@ class Inputs:
     """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
+    judge: Path | None = None
+    """The mailbox of the judge beside the agents, for rewards that are learned while these are trained."""
+    agents: Path | None = None
+    """Where agents are that were trained: what such a reward was in the end lies with each."""
     trial: Trial | None = None
     """For methods that choose by a short training; the stage train-reward has one."""
 
@@ -156,6 +161,8 @@ class Method:
     """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
+    learns: ClassVar[bool] = False
+    """Whether it is learned while an agent is trained, with which the artefact then lies: `live` gives what pays."""
 
     def needs(self, settings: RewardParams) -> Sequence[str]:
         """Return the names of the rewards that it is made from; they are made before it."""
@@ -217,6 +224,32 @@ class Method:
             DataError: the artefact is missing or damaged.
         """
         raise NotImplementedError
+
+    def live(
+        self,
+        name: str,
+        settings: RewardParams,
+        params: RewardContext,
+        adapter: EnvAdapter,
+        quantile: float,
+        arm: str,
+        seed: int,
+        judge: Path | None,
+    ) -> Live:
+        """Return what pays an agent of an arm, and a seed, while it is trained, of a method that `learns`.
+
+        Args:
+            name: of the reward.
+            judge: the mailbox of the judge beside the agents; None where there is none.
+
+        Raises:
+            DataError: it takes a judge.
+        """
+        raise NotImplementedError
+
+    def office(self, settings: RewardParams, params: RewardContext, seed: int) -> Office | None:
+        """Return what is asked of whom while an agent with this seed is trained; None where nothing is."""
+        return None
 
     def program(self, settings: RewardParams, place: Path) -> Program | None:
         """Return the code that the artefact is, for the report; None where it is none."""

@@ -29,6 +29,8 @@ from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardCont
 
 INDEX = "rewards.json"
 CARD = "reward.json"
+OWN = "reward"
+"""Folder of an agent with the rewards that were learned while it was trained."""
 STAGE = "train-reward"
 
 
@@ -205,6 +207,8 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
+        if name in stored.settings and method_of(stored.settings[name]).learns:
+            return _learned(name, stored.settings[name], arm, seed, context, adapter, inputs)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:
             return stored.load(name, seed, adapter, arm.shaping.quantile)
@@ -218,6 +222,29 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)
+
+
+def _learned(
+    name: str,
+    settings: RewardParams,
+    arm: Arm,
+    seed: int,
+    context: RewardContext,
+    adapter: EnvAdapter,
+    inputs: Inputs,
+) -> Reward:
+    """Return a reward that is learned while its agent is trained: as it begins, or as it was in the end."""
+    if inputs.agents is None:
+        found: Reward = method_of(settings).live(
+            name, settings, context, adapter, arm.shaping.quantile, arm.name, seed, inputs.judge
+        )
+        return found
+    return _loaded(settings, own_reward(inputs.agents / arm.name / f"seed-{seed}", name), adapter, arm.shaping.quantile)
+
+
+def own_reward(agent: Path, name: str) -> Path:
+    """Return where the artefact of a reward lies that was learned while an agent was trained."""
+    return agent / OWN / name
 
 
 def _loaded(settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:

@@ -15,6 +15,8 @@ from laurel.params.training import AgentParams, ShapingParams
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
+    from laurel.pool import Job
+    from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.runs import Run, Tracker
 
 Agents = Sequence[tuple[Arm, int, Path]]
@@ -63,13 +65,14 @@ def run(
     """
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
-    from laurel.pool import Job, run_jobs
+    from laurel.pool import run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import skipped_arms
+    from laurel.rewards.judging import Judging
     from laurel.rewards.method import Inputs, RewardContext
     from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
     from laurel.tracking.runs import Tracker
-    from laurel.training.arms import steps_of, train_arms
+    from laurel.training.arms import offices, steps_of
     from laurel.training.checks import check_agents
     from laurel.training.loop import is_finished
 
@@ -87,15 +90,8 @@ def run(
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         out.notes += _notes_on_gpu(env, trained, adapter)
-        sources = Inputs(captions, preferences, reward)
-        jobs = [
-            Job(
-                ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
-                train_arms,
-                (seed, context, some, sources),
-            )
-            for some in groups(unfinished)
-        ]
+        modules = ["laurel.training.arms", *preload(every.values())]
+        judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
         tracker, note = Tracker({**sections, "tracking": tracking}, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
@@ -107,16 +103,33 @@ def run(
                     runs.begin(agents)
 
             with runs or nullcontext():
-                with progress(total, "train-agents", "steps") as advance:
-                    modules = ["laurel.training.arms", *preload(every.values())]
+                with judging, progress(total, "train-agents", "steps") as advance:
+                    sources = Inputs(captions, preferences, reward, judge=judging.mailbox)
+                    jobs = _jobs(seed, context, unfinished, sources)
                     run_jobs(jobs, agent.workers, advance, modules, begun)
                 if runs:
                     runs.finish(places)
         _remove_leftovers(out.path)
         note.unlink(missing_ok=True)
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
-        out.notes += notes_on_training(places)
+        out.notes += [*notes_on_training(places), *judging.notes]
+        out.usage = judging.usage
         out.run_notes += _notes_on_hints(places)
+
+
+def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) -> list[Job]:
+    """Return the processes that train agents."""
+    from laurel.pool import Job
+    from laurel.training.arms import train_arms
+
+    return [
+        Job(
+            ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
+            train_arms,
+            (seed, context, some, sources),
+        )
+        for some in groups(agents)
+    ]
 
 
 def groups(agents: Agents) -> list[Agents]:

