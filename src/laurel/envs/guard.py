@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,35 +40,38 @@ def guarded(env: gym.Env[Any, Any], env_id: str) -> gym.Env[Any, Any]:
             return self.env.spec
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
-            try:
+            with _named(env_id, "reset"):
                 answer = self.env.reset(seed=seed, options=options)
                 _check_observation(answer[0], leaves)
-                return answer
-            except EnvError:
-                raise
-            except _MisfitError as error:
-                raise _unfit(env_id, "reset", error) from None
-            except Exception as error:  # the code is not ours
-                raise _failed(env_id, "reset", error) from error
+            return answer
 
         def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-            try:
+            with _named(env_id, "step"):
                 answer = self.env.step(action)
                 _check_observation(answer[0], leaves)
                 float(answer[1])
-                return answer
-            except EnvError:
-                raise
-            except _MisfitError as error:
-                raise _unfit(env_id, "step", error) from None
-            except Exception as error:  # the code is not ours
-                raise _failed(env_id, "step", error) from error
+            return answer
 
     return Guarded(env)
 
 
 class _MisfitError(Exception):
     """An observation does not fit its space; says how."""
+
+
+@contextmanager
+def _named(env_id: str, what: str) -> Iterator[None]:
+    """Turn what the environment's own code raises into an `EnvError` that names the environment."""
+    try:
+        yield
+    except EnvError:
+        raise
+    except _MisfitError as error:
+        raise EnvError(
+            f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Mend it."
+        ) from None
+    except Exception as error:  # the code is not ours
+        raise EnvError(f"{env_id}: the environment's {what} raised {in_a_line(error)}. --debug shows where.") from error
 
 
 def _check_observation(observation: Any, leaves: Sequence[Leaf]) -> None:
@@ -123,11 +127,3 @@ def in_a_line(error: BaseException) -> str:
     """Return the kind of an exception, and the first line of what it says."""
     said = (str(error).strip().splitlines() or [""])[0].rstrip(".")
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-def _unfit(env_id: str, what: str, error: _MisfitError) -> EnvError:
-    return EnvError(f"{env_id}: the environment's {what} does not keep to its observation_space: {error}. Mend it.")
-
-
-def _failed(env_id: str, what: str, error: Exception) -> EnvError:
-    return EnvError(f"{env_id}: the environment's {what} raised {in_a_line(error)}. --debug shows where.")

@@ -11,10 +11,8 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 
+from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.errors import EnvError
 
@@ -113,62 +111,35 @@ class ArmedBandit(gym.Env[np.int64, np.int64]):
         return np.int64(0), reward, False, False, {"best_arm": self.means[0].argmax(), "regret": regret}
 
 
-class ArmedBanditVector(gym.vector.VectorEnv[Ints, Ints, Any]):
-    """N bandits at once, each with its own arms; what `gymnasium.make_vec` makes.
-
-    Episodes end together, at the limit; the step after that is a reset (`AutoresetMode.NEXT_STEP`).
-    """
-
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
+class ArmedBanditVector(BatchEnv):
+    """N bandits at once, each with its own arms, whose episodes end together; what `gymnasium.make_vec` makes."""
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **arms: Any) -> None:
         self.arms = Arms(**arms)
-        self.num_envs = num_envs
-        self.single_observation_space = gym.spaces.Discrete(1)
-        self.single_action_space = gym.spaces.Discrete(self.arms.n_arms)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        super().__init__(num_envs, max_episode_steps, gym.spaces.Discrete(1), self.arms.n_arms)
         self.means: Floats = np.zeros((num_envs, self.arms.n_arms))
-        self._limit = max_episode_steps
-        self._steps = 0
+        self._regret: dict[str, Floats] = {}
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Ints, dict[str, Any]]:
-        """Draw new arms.
-
-        Raises:
-            EnvError: a seed for each bandit; one seeds all of them.
-        """
-        if isinstance(seed, list):
-            raise EnvError("ArmedBandit: a vector of bandits takes a single seed, not one for each.")
-        super().reset(seed=seed)
-        self._steps = 0
+    def begin(self, which: Bools) -> None:
         self.means = self.arms.draw(self.np_random, self.num_envs)
-        return self._nothing(), self._info()
+        self._regret = {}
 
-    def step(self, actions: Ints) -> tuple[Ints, Floats, Bools, Bools, dict[str, Any]]:
-        ended = np.zeros(self.num_envs, dtype=np.bool_)
-        if self._steps == self._limit:
-            observation, info = self.reset()
-            info |= _of_all(regret=np.zeros(self.num_envs))
-            return observation, np.zeros(self.num_envs), ended, ended.copy(), info
+    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+        never = np.zeros(self.num_envs, dtype=np.bool_)
+        if begins.all():
+            self.begin(begins)
+            self._regret = {"regret": np.zeros(self.num_envs)}
+            return np.zeros(self.num_envs), never
         mean = self.means[np.arange(self.num_envs), actions]
         reward = self.arms.pull(self.np_random, mean)
-        regret = self.means.max(axis=1) - mean
+        self._regret = {"regret": self.means.max(axis=1) - mean}
         self.means = self.arms.move(self.np_random, self.means)
-        self._steps += 1
-        truncated = np.full(self.num_envs, self._steps == self._limit)
-        return self._nothing(), reward, ended, truncated, self._info() | _of_all(regret=regret)
+        return reward, never
 
-    def _nothing(self) -> Ints:
+    def observe(self) -> Ints:
         return np.zeros(self.num_envs, dtype=np.int64)
 
-    def _info(self) -> dict[str, Any]:
-        return _of_all(best_arm=self.means.argmax(axis=1))
-
-
-def _of_all(**values: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return the info of a vector environment: each value with the mask of environments that gave it, here all."""
-    masks = {f"_{name}": np.ones(len(value), dtype=np.bool_) for name, value in values.items()}
-    return {**values, **masks}
+    def info(self) -> dict[str, Any]:
+        """Return the best arms and the regret, each with the mask of environments that gave it: all of them."""
+        values = {"best_arm": self.means.argmax(axis=1), **self._regret}
+        return {**values, **{f"_{name}": np.ones(self.num_envs, dtype=np.bool_) for name in values}}

@@ -12,12 +12,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 
 from laurel.envs.builtin import crafting_rules as rules
+from laurel.envs.builtin.batch import BatchEnv
 from laurel.envs.builtin.crafting_maps import make_maps
 from laurel.envs.builtin.crafting_rules import ACHIEVEMENTS, ACTIONS, ITEMS, MATERIALS, MOST
+from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.errors import EnvError
 
 VIEW = (7, 9)
@@ -27,9 +27,6 @@ SQUARE = 16
 """Width in pixels that a square is shown with."""
 
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 MATERIAL = {name: code for code, name in enumerate(MATERIALS)}
 ITEM = {name: place for place, name in enumerate(ITEMS)}
@@ -293,7 +290,7 @@ class Crafting(gym.Env[Bytes, np.int64]):
         return None if self.render_mode is None else self.worlds.picture()
 
 
-class CraftingVector(gym.vector.VectorEnv[Bytes, Ints, Any]):
+class CraftingVector(BatchEnv):
     """N crafting worlds; the step after an episode's end is a reset.
 
     Args:
@@ -302,39 +299,18 @@ class CraftingVector(gym.vector.VectorEnv[Bytes, Ints, Any]):
         size: as of `Crafting`.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
-
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, *, size: int = 24) -> None:
-        self.num_envs = num_envs
-        self.single_observation_space = _observation_space()
-        self.single_action_space = gym.spaces.Discrete(len(ACTIONS))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        super().__init__(num_envs, max_episode_steps, _observation_space(), len(ACTIONS))
         self.worlds = Worlds(num_envs, _checked(size), self.np_random)
-        self._limit = np.inf if max_episode_steps is None else max_episode_steps
-        self._ended = np.zeros(num_envs, dtype=np.bool_)
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Bytes, dict[str, Any]]:
-        """Begin N episodes.
-
-        Raises:
-            EnvError: a seed for each episode; one seeds all of them.
-        """
-        if isinstance(seed, list):
-            raise EnvError("Crafting worlds take a single seed, not one for each environment.")
-        super().reset(seed=seed)
+    def begin(self, which: Bools) -> None:
         self.worlds.rng = self.np_random
-        self.worlds.begin(np.ones(self.num_envs, dtype=np.bool_))
-        self._ended[:] = False
-        return self.worlds.observe(), {}
+        self.worlds.begin(which)
 
-    def step(self, actions: Ints) -> tuple[Bytes, Floats, Bools, Bools, dict[str, Any]]:
-        begins = self._ended
+    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
         rewards, dead = self.worlds.step(actions)
         self.worlds.begin(begins)
-        terminated = dead & ~begins
-        truncated = (self.worlds.time >= self._limit) & ~terminated & ~begins
-        self._ended = terminated | truncated
-        return self.worlds.observe(), np.where(begins, 0.0, rewards), terminated, truncated, {}
+        return rewards, dead
+
+    def observe(self) -> Bytes:
+        return self.worlds.observe()

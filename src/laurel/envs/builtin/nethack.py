@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 
+from laurel.envs.builtin.batch import BatchEnv
+from laurel.envs.builtin.model import Bools, Floats, Ints
 from laurel.envs.builtin.nethack_glyphs import dark, nle, oracle, symbols
 from laurel.errors import EnvError, closest
 
-if TYPE_CHECKING:
-    pass
-
-Ints = npt.NDArray[np.int64]
 Row = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Seen = Mapping[str, npt.NDArray[Any]]
 Task = Literal["score", "gold", "scout", "staircase", "level", "oracle", "oracle_sober"]
 
@@ -281,10 +275,8 @@ class NetHack(gym.Env[Row, np.int64]):
         self.games.close()
 
 
-class NetHackVector(gym.vector.VectorEnv[npt.NDArray[np.int32], Ints, Any]):
+class NetHackVector(BatchEnv):
     """N games in this process; the step after an episode's end is a reset. Arguments as of `NetHack`."""
-
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
 
     def __init__(
         self,
@@ -294,43 +286,23 @@ class NetHackVector(gym.vector.VectorEnv[npt.NDArray[np.int32], Ints, Any]):
         status_in_words: bool = False,
         **options: Any,
     ) -> None:
-        self.num_envs, self.status_in_words = num_envs, status_in_words
-        self.games = Games(num_envs, **options)
-        self.single_observation_space = _space(self.games.size)
-        self.single_action_space = gym.spaces.Discrete(len(actions()))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self._limit = np.inf if max_episode_steps is None else max_episode_steps
-        self._steps = np.zeros(num_envs, dtype=np.int64)
-        self._ended = np.zeros(num_envs, dtype=np.bool_)
+        self.games, self.status_in_words = Games(num_envs, **options), status_in_words
+        super().__init__(num_envs, max_episode_steps, _space(self.games.size), len(actions()))
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.int32], dict[str, Any]]:
-        """Begin N games.
+    def begin(self, which: Bools) -> None:
+        for i in np.flatnonzero(which):
+            self.games.games[i].begin(self.np_random)
 
-        Raises:
-            EnvError: a seed for each game; one seeds all of them.
-        """
-        if isinstance(seed, list):
-            raise EnvError("NetHack's games take a single seed, not one for each of them.")
-        super().reset(seed=seed)
-        for game in self.games.games:
-            game.begin(self.np_random)
-        self._steps[:], self._ended[:] = 0, False
-        return self.games.observe(), {}
-
-    def step(self, actions: Ints) -> tuple[npt.NDArray[np.int32], Floats, Bools, Bools, dict[str, Any]]:
-        reward, terminated = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.bool_)
+    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+        reward, ended = np.zeros(self.num_envs), np.zeros(self.num_envs, dtype=np.bool_)
         for i, (game, action) in enumerate(zip(self.games.games, actions.tolist(), strict=True)):
-            if self._ended[i]:
-                game.begin(self.np_random)
-            else:
-                reward[i], terminated[i] = game.step(action)
-        self._steps = np.where(self._ended, 0, self._steps + 1)
-        truncated = (self._steps >= self._limit) & ~terminated
-        self._ended = terminated | truncated
-        return self.games.observe(), reward, terminated, truncated, {}
+            if not begins[i]:
+                reward[i], ended[i] = game.step(action)
+        self.begin(begins)
+        return reward, ended
+
+    def observe(self) -> npt.NDArray[np.int32]:
+        return self.games.observe()
 
     def close_extras(self, **_: Any) -> None:
         self.games.close()

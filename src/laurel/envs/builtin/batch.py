@@ -1,0 +1,82 @@
+"""What Laurel's own vector environments have in common: seeds, limits of episodes, and resets on the next step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from laurel.envs.builtin.model import Bools, Floats, Ints
+from laurel.errors import EnvError
+
+
+class BatchEnv(gym.vector.VectorEnv[Any, Ints, Any]):
+    """N episodes at once; the step after an episode's end is a reset (`AutoresetMode.NEXT_STEP`).
+
+    Args:
+        num_envs: N.
+        max_episode_steps: steps after which an episode is truncated; None for no limit.
+        observations: the space of one observation.
+        n_actions: actions of one episode.
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
+
+    def __init__(
+        self, num_envs: int, max_episode_steps: int | None, observations: gym.Space[Any], n_actions: int
+    ) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observations, gym.spaces.Discrete(n_actions)
+        self.observation_space = batch_space(observations, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._limit = np.inf if max_episode_steps is None else max_episode_steps
+        self._steps = np.zeros(num_envs, dtype=np.int64)
+        self._ended = np.zeros(num_envs, dtype=np.bool_)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
+        """Begin N episodes.
+
+        Raises:
+            EnvError: a seed for each episode; one seeds all of them.
+        """
+        if isinstance(seed, list):
+            raise EnvError(f"{type(self).__name__} takes a single seed, not one for each environment.")
+        super().reset(seed=seed)
+        self._steps[:], self._ended[:] = 0, False
+        self.begin(np.ones(self.num_envs, dtype=np.bool_))
+        return self.observe(), self.info()
+
+    def step(self, actions: Ints) -> tuple[npt.NDArray[Any], Floats, Bools, Bools, dict[str, Any]]:
+        begins = self._ended
+        reward, ended = self.advance(actions, begins)
+        self._steps = np.where(begins, 0, self._steps + 1)
+        terminated = ended & ~begins
+        truncated = (self._steps >= self._limit) & ~terminated & ~begins
+        self._ended = terminated | truncated
+        return self.observe(), np.where(begins, 0.0, reward), terminated, truncated, self.info()
+
+    @abstractmethod
+    def begin(self, which: Bools) -> None:
+        """Begin new episodes in some environments (N,)."""
+
+    @abstractmethod
+    def advance(self, actions: Ints, begins: Bools) -> tuple[Floats, Bools]:
+        """Take actions (N,), or begin an episode where one `begins` (N,); return rewards and what ended by the rules.
+
+        What is returned where an episode begins is ignored.
+        """
+
+    @abstractmethod
+    def observe(self) -> npt.NDArray[Any]:
+        """Return what is observed now."""
+
+    def info(self) -> dict[str, Any]:
+        """Return what else is told of the last step."""
+        return {}
