@@ -22,11 +22,12 @@ from laurel.feedback.desk import make_desk
 from laurel.feedback.mailbox import CLOSED, READY, TRIES, Item, Mailbox, Verdict
 from laurel.llm.budget import Budget
 from laurel.params import Params, parse_params
+from laurel.params.rewards import OnlineParams
 from laurel.rewards import online
 from laurel.rewards.base import Reward
 from laurel.rewards.judging import _answer
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.online import Online, OnlineParams
+from laurel.rewards.methods.online import Online
 from laurel.rewards.online_artefact import read_labels, read_rows
 from laurel.training.loop import Task
 from minimal_params import MINIMAL
@@ -69,10 +70,9 @@ class Case:
         self.path = folder / "mailbox.db"
 
     def reward(self, mailbox: Path | None = None) -> Reward:
-        live = Online().live(
+        return Online().live(
             NAME, self.settings, self.context, self.adapter, 0.0, "preference", 1, mailbox or self.path
         )
-        return live
 
     def train(self, name: str, updates: int | None = None) -> Path:
         place = self.folder / name / "preference" / "seed-1"
@@ -127,7 +127,8 @@ def test_a_run_is_repeated_resumed_and_replayed_to_the_bit(form: str, tmp_path: 
         case.train("stopped", updates=5)
         stopped = case.train("stopped")
     labels = read_labels(stopped / "reward" / NAME)
-    assert len(labels) > 3 and any(row["step"] > 0 for row in labels)
+    assert len(labels) > 3
+    assert any(row["step"] > 0 for row in labels)
     assert learned(stopped) == whole
     with case.judge(pause=0.05):  # a slower judge: the same labels from the same steps on
         assert learned(case.train("slow")) == whole
@@ -151,7 +152,8 @@ def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
     assert {text: case.adapter.oracle(text) > 0 for text in labels} == {text: p > 0.5 for text, p in labels.items()}
     assert reward is not None
     rows = read_rows(place / "reward" / NAME)
-    assert rows[0]["coverage"] == 0 and rows[-1]["coverage"] > 0.9
+    assert rows[0]["coverage"] == 0
+    assert rows[-1]["coverage"] > 0.9
     assert rows[-1]["env_steps"] == case.task.total_steps
 
 
@@ -203,7 +205,8 @@ def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path)
     mailbox.note(READY, "{}")
     place = case.train("agents")
     rows = read_rows(place / "reward" / NAME)
-    assert max(row["open"] for row in rows) == 5 and rows[-1]["dropped"] > 0
+    assert max(row["open"] for row in rows) == 5
+    assert rows[-1]["dropped"] > 0
     assert len(mailbox.open(1000)) <= 5, "the judge is not asked what nobody waits for"
 
 

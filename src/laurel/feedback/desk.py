@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from laurel.errors import AnnotationError
 from laurel.feedback.annotator import Answer, Pair, Usage, added
@@ -15,7 +15,7 @@ from laurel.feedback.annotator_kind import kind_of
 from laurel.feedback.annotators.scripted import Faults
 from laurel.feedback.asker import FAILED, UNASKED, UNREAD
 from laurel.feedback.chat_annotator import ChatAnnotator
-from laurel.feedback.mailbox import Item, Verdict
+from laurel.feedback.mailbox import Item, Shown, Verdict
 from laurel.feedback.questions.helpful import HelpfulQuestion
 from laurel.feedback.yes_no import probability
 from laurel.params.annotation import ENSEMBLE, AnnotateParams
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from laurel.feedback.asker import Asker
     from laurel.llm.budget import Budget
 
-Shown = Literal["pair", "caption"]
-"""What a question shows: two captions, the better of which is asked for; or one, which may help towards the goal."""
 BLOCK = 64
 """Questions that are taken at once where a model does not say more: newer ones wait for them."""
 

@@ -11,10 +11,12 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+Shown = Literal["pair", "caption"]
+"""What a question shows: two captions, the better of which is asked for; or one, which may help towards the goal."""
 Item = tuple[str, str]
 """Two texts to choose between; or a text to be judged by itself, and an empty one."""
 TRIES = 5
@@ -30,6 +32,25 @@ CREATE TABLE IF NOT EXISTS questions (
 CREATE INDEX IF NOT EXISTS open_questions ON questions (id) WHERE status IS NULL;
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
+
+
+@dataclass(frozen=True)
+class Office:
+    """What is asked of whom: questions of one office are answered alike, whoever asks."""
+
+    shown: Shown
+    judge: str
+    """MAIN, or one of annotate.judges."""
+    label_set: int = 0
+    """Which of annotate.feedback_seeds."""
+    prompt: str | None = None
+    """Of a chat model that is shown a caption."""
+    goal: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name it in the mailbox."""
+        return json.dumps(list(asdict(self).values()))
 
 
 class Verdict(NamedTuple):

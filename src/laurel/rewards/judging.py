@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -21,12 +21,12 @@ from laurel.console import tell
 from laurel.data.preferences import FAILURES
 from laurel.errors import LaurelError, WorkerError
 from laurel.feedback.annotator import Usage, added
-from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Verdict
+from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Office, Verdict
 from laurel.pool import Job, Workers
 from laurel.rewards.method import RewardContext
 
 if TYPE_CHECKING:
-    from laurel.feedback.desk import Desk, Shown
+    from laurel.feedback.desk import Desk
 
 IDLE_SECONDS = 0.01
 """Between two looks for questions; an agent waits for an answer longer than that anyway."""
@@ -37,25 +37,6 @@ LONGEST_PAUSE = 30.0
 """Seconds at most between two starts of a judge that dies again and again."""
 STARTED_WITHIN = 600.0
 """Seconds that a judge may take to load its model before training begins without it."""
-
-
-@dataclass(frozen=True)
-class Office:
-    """What is asked of whom: questions of one office are answered alike, whoever asks."""
-
-    shown: Shown
-    judge: str
-    """MAIN, or one of annotate.judges."""
-    label_set: int = 0
-    """Which of annotate.feedback_seeds."""
-    prompt: str | None = None
-    """Of a chat model that is shown a caption."""
-    goal: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Name it in the mailbox."""
-        return json.dumps(list(asdict(self).values()))
 
 
 class Judging:

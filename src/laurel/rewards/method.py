@@ -19,10 +19,10 @@ from laurel.params.rewards import RewardParams, TrialParams, method_of
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+    from laurel.feedback.mailbox import Office
     from laurel.params import CaptionParams, EnvParams, Params
     from laurel.params.annotation import AnnotateParams
     from laurel.rewards.base import Live, Reward
-    from laurel.rewards.judging import Office
 
 Source = Literal["trajectories", "captions", "preferences"]
 """Outputs of the stages before train-reward."""

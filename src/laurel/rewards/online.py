@@ -22,9 +22,10 @@ import numpy as np
 from laurel.console import tell
 from laurel.data.directory import write_json
 from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+from laurel.envs.captioner import NOTHING
 from laurel.errors import DataError
 from laurel.feedback.mailbox import CLOSED, READY, Item, Mailbox
-from laurel.params.rewards import PreferenceParams
+from laurel.params.rewards import OnlineParams, PreferenceParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.bradley_terry import Comparisons, fit
 from laurel.rewards.logistic import logistic
@@ -35,10 +36,9 @@ from laurel.rewards.stored import CARD, Described
 from laurel.seeding import derive_seed, generator
 
 if TYPE_CHECKING:
+    from laurel.feedback.mailbox import Office
     from laurel.llm.encoder import SentenceEncoder
-    from laurel.rewards.judging import Office
     from laurel.rewards.method import RewardContext
-    from laurel.rewards.methods.online import OnlineParams
 
 POLL_SECONDS = 0.002
 RIDGE = 1e-3
@@ -76,6 +76,7 @@ class OnlineReward:
         self.unseen = 0
         self._own, self._quantile = settings, quantile
         self._agent = f"{arm} seed {seed}"
+        self._events, self._describe = (adapter.events() if settings.listed else ()), adapter.describe
         self._card = Described(Path(), name, settings, params.env, params.caption.with_action).card()
         self._desk = office.name if office else ""
         self._model = PreferenceParams(
@@ -98,8 +99,10 @@ class OnlineReward:
         self._seed = derive_seed(seed, "online", name)
         self._rng = generator(self._seed, "questions")
         self._pairs = settings.form == "ranking"
-        self._texts: Sequence[str] = ()
+        self._texts: list[str] = []
         self._ids: dict[str, int] = {}
+        self._places = np.full(1, NOTHING)
+        """_places[id + 1] is where a caption of training stands in _texts."""
         self._counts = np.zeros(0, dtype=np.int64)
         """(V,) how often each caption was met."""
         self._asked_about = np.zeros(0, dtype=np.int64)
@@ -130,27 +133,34 @@ class OnlineReward:
 
     def pay(self, steps: Steps) -> FloatArray:
         """Return what captions are paid by the labels that count; look for answers where it is time."""
-        self._texts = steps.texts
-        self._grow()
+        if not self._steps and self._own.listed:
+            self._grow(list(filter(None, map(self._describe, self._events))))
+        known = len(self._places) - 1
+        if len(steps.texts) > known:
+            new = steps.texts[known:]
+            self._grow(new)
+            self._places = np.append(self._places, [self._ids[text] for text in new])
+        captions = self._places[steps.captions + 1]
         if self._looks:
             self._looks = False
             self._take()
             self._fit()
         if len(self._texts) >= len(self._table):
             self._score(len(self._table) - 1)
-        self._meet(steps.captions)
+        self._meet(captions)
         self._steps += steps.valid.size
         if self._steps >= self._next:
             self._account()
             self._ask()
             self._next, self._looks = self._steps + self._own.every, True
-        return self._table[steps.captions + 1]
+        return self._table[captions + 1]
 
-    def _grow(self) -> None:
-        """Make room for captions that are new."""
-        more = len(self._texts) - len(self._counts)
-        if more:
-            self._ids.update((text, i) for i, text in enumerate(self._texts[-more:], len(self._counts)))
+    def _grow(self, texts: Sequence[str]) -> None:
+        """Make room for captions, as far as they are new."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._ids]
+        self._ids.update((text, i) for i, text in enumerate(new, len(self._texts)))
+        self._texts += new
+        if more := len(new):
             self._counts = np.append(self._counts, np.zeros(more, dtype=np.int64))
             self._asked_about = np.append(self._asked_about, np.zeros(more, dtype=np.int64))
             self._labelled = np.append(self._labelled, np.zeros(more, dtype=np.bool_))
@@ -240,15 +250,14 @@ class OnlineReward:
 
     def _new_captions(self, room: int) -> list[Item]:
         """Return captions that were not asked about yet, the most frequent first."""
-        new = np.flatnonzero((self._counts > 0) & (self._asked_about == 0))
+        new = np.flatnonzero(self._asked_about == 0)
         new = new[np.argsort(-self._counts[new], kind="stable")][: max(room, 0)]
         self._asked_about[new] += 1
         return [(self._texts[i], "") for i in new.tolist()]
 
     def _drawn_pairs(self, room: int) -> list[Item]:
         """Return pairs of captions: of one that was asked about least, and of another at random."""
-        met = np.flatnonzero(self._counts > 0)
-        order = self._rng.permutation(met)
+        order = self._rng.permutation(len(self._texts))
         full: set[int] = set()
         found: list[Item] = []
         while len(found) < room and len(full) < len(order):

@@ -39,6 +39,7 @@ def run(
     preferences: Path,
     reward: Path,
     output: Path,
+    responses: Path | None = None,
 ) -> None:
     """Train the agents of all arms and seeds.
 
@@ -56,15 +57,18 @@ def run(
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
+        responses: as of `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
+        AnnotationError: the judge beside the agents cannot be made.
         ParamsError: an arm cannot be trained with these params.
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
     from laurel.data.directory import output_directory
     from laurel.data.lineage import read_inputs
+    from laurel.llm.mirror import mirrored
     from laurel.pool import run_jobs
     from laurel.progress import progress
     from laurel.rewards.arms import skipped_arms
@@ -81,7 +85,11 @@ def run(
     described, context = used(sections), RewardContext(env, caption, annotate, rewards)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
-    with output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out:
+    kept = responses if annotate.keeps_responses else None
+    with (
+        mirrored(annotate.language_model.store, kept),
+        output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
+    ):
         adapter, every = context.adapter, resolve_arms(arms, rewards, shaping, agent)
         check_agents(seed, every.values(), context, adapter)
         skipped = skipped_arms(arms, context, adapter)

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from laurel.feedback.mailbox import Office
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
 from laurel.params.rewards import method_of
-from laurel.rewards.judging import Office
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, total_steps, train_together
