@@ -153,6 +153,7 @@ def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
     assert reward is not None
     rows = read_rows(place / "reward" / NAME)
     assert rows[0]["coverage"] == 0
+    assert rows[0]["captions"] < len(labels), "those that the environment lists are asked about, too"
     assert rows[-1]["coverage"] > 0.9
     assert rows[-1]["env_steps"] == case.task.total_steps
 

@@ -105,8 +105,9 @@ class OnlineParams(RewardParams):
     """Who answers: main, the annotator of the section annotate, or one of annotate.judges."""
     questions: Count = 500
     """That an agent asks at most. Agents of a run ask the same judge, which is asked each question once."""
-    listed: bool = False
-    """Ask about captions that the environment lists, too, before agents meet them, as the stage annotate does."""
+    listed: bool = True
+    """Ask about captions that the environment lists, too, before agents meet them, as the stage annotate does: after
+    those that they have met, and with half of the questions at most."""
     every: Count = 2048
     """Environment steps between two looks for answers; of PPO with 64 environments and 32 steps, one update."""
     delay: Count = 1

@@ -125,6 +125,8 @@ class OnlineReward:
         self._steps, self._next = 0, settings.every
         self._looks = False
         self._asked = self._dropped = 0
+        self._unmet = 0
+        """Questions about captions that were not met when they were asked."""
         self._late = self._ever_late = False
         self._since = _Since()
 
@@ -239,7 +241,12 @@ class OnlineReward:
     def _ask(self) -> None:
         """Ask about captions that were met."""
         room = min(self._own.at_once, self._own.questions - self._asked)
-        items = self._drawn_pairs(room) if self._pairs else self._new_captions(room)
+        about = self._drawn_pairs if self._pairs else self._new_captions
+        items = about(np.flatnonzero(self._counts > 0), room)
+        if self._own.listed:
+            unmet = about(np.arange(len(self._texts)), min(room - len(items), self._own.questions // 2 - self._unmet))
+            self._unmet += len(unmet)
+            items += unmet
         for item in items:
             self._open[item] = self._steps, None
         self._known.update(items)
@@ -248,16 +255,16 @@ class OnlineReward:
         if self._mailbox is not None and self._steps >= self._logged_until:
             self._post()
 
-    def _new_captions(self, room: int) -> list[Item]:
+    def _new_captions(self, among: IntArray, room: int) -> list[Item]:
         """Return captions that were not asked about yet, the most frequent first."""
-        new = np.flatnonzero(self._asked_about == 0)
+        new = among[self._asked_about[among] == 0]
         new = new[np.argsort(-self._counts[new], kind="stable")][: max(room, 0)]
         self._asked_about[new] += 1
         return [(self._texts[i], "") for i in new.tolist()]
 
-    def _drawn_pairs(self, room: int) -> list[Item]:
+    def _drawn_pairs(self, among: IntArray, room: int) -> list[Item]:
         """Return pairs of captions: of one that was asked about least, and of another at random."""
-        order = self._rng.permutation(len(self._texts))
+        order = self._rng.permutation(among)
         full: set[int] = set()
         found: list[Item] = []
         while len(found) < room and len(full) < len(order):
