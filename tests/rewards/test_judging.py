@@ -97,10 +97,8 @@ def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
                 time.sleep(0.01)
         assert "6 calls" in judging.notes[0]
         assert len(server.bodies) == 6
-    unknown = RewardContext.of(parse_params({**MINIMAL, "annotate": {"annotator": "scripted"}}, "a test"))
-    nowhere = unknown.env.model_copy(update={"id": "CartPole-v1"})
-    with (
-        pytest.raises(LaurelError),
-        Judging(0, RewardContext(nowhere, unknown.caption, unknown.annotate, {}), [OFFICE]),
-    ):
+    judged = {"annotator": "embedding", "embedding": {"model": "/nowhere"}}
+    content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judged}
+    nowhere = RewardContext.of(parse_params(content, "a test"))
+    with pytest.raises(LaurelError, match="there is no such directory"), Judging(0, nowhere, [OFFICE]):
         pass

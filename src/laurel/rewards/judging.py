@@ -34,7 +34,7 @@ HEARTBEAT_SECONDS = 1.0
 HUNG_SECONDS = 60.0
 """Without a sign of life after which a judge is ended and started again."""
 LONGEST_PAUSE = 30.0
-"""Seconds at most between two starts of a judge that dies again and again."""
+"""Seconds at most between two starts of a judge that dies without an answer."""
 STARTED_WITHIN = 600.0
 """Seconds that a judge may take to load its model before training begins without it."""
 
@@ -108,15 +108,15 @@ class Judging:
 
     def _watch(self) -> None:
         """Keep a process at work until all is over."""
-        pause = 0.0
+        pause, before = 0.0, 0
         while not self._over.wait(pause):
-            began = time.monotonic()
             reason = self._watched()
             if reason is None:
                 return
             self.restarts += 1
-            pause = 0.0 if time.monotonic() - began > LONGEST_PAUSE else min(max(2 * pause, 0.1), LONGEST_PAUSE)
             asked, answered = self._mailbox.counts()
+            pause = 0.0 if answered > before else min(max(2 * pause, 1.0), LONGEST_PAUSE)
+            before = answered
             tell(
                 f"The judge beside the agents {reason}. It is started again, with {asked - answered:,} questions open; "
                 "training goes on."
