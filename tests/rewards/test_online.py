@@ -70,8 +70,8 @@ class Case:
         self.path = folder / "mailbox.db"
 
     def reward(self, mailbox: Path | None = None) -> Reward:
-        return Online().live(
-            NAME, self.settings, self.context, self.adapter, 0.0, "preference", 1, mailbox or self.path
+        return Online(self.settings).learning_reward(
+            NAME, self.context, self.adapter, 0.0, "preference", 1, mailbox or self.path
         )
 
     def train(self, name: str, updates: int | None = None) -> Path:
@@ -82,7 +82,7 @@ class Case:
     @contextmanager
     def judge(self, path: Path | None = None, pause: float = 0.0) -> Iterator[list[Item]]:
         """Let a thread answer as the judge's process does; return what it was asked."""
-        office = Online().office(self.settings, self.context, 1)
+        office = Online(self.settings).office(self.context, 1)
         assert office is not None
         desk = make_desk(office.shown, self.context.annotate, self.adapter, 0, Budget(self.context.annotate.budget))
         asked: list[Item] = []
@@ -196,7 +196,7 @@ def _never_trained(folder: Path, case: Case) -> Path:
 
     place = folder / "made"
     place.mkdir()
-    Online().fit(case.settings, case.context, Inputs(folder, folder, folder), case.adapter, 0, place)
+    Online(case.settings).fit(case.context, Inputs(folder, folder, folder), case.adapter, 0, place)
     return place
 
 
@@ -239,12 +239,12 @@ def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None:
     case = Case(tmp_path, form="retrieval")
     with pytest.raises(DataError, match="is learned while agents are trained"):
-        Online().live(NAME, case.settings, case.context, case.adapter, 0.0, "preference", 1, None)
+        Online(case.settings).learning_reward(NAME, case.context, case.adapter, 0.0, "preference", 1, None)
     elsewhere = Case(tmp_path, replay=str(tmp_path))
     with pytest.raises(DataError, match="holds no log of labels"):
         elsewhere.reward()
     context = RewardContext.of(parse_params({**MINIMAL, "arms": {"a": {"reward": "online"}}}, "a test"))
     pairs_alone = case.settings.model_copy(update={"judge": "none"})
     with pytest.raises(laurel.errors.ParamsError, match="must be one of main"):  # type: ignore[attr-defined]
-        Online().check(pairs_alone, context, case.adapter)
+        Online(pairs_alone).check(context, case.adapter)
     assert AnnotationError

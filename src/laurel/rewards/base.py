@@ -56,7 +56,7 @@ class Reward(Protocol):
 
 
 @runtime_checkable
-class Live(Reward, Protocol):
+class LearningReward(Reward, Protocol):
     """A reward that is learned while an agent is trained on it, and kept in the agent's checkpoints."""
 
     name: str

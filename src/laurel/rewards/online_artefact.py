@@ -164,7 +164,10 @@ def table(place: Path, quantile: float) -> PayTable | None:
     made = read_made(place)
     if isinstance(made, RewardModel):
         return PayTable(made.texts, made.rewards, made.spreads, made.counts, made.normalizer.threshold(quantile))
-    return PayTable.of(dict(made.known), [0] * len(made.known), 0.0) if made else None
+    if made is None:
+        return None
+    values = np.array(list(made.known.values()), dtype=np.float32)
+    return PayTable(list(made.known), values, np.zeros_like(values), np.zeros(len(values), dtype=np.int64), 0.0)
 
 
 def read_labels(place: Path) -> list[dict[str, Any]]:

@@ -174,7 +174,7 @@ def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
     for name in chain(params.rewards, [name for arm in params.arms if arm.trained for name in arm.reward]):
         settings = params.rewards[name]
         try:
-            line = method_of(settings).estimate(settings, RewardContext.of(params), adapter, captions)
+            line = method_of(settings).estimate(RewardContext.of(params), adapter, captions)
         except DataError:  # not made yet
             line = "what a chat model is asked, if any, can be estimated once there are captions"
         lines += [f"{name}: {line}"] if line else []

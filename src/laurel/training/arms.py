@@ -76,6 +76,6 @@ def offices(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> 
     found = []
     for arm, seed, _ in agents:
         for name in arm.reward:
-            office = method_of(context.rewards[name]).office(context.rewards[name], context, seed)
+            office = method_of(context.rewards[name]).office(context, seed)
             found += [office] if office else []
     return list(dict.fromkeys(found))

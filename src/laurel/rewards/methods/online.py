@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from laurel.params.rewards import OnlineParams, RewardParams
 from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
@@ -16,10 +16,10 @@ from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter
     from laurel.feedback.mailbox import Office
-    from laurel.rewards.base import Live, Reward
+    from laurel.rewards.base import LearningReward, Reward
 
 
-class Online(Method):
+class Online(Method[OnlineParams]):
     """Fits nothing beforehand; says who will be asked."""
 
     kind = "online"
@@ -28,16 +28,16 @@ class Online(Method):
     stationary = False
     learns = True
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
-        return cast(OnlineParams, settings).judge
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
+        return self.settings.judge
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a judge that cannot be asked here."""
         from laurel.errors import AnnotationError, ParamsError
         from laurel.feedback.annotator_kind import kind_of
         from laurel.feedback.desk import check_captions
 
-        own = cast(OnlineParams, settings)
+        own = self.settings
         if own.judge not in params.annotate.everyone:
             known = ", ".join(params.annotate.everyone)
             raise ParamsError(f"rewards: a reward of kind online has judge {own.judge}, but must be one of {known}.")
@@ -51,51 +51,46 @@ class Online(Method):
             kind_of(voter).check(adapter)
         return None
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         from laurel.feedback.annotator_kind import kind_of
 
-        own = cast(OnlineParams, settings)
+        own = self.settings
         if own.replay:
             return f"labels of {own.replay} count again, and no judge is asked"
         who = ", ".join(kind_of(voter).title for voter in params.annotate.of_judge(own.judge).voters)
         what = "pairs of captions" if own.form == "ranking" else "captions"
         return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most"
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.directory import write_json
         from laurel.rewards.online_artefact import CONFIG
 
         write_json(place / CONFIG, {"form": None})
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.online_artefact import load
 
         return load(place, adapter, quantile)
 
-    def live(
+    def learning_reward(
         self,
         name: str,
-        settings: RewardParams,
         params: RewardContext,
         adapter: EnvAdapter,
         quantile: float,
         arm: str,
         seed: int,
         judge: Path | None,
-    ) -> Live:
+    ) -> LearningReward:
         from laurel.rewards.online import OnlineReward
 
-        own = cast(OnlineParams, settings)
-        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.office(own, params, seed), judge)
+        own = self.settings
+        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.office(params, seed), judge)
 
-    def office(self, settings: RewardParams, params: RewardContext, seed: int) -> Office | None:
+    def office(self, params: RewardContext, seed: int) -> Office | None:
         from laurel.feedback.mailbox import Office
 
-        own = cast(OnlineParams, settings)
+        own = self.settings
         if own.replay:
             return None
         label_set = seed % params.annotate.feedback_seeds
@@ -103,7 +98,7 @@ class Online(Method):
             return Office("pair", own.judge, label_set)
         return Office("caption", own.judge, label_set, own.prompt, own.goal)
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+    def table(self, place: Path, quantile: float) -> PayTable | None:
         from laurel.rewards.online_artefact import table
 
         return table(place, quantile)
