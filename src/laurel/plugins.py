@@ -64,7 +64,7 @@ class Plugins(Generic[T_co]):
         """
         found: dict[str, importlib.metadata.EntryPoint] = {}
         builtin = self.builtin()
-        for entry in _installed().select(group=self.group):
+        for entry in _installed(self.group):
             if entry.name in builtin or found.get(entry.name, entry).value != entry.value:
                 other = "is built in" if entry.name in builtin else f"is also {found[entry.name].value}"
                 raise ParamsError(
@@ -123,15 +123,15 @@ class Plugins(Generic[T_co]):
             raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None
 
 
-def _installed() -> EntryPoints:
-    """Return the entry points of all packages; they are read again once a folder on the path has changed."""
-    return _read_entry_points(tuple((place, _changed(place)) for place in sys.path))
+def _installed(group: str) -> EntryPoints:
+    """Return the entry points of a group; they are read again once a folder on the path has changed."""
+    return _read_entry_points(group, tuple((place, _changed(place)) for place in sys.path))
 
 
-@functools.lru_cache(maxsize=1)
-def _read_entry_points(path: tuple[tuple[str, int], ...]) -> EntryPoints:
-    # Reading the metadata of some hundreds of packages takes most of the time of reading params.
-    return importlib.metadata.entry_points()
+@functools.lru_cache(maxsize=32)
+def _read_entry_points(group: str, path: tuple[tuple[str, int], ...]) -> EntryPoints:
+    # Reading the metadata of some hundreds of packages would take most of the time of reading params.
+    return importlib.metadata.entry_points(group=group)
 
 
 def _changed(place: str) -> int:
