@@ -16,6 +16,7 @@ from laurel.agents.q_network import QNetwork
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.agents.table import Table
+from laurel.agents.writer import Writer
 from laurel.data.digests import digest_file
 from laurel.data.directory import read_json, recover_killed, write_json
 from laurel.data.lineage import PRODUCERS
@@ -31,6 +32,7 @@ OURS: tuple[type[PolicyNetwork], ...] = (
     BanditPolicy,
     ImageActorCritic,
     RecurrentActorCritic,
+    Writer,
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
 
