@@ -16,8 +16,8 @@ from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
 from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
+from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.score import Score
 from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
@@ -133,7 +133,7 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         project.run("collect", "caption", "annotate")
         params = project.params
         settings, context = params.rewards["score"], RewardContext.of(params)
-        estimate = Score().estimate(settings, context, context.adapter, project.output("caption"))
+        estimate = method_of(settings).estimate(context, context.adapter, project.output("caption"))
         assert estimate is not None
         assert "tiny is asked for scores: 12 calls at most" in estimate
         project.run("train-reward")
@@ -142,7 +142,7 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
     place = project.output("train-reward") / "score"
     quality = read_json(place / "quality.json")
     assert (quality["judge"], quality["simulated"], quality["calls"], quality["unanswered"]) == ("tiny", False, 12, 0)
-    table = Score().table(settings, place, 0.5)
+    table = method_of(settings).table(place, 0.5)
     ahead = np.array(["forward" in text for text in table.texts])
     assert 0 < ahead.sum() < len(ahead)
     assert table.rewards[ahead].min() > table.rewards[~ahead].max()
@@ -155,4 +155,4 @@ def test_an_annotator_of_pairs_alone_is_refused() -> None:
     with pytest.raises(
         AnnotationError, match=r"rewards\.score: the annotator ensemble judges pairs, and gives no scores"
     ):
-        Score().check(params.rewards["score"], context, adapter_for(params.env))
+        method_of(params.rewards["score"]).check(context, adapter_for(params.env))

@@ -108,7 +108,7 @@ def _make(
                 place = set_of(out.path / name, number)
                 place.mkdir()
                 own_seed = derive_seed(seed, "label set", str(number)) if number else seed
-                method.fit(settings, context, context.inputs_of(settings, number, inputs), adapter, own_seed, place)
+                method.fit(context, context.inputs_of(settings, number, inputs), adapter, own_seed, place)
             continue
         for own in agent.seeds:
             made_from = context.inputs_of(settings, own % sets, inputs)
