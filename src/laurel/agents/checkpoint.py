@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from laurel.agents.q_network import QNetwork
 from laurel.agents.recurrent import RecurrentActorCritic
 from laurel.agents.sb3.policy import SB3Policy
 from laurel.agents.table import Table
-from laurel.agents.writer import Writer
 from laurel.data.digests import digest_file
 from laurel.data.directory import read_json, recover_killed, write_json
 from laurel.data.lineage import PRODUCERS
@@ -32,9 +32,10 @@ OURS: tuple[type[PolicyNetwork], ...] = (
     BanditPolicy,
     ImageActorCritic,
     RecurrentActorCritic,
-    Writer,
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
+SLOW = {"writer": "laurel.agents.writer:Writer"}
+"""Those whose module takes seconds to import."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
@@ -85,6 +86,8 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
         DataError: neither Laurel nor an installed package has it.
     """
     found = next((network for network in OURS if network.kind == kind), None)
+    if kind in SLOW:
+        found = pkgutil.resolve_name(SLOW[kind])
     if found is None:
         try:
             found = ALGORITHMS.load(kind, str(path / CONFIG)).Network
