@@ -83,6 +83,12 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
     assert [(row.prompt, row.first, row.second, row.p_first) for row in found] == [("Q", "x", "y", 1.0)] * 2
 
 
+def test_marks_that_windows_puts_before_a_file_are_no_part_of_it(tmp_path: Path) -> None:
+    for name, content in (("r.jsonl", '{"chosen": "a", "rejected": "b"}'), ("r.csv", "chosen,rejected\na,b")):
+        (tmp_path / name).write_text(content, encoding="utf-8-sig")
+        assert list(read_file(tmp_path / name).first) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
@@ -100,6 +106,7 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
         ("r.csv", "candidate_0,candidate_1,choice\na,b,0\na,b,2", 'line 3, column choice: is "2", but must be 0 or 1'),
         ("r.csv", "candidate_0,candidate_1,choice\na,b", "line 2 has 2 columns, but the first has 3."),
         ("r.csv", 'candidate_0,candidate_1,choice\n"a\nb",c,0\na,b,', 'line 4, column choice: is ""'),
+        ("r.csv", "chosen,chosen,rejected\na,b,c", 'has two columns "chosen". Rename or remove one.'),
         ("r.txt", "a", "is not a file of rows."),
         ("missing.csv", None, "there is no such file or directory."),
     ],

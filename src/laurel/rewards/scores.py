@@ -193,4 +193,4 @@ def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adap
     apart = progress[first] != progress[second]
     first, second = first[apart], second[apart]
     right = (values[often][first] - values[often][second]) * (progress[first] - progress[second]) > 0
-    return paired_rate(right, first, second)
+    return paired_rate(right.astype(np.float64), first, second)
