@@ -125,7 +125,7 @@ def test_an_agent_is_its_lora_weights_and_writes_the_same_when_it_is_loaded(mode
 def test_an_environment_of_other_actions_is_refused(model: Path) -> None:
     settings = GRPOParams(model=str(model))
     with pytest.raises(EnvError, match="reads and writes texts, but Blackjack-v1"):
-        algorithm_of(settings).check(settings, adapter_for(EnvParams(id="Blackjack-v1")))
+        algorithm_of(settings).check(adapter_for(EnvParams(id="Blackjack-v1")))
 
 
 @pytest.mark.parametrize("changes", [{"n_envs": 30}, {"batch_size": 24, "group": 16}, {"n_steps": 3}])

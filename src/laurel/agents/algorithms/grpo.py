@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeVar
 
 from laurel.agents.algorithm import Algorithm
 from laurel.envs.base import EnvAdapter
@@ -13,7 +11,7 @@ from laurel.extras import need
 from laurel.params.algorithms import GroupParams, GRPOParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Learner, PolicyNetwork
+    from laurel.agents.learner import PolicyNetwork
 
 Settings = TypeVar("Settings", bound=GroupParams)
 
@@ -21,29 +19,22 @@ Settings = TypeVar("Settings", bound=GroupParams)
 class GroupAlgorithm(Algorithm[Settings]):
     """What grpo and rloo have in common: all but the loss, which goes by the name."""
 
-    Params: ClassVar[type[GroupParams]]
+    learner_class = "laurel.agents.groups:GroupLearner"
 
-    def check(self, settings: Settings, adapter: EnvAdapter) -> None:
+    def check(self, adapter: EnvAdapter) -> None:
         from laurel.llm.local_model import check_installed
         from laurel.params.judges import HuggingFaceParams
 
-        text_sizes(adapter, f"agent.algorithm {settings.algorithm}")
+        text_sizes(adapter, f"agent.algorithm {self.settings.algorithm}")
         need("trl")
         need("peft")
-        check_installed(HuggingFaceParams(model=settings.model))
+        check_installed(HuggingFaceParams(model=self.settings.model))
 
-    def policy(self, settings: Settings, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.writer import Writer
 
-        own = settings
-        return Writer(
-            own.model, own.rank, own.max_tokens, own.temperature, own.stop, *text_sizes(adapter, own.algorithm)
-        )
-
-    def learner(self, settings: Settings, policy: Any, rng: np.random.Generator) -> Learner:
-        from laurel.agents.groups import GroupLearner
-
-        return GroupLearner(policy, settings, rng)
+        own, sizes = self.settings, text_sizes(adapter, self.settings.algorithm)
+        return Writer(own.model, own.rank, own.max_tokens, own.temperature, own.stop, *sizes)
 
 
 class GRPOAlgorithm(GroupAlgorithm[GRPOParams]):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from laurel.rewards.base import Reward
 
 
-class Length(Method):
+class Length(Method[RewardParams]):
     """Counts words."""
 
     kind = "length"
@@ -27,16 +27,14 @@ class Length(Method):
     summary = "the number of words of a caption"
     reads = ("captions",)
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.functions import ScoredCaptions
 
         texts = list(read_vocabulary(inputs.captions).texts)
         ScoredCaptions.of(texts, words(texts)).save(place)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import ScoredCaptions
 
         return ScoredCaptions.load(place)[0].reward(quantile, words)
