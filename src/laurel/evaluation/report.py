@@ -137,7 +137,7 @@ def render(content: ReportContent) -> str:
         headline=_in_words(headline(content.metrics), arms),
         facts=_facts(arms, content.metrics.get("algorithm")),
         notes=[*content.notes, *_own_notes(content)],
-        figures={name: _inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
+        figures={name: inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
         places=places,
         dark={color[1:]: instead for color, instead in DARK.items()},
         portraits=[(one, _data_uri(one.file)) for one in content.portraits],
@@ -284,7 +284,7 @@ def _heldout_agreement(reward: Mapping[str, Any] | None) -> list[tuple[str, floa
 
 
 # -- pictures -------------------------------------------------------------------------------------
-def _inline(name: str, text: str, places: Mapping[str, int]) -> Markup:
+def inline(name: str, text: str, places: Mapping[str, int]) -> Markup:
     """Return the SVG of a figure so that it scales with the page, and takes its colours from it.
 
     Ids are made unique within the page. Parts of an arm get classes, by which the page finds them: `a` and the arm's

@@ -77,10 +77,11 @@ def run(
     from dataclasses import asdict
 
     from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import output_directory, read_json, read_manifest, write_json
+    from laurel.data.directory import LIVE_PAGE, output_directory, read_json, read_manifest, write_json
     from laurel.data.lineage import read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
+    from laurel.evaluation.live_page import MOVED
     from laurel.evaluation.play import Evaluation, play_agents, watched_arm
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
@@ -178,6 +179,8 @@ def run(
             page = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, out)
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
+            if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report
+                (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
