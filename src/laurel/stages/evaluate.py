@@ -86,6 +86,7 @@ def run(
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
+    from laurel.evaluation.win_rates import win_rates
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.rewards.arms import trainers
@@ -168,6 +169,8 @@ def run(
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
+            if models := win_rates(results, curves, every, seed):
+                metrics["texts"] = models
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
             out.notes += [*misleading_sums(watched, every, results, curves), *left_out]
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
@@ -224,13 +227,12 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
     import pandas as pd
 
-    from laurel.data.parquet import read_table
-    from laurel.training.loop import CURVE, CURVE_SCHEMA
+    from laurel.training.loop import CURVE_SCHEMA, read_curve
 
     tables = []
     for arm, seed, agent in agents:
         if agent is not None:
-            table = read_table(agent / CURVE, CURVE_SCHEMA, "train-agents").to_pandas()
+            table = read_curve(agent).to_pandas()
             table.insert(0, "arm", arm.name)
             table.insert(1, "seed", seed)
             tables.append(table)
