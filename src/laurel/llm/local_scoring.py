@@ -184,7 +184,7 @@ def _alike(one: Sequence[int], other: Sequence[int], limit: int) -> int:
     return next((i for i in range(limit) if one[i] != other[i]), limit)
 
 
-def beginnings(prompts: Sequence[Sequence[int]], rows: Sequence[int]) -> list[int]:
+def beginnings(prompts: Sequence[list[int]], rows: Sequence[int]) -> list[int]:
     """Return how many tokens of each prompt are to be computed once for all that begin with them.
 
     Prompts that begin alike are neighbours once they are sorted. They are divided into groups by dynamic programming

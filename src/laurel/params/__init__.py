@@ -163,7 +163,7 @@ class Params(Section):
     @model_validator(mode="after")
     def _judges_are_there(self) -> Params:
         for name in self.rewards:
-            judge = method_of(self.rewards[name]).judge(self.rewards[name], self.rewards)
+            judge = method_of(self.rewards[name]).judge(self.rewards)
             if judge not in (known := (MAIN, *self.annotate.judges)):
                 raise ValueError(
                     f"has rewards.{name}.judge {judge}, which is not a judge of annotate.judges.{closest(judge, known)}"

@@ -106,13 +106,13 @@ class TrialParams(Section):
 
 def method_of(settings: RewardParams) -> Any:
     """Return the method, a `laurel.rewards.method.Method`, that settings are of; imports nothing heavy."""
-    return METHODS.load(settings.kind, "rewards")()
+    return METHODS.load(settings.kind, "rewards")(settings)
 
 
 def judge_of(name: str, rewards: Mapping[str, RewardParams]) -> str | None:
     """Return the judge whose preferences a reward is learned from; None where it reads none."""
     method = method_of(rewards[name])
-    return method.judge(rewards[name], rewards) if "preferences" in method.sources(rewards[name]) else None
+    return method.judge(rewards) if "preferences" in method.sources() else None
 
 
 def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
@@ -134,7 +134,7 @@ def resolved(given: Any, wanted: Iterable[str]) -> dict[str, RewardParams]:
         name = left.pop(0)
         if name not in found:
             found[name] = _settings(name, given.get(name))
-            left += method_of(found[name]).needs(found[name])
+            left += method_of(found[name]).needs()
     return dict(sorted(found.items()))
 
 
@@ -149,7 +149,7 @@ def chain(rewards: Mapping[str, RewardParams], wanted: Iterable[str]) -> list[st
     while left:
         name = left.pop(0)
         if name not in graph:
-            graph[name] = list(method_of(rewards[name]).needs(rewards[name]))
+            graph[name] = list(method_of(rewards[name]).needs())
             left += graph[name]
     try:
         return list(TopologicalSorter(graph).static_order())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from laurel.data.preferences import labels_of, set_of
 from laurel.params.annotation import MAIN
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from laurel.params.annotation import AnnotateParams
     from laurel.rewards.base import Reward
 
+Own = TypeVar("Own", bound=RewardParams)
 Source = Literal["trajectories", "captions", "preferences"]
 """Outputs of the stages before train-reward."""
 QUALITY = "quality.json"
@@ -102,12 +103,12 @@ class RewardContext:
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
         """Return what a reward is made from: the preferences of its judge, and of them a label set."""
-        judge = method_of(settings).judge(settings, self.rewards)
+        judge = method_of(settings).judge(self.rewards)
         return replace(inputs, preferences=labels_of(inputs.preferences, judge, number), label_set=number)
 
     def label_sets(self, settings: RewardParams) -> int:
         """Return how many label sets a reward is made from; a single one where it reads no preferences."""
-        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources(settings) else 1
+        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources() else 1
 
     @property
     def adapter(self) -> EnvAdapter:
@@ -131,16 +132,24 @@ class PayTable:
     """Of the quantile that was asked for: shaping pays what exceeds it."""
 
     @classmethod
-    def of(cls, known: Mapping[str, float], counts: Sequence[int], threshold: float) -> PayTable:
-        """Return the table of rewards without a known uncertainty."""
+    def of_captions(cls, place: Path, quantile: float) -> PayTable:
+        """Return the table of `ScoredCaptions` that were saved with counts; their uncertainty is not known."""
         import numpy as np
 
-        rewards = np.array(list(known.values()), dtype=np.float32)
-        return cls(list(known), rewards, np.zeros_like(rewards), np.array(counts, dtype=np.int64), threshold)
+        from laurel.rewards.functions import ScoredCaptions
+
+        scored, config = ScoredCaptions.load(place)
+        rewards = np.array(list(scored.known.values()), dtype=np.float32)
+        counts, threshold = np.array(config["counts"], dtype=np.int64), scored.normalizer.threshold(quantile)
+        return cls(list(scored.known), rewards, np.zeros_like(rewards), counts, threshold)
 
 
-class Method:
-    """How a reward comes to be. What a method has no need of, it leaves as it is here."""
+class Method(Generic[Own]):
+    """How a reward comes to be. What a method has no need of, it leaves as it is here.
+
+    Args:
+        settings: an instance of `Settings`.
+    """
 
     kind: ClassVar[str]
     """Its name, which is its module's or entry point's, too."""
@@ -157,19 +166,22 @@ class Method:
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
 
-    def needs(self, settings: RewardParams) -> Sequence[str]:
+    def __init__(self, settings: Own) -> None:
+        self.settings = settings
+
+    def needs(self) -> Sequence[str]:
         """Return the names of the rewards that it is made from; they are made before it."""
         return ()
 
-    def sources(self, settings: RewardParams) -> Sequence[Source]:
+    def sources(self) -> Sequence[Source]:
         """Return which of `reads` it is made from with these settings."""
         return self.reads
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""
         return MAIN
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return why there can be no such reward here, as a sentence; its arms are left out then.
 
         Raises:
@@ -177,13 +189,10 @@ class Method:
         """
         return None
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Say in a line what making it asks of a chat model, and at what cost; None where it asks none.
 
         Args:
-            settings: an instance of `Settings`.
             params: what else of the run's params it may read.
             adapter: the environment's.
             captions: output of the caption stage.
@@ -193,13 +202,10 @@ class Method:
         """
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         """Write the artefact into an empty directory.
 
         Args:
-            settings: an instance of `Settings`.
             params: what else of the run's params it may read.
             inputs: what it may read.
             adapter: the environment's.
@@ -210,7 +216,7 @@ class Method:
             LaurelError: inputs are missing or damaged, or leave nothing to learn from.
         """
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         """Return what the artefact pays; `shaping.quantile` says where its threshold is.
 
         Raises:
@@ -218,10 +224,10 @@ class Method:
         """
         raise NotImplementedError
 
-    def program(self, settings: RewardParams, place: Path) -> Program | None:
+    def program(self, place: Path) -> Program | None:
         """Return the code that the artefact is, for the report; None where it is none."""
         return None
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+    def table(self, place: Path, quantile: float) -> PayTable | None:
         """Return what the artefact pays for what; None where that is no table."""
         return None

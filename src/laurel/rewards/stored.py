@@ -81,7 +81,7 @@ class StoredRewards:
             DataError: it is not there, or damaged.
         """
         place, settings = self.place(name, seed), self.settings[name]
-        return method_of(settings).load(settings, place, adapter, quantile)
+        return method_of(settings).load(place, adapter, quantile)
 
     def place(self, name: str, seed: int) -> Path:
         """Return the folder of a reward's artefact, for an agent's seed; errors as of `load`."""
@@ -96,7 +96,7 @@ class StoredRewards:
         settings = self.settings[name]
         if self.seeds[name] is not None:
             return None
-        return method_of(settings).table(settings, self._of_set(name, seed), quantile)
+        return method_of(settings).table(self._of_set(name, seed), quantile)
 
     def qualities(self) -> dict[str, list[dict[str, Any]]]:
         """Return name -> what a reward says of itself, for each of its label sets; nothing of one that says nothing."""
@@ -116,7 +116,7 @@ class StoredRewards:
 
     def programs(self) -> dict[str, Program]:
         """Return the rewards that are code, by name; errors as of `load`."""
-        found = {name: method_of(own).program(own, self.path / name) for name, own in self.settings.items()}
+        found = {name: method_of(own).program(self.path / name) for name, own in self.settings.items()}
         return {name: program for name, program in found.items() if program is not None}
 
     def simulated(self) -> dict[str, str]:
@@ -211,18 +211,14 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
         settings = stored.settings[name]
         own = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
         with TemporaryDirectory(prefix="laurel-") as scratch:
-            method_of(settings).fit(settings, context, own, adapter, seed, Path(scratch))
-            return _loaded(settings, Path(scratch), adapter, arm.shaping.quantile)
+            method_of(settings).fit(context, own, adapter, seed, Path(scratch))
+            reward: Reward = method_of(settings).load(Path(scratch), adapter, arm.shaping.quantile)
+            return reward
 
     parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(arm.reward.items())]
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)
-
-
-def _loaded(settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-    reward: Reward = method_of(settings).load(settings, place, adapter, quantile)
-    return reward
 
 
 def make_reward(
@@ -239,5 +235,5 @@ def make_reward(
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     place.mkdir(parents=True)
     settings = context.rewards[name]
-    method_of(settings).fit(settings, context, inputs, context.adapter, seed, place)
+    method_of(settings).fit(context, inputs, context.adapter, seed, place)
     advance(1)

@@ -22,7 +22,7 @@ class ShuffledParams(RewardParams):
     """The reward, of kind preference, whose labels are shuffled and whose settings are taken."""
 
 
-class ShuffledLabels(Method):
+class ShuffledLabels(Method[ShuffledParams]):
     """Fits the same ensemble for as many epochs."""
 
     kind = "shuffled_labels"
@@ -32,44 +32,38 @@ class ShuffledLabels(Method):
     reads = ("captions", "preferences")
     per_seed = True
 
-    def needs(self, settings: RewardParams) -> Sequence[str]:
-        return (_of(settings),)
+    def needs(self) -> Sequence[str]:
+        return (self.settings.of,)
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
-        original = rewards[_of(settings)]
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
+        original = rewards[self.settings.of]
         return original.judge if isinstance(original, PreferenceParams) else MAIN
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.errors import ParamsError
 
-        original = params.rewards[_of(settings)]
+        original = params.rewards[self.settings.of]
         if not isinstance(original, PreferenceParams):
             raise ParamsError(
-                f"rewards: labels of {_of(settings)} cannot be shuffled, as its kind is {original.kind}. "
+                f"rewards: labels of {self.settings.of} cannot be shuffled, as its kind is {original.kind}. "
                 "Name a reward of kind preference."
             )
-        return None if original.input == "caption" else f'it needs rewards.{_of(settings)}.input "caption".'
+        return None if original.input == "caption" else f'it needs rewards.{self.settings.of}.input "caption".'
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.rewards.model import RewardModel
         from laurel.rewards.training import shuffled_model, usable_comparisons
 
-        original = cast(PreferenceParams, params.rewards[_of(settings)])
+        original = cast(PreferenceParams, params.rewards[self.settings.of])
         _, comparisons = usable_comparisons(inputs.captions, inputs.preferences)
-        model = RewardModel.load(inputs.made(_of(settings)))
+        model = RewardModel.load(inputs.made(self.settings.of))
         shuffled_model(model, comparisons, original, seed).save(place)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import learned
         from laurel.rewards.model import RewardModel
 
         return learned(RewardModel.load(place), adapter, quantile)
-
-
-def _of(settings: RewardParams) -> str:
-    return cast(ShuffledParams, settings).of
 
 
 METHOD = ShuffledLabels

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -44,7 +44,7 @@ class TextParams(RewardParams):
     """Tokens of a text that are read."""
 
 
-class Text(Method):
+class Text(Method[TextParams]):
     """Fits a reward model of texts, or takes one, and says how far it can be trusted."""
 
     kind = "text"
@@ -52,15 +52,15 @@ class Text(Method):
     Settings = TextParams
     reads = ("captions", "preferences")
 
-    def sources(self, settings: RewardParams) -> Sequence[Source]:
+    def sources(self) -> Sequence[Source]:
         """Return captions alone where a model is brought along: no annotator is asked then."""
-        return self.reads if cast(TextParams, settings).path is None else ("captions",)
+        return self.reads if self.settings.path is None else ("captions",)
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
-        return cast(TextParams, settings).judge
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
+        return self.settings.judge
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        own = cast(TextParams, settings)
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        own = self.settings
         if own.path is not None:
             from laurel.rewards.text import TextReward
 
@@ -71,9 +71,7 @@ class Text(Method):
             require_trl()
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.data.directory import write_json
         from laurel.data.own_preferences import read_own
@@ -81,7 +79,7 @@ class Text(Method):
         from laurel.rewards.functions import ScoredCaptions
         from laurel.rewards.text import TextReward, fit_rows
 
-        own = cast(TextParams, settings)
+        own = self.settings
         if own.path is not None:
             model, quality = TextReward.load(Path(own.path)), {"model": own.path}
             model.save(place)
@@ -103,18 +101,15 @@ class Text(Method):
         scored.save(place, counts=vocabulary.counts.tolist())
         write_json(place / QUALITY, quality)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import ScoredCaptions
         from laurel.rewards.text import TextReward
 
         model = TextReward.load(place)
         return ScoredCaptions.load(place)[0].reward(quantile, model.raw)
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
-        from laurel.rewards.functions import ScoredCaptions
-
-        scored, config = ScoredCaptions.load(place)
-        return PayTable.of(scored.known, config["counts"], scored.normalizer.threshold(quantile))
+    def table(self, place: Path, quantile: float) -> PayTable:
+        return PayTable.of_captions(place, quantile)
 
 
 METHOD = Text
