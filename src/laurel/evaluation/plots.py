@@ -164,17 +164,17 @@ def learning_curves(
             axes.set_ylim(-0.03, 1.03)
             axes.yaxis.set_major_formatter(mpl.ticker.PercentFormatter(1.0, decimals=0))
         _label_ends(axes, ends, looks, main.name if main else None)
-    axes.set_gid(_scale(axes, is_rate=is_rate, log=log))
+    axes.set_gid(_scale(figure, axes, is_rate=is_rate, log=log))
     return figure
 
 
-def _scale(axes: Axes, *, is_rate: bool, log: bool) -> str:
+def _scale(figure: Figure, axes: Axes, *, is_rate: bool, log: bool) -> str:
     """Return an id that says where data lie in the SVG, by which pages read values off: left, right, bottom, top.
 
     The first four numbers are places in points, the next four the values there; then whether x is logarithmic, and
     whether y is a rate.
     """
-    width, height = 72 * axes.figure.get_size_inches()
+    width, height = 72 * figure.get_size_inches()
     box = axes.get_position()
     places = [box.x0 * width, box.x1 * width, (1 - box.y0) * height, (1 - box.y1) * height]
     numbers = [*places, *axes.get_xlim(), *axes.get_ylim(), int(log), int(is_rate)]
