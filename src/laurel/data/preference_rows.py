@@ -108,6 +108,12 @@ class PreferenceRows:
         prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
         return cls(prompts, first, second, labels, sampler, seed, left_out)
 
+    def shuffled(self, seed: int) -> PreferenceRows:
+        """Return the same pairs, each with the label of another one."""
+        order, own = np.random.default_rng(seed).permutation(len(self)), self.labels
+        columns = {name: getattr(own, name)[order] for name in ("p_first", "status", "votes", "swap_consistent")}
+        return replace(self, labels=replace(own, **columns))
+
     def rows(self) -> list[Row]:
         """Return them one by one."""
         labels = self.labels

@@ -88,6 +88,7 @@ def rendered(
 
     from laurel.evaluation import plots
     from laurel.evaluation.report import ReportContent, render
+    from laurel.evaluation.win_rates import examples
 
     vocabulary, animation = None, films[0]
     if table:
@@ -111,6 +112,7 @@ def rendered(
         notes=out.notes,
         programs=stored.programs(),
         hacked=found,
+        written=examples(results, list(metrics["texts"])) if "texts" in metrics else (),
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",
