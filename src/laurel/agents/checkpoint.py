@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ OURS: tuple[type[PolicyNetwork], ...] = (
     RecurrentActorCritic,
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
+SLOW = {"language_model": "laurel.agents.language_model.policy:LanguageModelPolicy"}
+"""Those whose module takes seconds to import."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
@@ -40,6 +43,7 @@ def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     (path / MODEL).write_bytes(save(weights))  # safetensors' save_file raises no OSError where the disk is full
+    network.write_beside(path)
     digests = {MODEL: digest_file(path / MODEL)}
     write_json(path / CONFIG, {"kind": network.kind, "network": network.config(), "digests": digests, **extra})
 
@@ -83,6 +87,8 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
         DataError: neither Laurel nor an installed package has it.
     """
     found = next((network for network in OURS if network.kind == kind), None)
+    if kind in SLOW:
+        found = pkgutil.resolve_name(SLOW[kind])
     if found is None:
         try:
             found = ALGORITHMS.load(kind, str(path / CONFIG)).Network

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-BEGIN, END = "<|begin|>", "<|end|>"
+PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}{% endfor %}"
@@ -53,13 +53,13 @@ def write_tiny_model(
     learned.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=[BEGIN, END, *ROLES],
+        special_tokens=[PAD, END, *ROLES],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     learned.train_from_iterator(list(texts), trainer)
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=learned, bos_token=BEGIN, eos_token=END, pad_token=BEGIN, chat_template=TEMPLATE
+        tokenizer_object=learned, eos_token=END, pad_token=PAD, chat_template=TEMPLATE
     )
     config = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -69,7 +69,7 @@ def write_tiny_model(
         num_attention_heads=heads,
         num_key_value_heads=heads,
         max_position_embeddings=context,
-        bos_token_id=tokenizer.bos_token_id,
+        bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=True,
