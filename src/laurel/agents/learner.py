@@ -50,7 +50,7 @@ class PolicyNetwork(nn.Module, ABC):
         """Return the constructor's arguments, which are attributes of the same names."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
-    def write_beside(self, folder: Path) -> None:  # noqa: B027 - most have nothing more
+    def write_beside(self, folder: Path) -> None:
         """Write what other programs can load of the policy into an agent's directory."""
 
     @property

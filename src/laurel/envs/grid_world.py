@@ -104,5 +104,3 @@ class GridWorldAdapter(FrozenLakeAdapter):
     def oracle(self, caption: str) -> float:
         """Pay for the goal, and a little for coming closer."""
         return -1.0 if "the trap" in caption else super().oracle(caption)
-
-

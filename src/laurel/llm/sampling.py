@@ -95,6 +95,8 @@ def sample(
         temperature: of the draw.
         grammar: what may be written; None: anything. It must end within `max_tokens`.
     """
+    if not prompts:
+        return Sampled([], np.zeros(0, dtype=np.float32), [])
     distinct = list(dict.fromkeys(map(tuple, prompts)))
     place = {prompt: number for number, prompt in enumerate(distinct)}
     which = np.array([place[tuple(prompt)] for prompt in prompts])

@@ -45,7 +45,7 @@ class LanguageActorParams(AlgorithmParams):
     """Of an answer that is not constrained, and of a strategy in the model's own words."""
     temperature: Positive = 1.0
     """Of proposals, and of acting unless evaluate.greedy."""
-    n_envs: Count = 2048
+    n_envs: Count = 4096
     n_steps: Count = 4
     """Steps of each environment in a round."""
     gamma: Probability = 0.95
@@ -54,7 +54,7 @@ class LanguageActorParams(AlgorithmParams):
     imitation_rounds: Count = 1
     """Rounds of random actions at first: the model learns from them how to write answers, and the critic what states
     are worth."""
-    imitation_examples: Count = 2000
+    imitation_examples: Count = 1500
     """Answers of a round that are imitated at most."""
     critic: Literal["encoder", "table"] = "encoder"
     """What values states: ridge regression on a sentence encoder's vectors of their texts, or a mean for each text."""
@@ -65,11 +65,11 @@ class LanguageActorParams(AlgorithmParams):
     score: Literal["advantage", "return"] = "advantage"
     """What proposals in a state are compared by: r + gamma V(s') - V(s), or the return of the trajectory that they
     began."""
-    proposals: Annotated[int, Field(ge=2)] = 4
+    proposals: Annotated[int, Field(ge=2)] = 16
     """Proposals for one state that are compared with each other."""
     pairing: Literal["best_worst", "all"] = "best_worst"
     """Pairs of these proposals: the best with the worst, or each with all that are worse (a ranking of the list)."""
-    margin: NonNegative = 0.05
+    margin: NonNegative = 0.1
     """Score by which the chosen answer of a pair must exceed the other's."""
     memory_rounds: Count = 1
     """Rounds whose proposals are compared with each other."""
@@ -80,7 +80,7 @@ class LanguageActorParams(AlgorithmParams):
     loss: Literal["dpo", "kto", "simpo", "grpo", "rloo"] = "simpo"
     """What is learned from proposals, by TRL's trainers: from pairs, or from groups (grpo, rloo)."""
     learning_rate: Positive = 2e-3
-    batch_size: Count = 64
+    batch_size: Count = 32
     """Pairs, or answers of groups, of a gradient step."""
     n_epochs: Count = 1
     """Passes over a round's pairs or groups."""

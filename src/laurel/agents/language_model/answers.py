@@ -124,4 +124,3 @@ class Converter:
 
 def _plain(name: str) -> str:
     return " ".join(name.casefold().split())
-

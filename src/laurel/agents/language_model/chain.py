@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
-import numpy as np
+from numpy.random import Generator
 
 from laurel.agents.language_model.answers import Converter, Moves
 from laurel.envs.base import EnvAdapter
@@ -15,9 +15,7 @@ from laurel.llm.causal import tokens_of, written_prompt
 from laurel.llm.local_model import LocalModel
 from laurel.llm.sampling import Grammar, sample
 
-MOVES = Form(
-    "moves", slots=("state",), optional=("options", "answer_form", "strategy"), choices=(), schema="{}"
-)
+MOVES = Form("moves", slots=("state",), optional=("options", "answer_form", "strategy"), choices=(), schema="{}")
 STRATEGY = Form("strategy", slots=("state",), optional=("options",), choices=(), schema="{}")
 
 
@@ -45,15 +43,25 @@ class Chain(Protocol):
     """Turns states into moves by a language model."""
 
     def propose(
-        self, local: LocalModel, adapter: EnvAdapter, states: Sequence[str], rng: np.random.Generator, temperature: float
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        rng: Generator,
+        temperature: float,
     ) -> list[Proposal]:
         """Propose moves for each state; equal states are read once."""
         ...
 
     def taught(
-        self, local: LocalModel, adapter: EnvAdapter, states: Sequence[str], moves: Sequence[Moves], rng: np.random.Generator
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        moves: Sequence[Moves],
+        rng: Generator,
     ) -> list[Proposal]:
-        """Return what the model would have written for these moves, to be learned from; free strategies are left out."""
+        """Return what the model would have written for these moves, to be learned from, but for free strategies."""
         ...
 
 
@@ -103,7 +111,7 @@ class MovesChain:
         local: LocalModel,
         adapter: EnvAdapter,
         states: Sequence[str],
-        rng: np.random.Generator,
+        rng: Generator,
         temperature: float,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
@@ -127,7 +135,7 @@ class MovesChain:
         adapter: EnvAdapter,
         states: Sequence[str],
         moves: Sequence[Moves],
-        rng: np.random.Generator,
+        rng: Generator,
         strategies: Sequence[str] | None = None,
     ) -> list[Proposal]:
         found = []
@@ -158,7 +166,12 @@ class StrategyChain:
         return _rendered(local, self._prompt, texts, adapter, self._goal)
 
     def propose(
-        self, local: LocalModel, adapter: EnvAdapter, states: Sequence[str], rng: np.random.Generator, temperature: float
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        rng: Generator,
+        temperature: float,
     ) -> list[Proposal]:
         asked = {state: self._asked(local, adapter, state) for state in dict.fromkeys(states)}
         limit = self._max_tokens
@@ -192,7 +205,12 @@ class StrategyChain:
         ]
 
     def taught(
-        self, local: LocalModel, adapter: EnvAdapter, states: Sequence[str], moves: Sequence[Moves], rng: np.random.Generator
+        self,
+        local: LocalModel,
+        adapter: EnvAdapter,
+        states: Sequence[str],
+        moves: Sequence[Moves],
+        rng: Generator,
     ) -> list[Proposal]:
         if not self._menu:  # nobody knows what it should say
             named = [one.turns[0].answer for one in self.propose(local, adapter, states, rng, 1.0)]
@@ -215,4 +233,3 @@ def _rendered(local: LocalModel, prompt: Prompt, texts: dict[str, str], adapter:
     """Return the text that the model reads."""
     *system, user = prompt.messages(texts, adapter, goal)
     return written_prompt(local, user.content.strip(), system[0].content.strip() if system else None)
-

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from laurel.envs.base import FloatArray
 
 Floats = npt.NDArray[np.float64]
-RIDGE = 1e-2
-"""Pull on the weights of the encoder's head, a state each counting by how often it was met."""
+RIDGE = 1e-3
+"""Pull on the weights of the encoder's head, where vectors have length 1 on average once their mean is taken off."""
 
 
 class Critic(Protocol):
@@ -64,10 +64,10 @@ class TableCritic:
 class EncoderCritic:
     """Ridge regression of returns on a sentence encoder's vectors of the states.
 
-        w = argmin Σ_s n(s) (Ḡ(s) - w·φ(s))² + RIDGE N |w|²,
+        w = argmin Σ_s n(s)/N (Ḡ(s) - b - w·φ(s))² + RIDGE |w|²,
 
-    where Ḡ(s) is the mean return after s, met n(s) of N times. Vectors are kept on this machine, so that a text is
-    encoded once.
+    where Ḡ(s) is the mean return after s, met n(s) of N times, and φ its vector less the mean of all, to a mean length
+    of 1: the texts of one environment are much alike. Vectors are kept on this machine, so that a text is encoded once.
 
     Args:
         encoder: a sentence-transformers model, a directory or a name on the hub.
@@ -76,38 +76,41 @@ class EncoderCritic:
     def __init__(self, encoder: str) -> None:
         self._encoder = encoder
         self._vectors: dict[str, Floats] = {}
-        self._weights: Floats | None = None
+        self._fitted: dict[str, Floats] = {}
 
     def fit(self, states: Sequence[str], returns: FloatArray) -> None:
         texts, means, counts = _means(states, returns)
-        features = self._features(texts)
-        share = counts / counts.sum()
-        pull = np.full(features.shape[1], RIDGE / len(texts))
-        pull[-1] = 0  # of the constant
-        squares = features.T @ (share[:, None] * features) + np.diag(pull)
-        self._weights = np.linalg.solve(squares, features.T @ (share * means))
+        vectors, share = self._encoded(texts), counts / counts.sum()
+        centre = share @ vectors
+        scale = 1 / max(float(np.sqrt(share @ np.square(vectors - centre).sum(axis=1))), 1e-9)
+        mean = share @ means
+        features = (vectors - centre) * scale
+        squares = features.T @ (share[:, None] * features) + RIDGE * np.eye(features.shape[1])
+        weights = np.linalg.solve(squares, features.T @ (share * (means - mean)))
+        self._fitted = {"centre": centre, "weights": weights * scale, "mean": np.array([mean])}
 
     def values(self, states: Sequence[str]) -> FloatArray:
-        if self._weights is None:
+        if not self._fitted:
             return np.zeros(len(states), dtype=np.float32)
         distinct = list(dict.fromkeys(states))
-        values = dict(zip(distinct, (self._features(distinct) @ self._weights).tolist(), strict=True))
+        found = (self._encoded(distinct) - self._fitted["centre"]) @ self._fitted["weights"] + self._fitted["mean"]
+        values = dict(zip(distinct, found.tolist(), strict=True))
         return np.array([values[state] for state in states], dtype=np.float32)
 
-    def _features(self, texts: Sequence[str]) -> Floats:
-        """Return vectors (N, E + 1), the last of them 1."""
+    def _encoded(self, texts: Sequence[str]) -> Floats:
+        """Return vectors (N, E)."""
         from laurel.llm.embedding_cache import encode_cached
 
         new = [text for text in texts if text not in self._vectors]
         if new:
             self._vectors.update(zip(new, encode_cached(self._encoder, new).astype(np.float64), strict=True))
-        return np.array([[*self._vectors[text], 1.0] for text in texts])
+        return np.stack([self._vectors[text] for text in texts])
 
     def state(self) -> dict[str, Floats]:
-        return {} if self._weights is None else {"weights": self._weights}
+        return self._fitted
 
     def restore(self, state: Mapping[str, Floats]) -> None:
-        self._weights = state.get("weights")
+        self._fitted = dict(state)
 
 
 def _means(states: Sequence[str], returns: FloatArray) -> tuple[list[str], Floats, Floats]:

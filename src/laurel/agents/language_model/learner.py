@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from laurel.agents.actor import View
 from laurel.agents.language_model import pairs
 from laurel.agents.language_model.chain import Proposal, Turn
 from laurel.agents.language_model.critic import Critic, EncoderCritic, TableCritic
-from laurel.agents.language_model.pairs import Memory, RecentMemory, RoundMemory, Scored, Skipped
+from laurel.agents.language_model.pairs import Memory, RecentMemory, RoundMemory, Scored
 from laurel.agents.language_model.policy import LanguageModelPolicy, actions_of
 from laurel.agents.learner import Learner, Rollout
 from laurel.agents.ppo import gae
@@ -105,10 +104,10 @@ class LanguageModelLearner(Learner):
             for n, one in enumerate(of_step)
             if one is not None and rollout.valid[t, n]
         ]
-        self.round += 1
         if not rows:
             return {}
-        imitating = self.round <= self.params.imitation_rounds
+        imitating = self._imitating
+        self.round += 1
         value, returns, error = self._valued(rollout, fit=imitating or self.params.refresh_critic)
         figures = dict.fromkeys(FIGURES, 0.0)
         unread = sum(one.moves is None for _, _, one in rows)
@@ -129,9 +128,7 @@ class LanguageModelLearner(Learner):
         else:
             scores = self._scores(rollout, value, returns)
             worst = min(scores[t, n] for t, n, _ in rows) - 2 * self.params.margin - 1
-            scored = [
-                Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows
-            ]
+            scored = [Scored(one.turns, float(scores[t, n] if one.moves is not None else worst)) for t, n, one in rows]
             loss = self._tune(self.memory.add(scored), figures, seed)
         figures["loss"] = loss
         self.figures.append(figures)

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from laurel.agents.actor import Acted, Actor, View
+from laurel.agents.algorithm import width_of
 from laurel.agents.language_model.answers import Converter
 from laurel.agents.language_model.chain import MOVES, STRATEGY, Ask, Chain, MovesChain, Proposal, StrategyChain
 from laurel.agents.learner import PolicyNetwork
@@ -22,7 +23,7 @@ from laurel.errors import DataError, EnvError
 from laurel.feedback.prompt import load_prompt
 from laurel.llm.causal import load_causal, put_weights, save_causal, weights_of, with_lora
 from laurel.llm.local_model import LocalModel
-from laurel.llm.tiny_model import write_tiny_model
+from laurel.llm.tiny_model import RECURS, write_tiny_model
 from laurel.params.language_actor import TINY, LanguageActorParams
 
 MOST_WORDS = 512
@@ -33,6 +34,7 @@ class LanguageModelPolicy(PolicyNetwork):
     """Acts by what a causal language model answers about a state in words.
 
     Args:
+        n_features: of the environment's observations, by which agents are told apart; the model sees their words.
         model: `tiny`, `smollm2`, a directory or a name on the hub.
         revision: of its weights, where it is not tiny; None takes the weights that are there.
         rank: of the LoRA weights; 0: all weights are the policy's own.
@@ -46,10 +48,10 @@ class LanguageModelPolicy(PolicyNetwork):
 
     kind = "language_model"
     continuous = False
-    n_features = 0
 
     def __init__(
         self,
+        n_features: int,
         model: str,
         revision: str | None,
         rank: int,
@@ -61,6 +63,7 @@ class LanguageModelPolicy(PolicyNetwork):
         words: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        self.n_features = n_features
         self.model, self.rank, self.dtype, self.temperature = model, rank, dtype, temperature
         self.names, self.longest, self.chain, self.words = tuple(names), longest, dict(chain), tuple(words)
         local = _tiny(words) if model == TINY else load_causal(model, dtype=dtype)
@@ -102,11 +105,11 @@ class LanguageModelPolicy(PolicyNetwork):
     def log_prob(self, features: FloatArray, action: Array) -> NoReturn:
         raise EnvError("A language model acts on states in words, not on features: use `as_actor`.")
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the weights that are trained; those below LoRA's are the base's."""
         return weights_of(self.network)
 
-    def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], *args: Any, **kwargs: Any) -> None:
         put_weights(self.network, state_dict)
 
     def write_beside(self, folder: Path) -> None:
@@ -171,6 +174,7 @@ def make_policy(settings: LanguageActorParams, adapter: EnvAdapter) -> LanguageM
     if settings.model == TINY:
         words = words_of(adapter, chain, names)
     return LanguageModelPolicy(
+        width_of(adapter),
         settings.model,
         revision,
         settings.rank,
@@ -213,9 +217,7 @@ def make_chain(settings: Mapping[str, Any], names: Sequence[str], longest: int) 
     """Make the chain that settings describe."""
     goal, limit = settings["goal"], settings["max_tokens"]
     converter = Converter(settings["answer"], names, longest)
-    moves = MovesChain(
-        Ask(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit
-    )
+    moves = MovesChain(Ask(settings["moves"], goal), converter, constrained=settings["constrained"], max_tokens=limit)
     if "strategy" not in settings:
         return moves
     return StrategyChain(Ask(settings["strategy"], goal), settings["strategies"], moves, limit)
@@ -226,11 +228,12 @@ def words_of(adapter: EnvAdapter, chain: Mapping[str, Any], names: Sequence[str]
     space = adapter.packed.space
     texts = [adapter.description, adapter.goal or "", *chain.get("strategies", ())]
     converter = Converter(chain["answer"], names, 1)
-    texts += [converter.form.between + converter.write((move,)) for move in range(len(names))]
+    for move in range(len(names)):
+        texts += [converter.write((move,)), converter.form.between + names[move]] * RECURS
     count = int(getattr(space, "n", 0))
     for number in np.linspace(0, count - 1, min(count, MOST_WORDS)).astype(int).tolist():
         texts.append(adapter.describe_observation(int(getattr(space, "start", 0)) + number) or "")
-    return tuple(dict.fromkeys(texts))
+    return tuple(texts)
 
 
 def _tiny(words: Sequence[str]) -> LocalModel:
