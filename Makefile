@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name language-model judge clean
+.PHONY: help setup run test test-slow bench lint format ui docs docs-all docs-site classics image image-gpu image-name language-model judge clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,12 +41,14 @@ run: $(READY)  ## run the pipeline and print the table of results
 
 # With two processes on two cores, threads of BLAS and OpenMP wait for each other instead of computing.
 test test-slow: export OMP_NUM_THREADS := 1
+# Tests start hundreds of processes, which should find their modules compiled.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY)  ## run the tests
-	@$(BIN)/python -m pytest -n 2 -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## run the tests that train until something is learned
-	@$(BIN)/python -m pytest -n 2 -m slow
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo doorkey_ppo kfp_overhead \
 	labels_needed local_judge nethack_steps reward_training score_calls score_vs_generate seed_batch text_reward
@@ -71,6 +73,10 @@ docs: $(READY)  ## write the results of the last run into README.md and docs/
 
 docs-all: run  ## the same with the other environments, which it runs (some minutes each)
 	@python docs/remake.py --all
+
+docs-site: $(READY)  ## build README and docs/ as a site, in site/
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo "site: file://$(CURDIR)/site/index.html"
 
 language-model: $(READY)  ## put a small chat model on this machine, which annotate.huggingface.model: smollm2 asks
 	@laurel language-model

@@ -46,8 +46,8 @@ class Arrived(Method):
     summary = "a bonus at the end of an episode for having been quick"
     Settings = ArrivedParams
 
-    def load(self, settings, place, adapter, quantile):
-        return Haste(settings.bonus, settings.limit)
+    def load(self, place, adapter, quantile):
+        return Haste(self.settings.bonus, self.settings.limit)
 
 
 METHOD = Arrived

@@ -38,8 +38,8 @@ class Forward(Method):
     summary = "a bonus for each step ahead"
     Settings = ForwardParams
 
-    def load(self, settings, place, adapter, quantile):
-        return Ahead(settings.bonus)
+    def load(self, place, adapter, quantile):
+        return Ahead(self.settings.bonus)
 
 
 METHOD = Forward

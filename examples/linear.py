@@ -88,14 +88,14 @@ class Linear(Algorithm):
     Params = LinearParams
     Network = LinearPolicy
 
-    def check(self, settings, adapter):
+    def check(self, adapter):
         discrete_actions(adapter.action_space, "linear")
 
-    def policy(self, settings, adapter):
+    def policy(self, adapter):
         return LinearPolicy(width_of(adapter), discrete_actions(adapter.action_space, "linear"))
 
-    def learner(self, settings, policy, rng):
-        return LinearLearner(policy, settings, rng)
+    def learner(self, policy, rng):
+        return LinearLearner(policy, self.settings, rng)
 
 
 ALGORITHM = Linear

@@ -16,14 +16,14 @@ class Rated(Method):
     summary = "a chat model's rating of the caption"
     reads = ("captions",)
 
-    def check(self, settings, params, adapter):
+    def check(self, params, adapter):
         from laurel.feedback.annotator_kind import kind_of
         from laurel.feedback.chat_annotator import ChatAnnotator
 
         asked = isinstance(kind_of(params.annotate), ChatAnnotator)
         return None if asked else "it needs a chat model as annotate.annotator."
 
-    def fit(self, settings, params, inputs, adapter, seed, place):
+    def fit(self, params, inputs, adapter, seed, place):
         import numpy as np
 
         from laurel.data.captions import read_vocabulary
@@ -37,7 +37,7 @@ class Rated(Method):
         scores = [np.mean([one.value or 0.0 for one in answers]) for answers in asker.ask(texts)]
         ScoredCaptions.of(texts, np.array(scores, dtype=np.float32)).save(place)
 
-    def load(self, settings, place, adapter, quantile):
+    def load(self, place, adapter, quantile):
         import numpy as np
 
         from laurel.rewards.functions import ScoredCaptions

@@ -249,9 +249,9 @@ def test_training_with_all_there_goes_on_from_its_checkpoint(env_id: str, device
     def run(place: Path, stop_after: int | None = None) -> None:
         tasks = [Task("oracle", seed, 0, env, TINY, ShapingParams(), 256, 64, device) for seed in range(3)]
         rewards = [
-            Oracle().load(RewardParams(kind="oracle"), Path(), adapter, 0.5),
+            Oracle(RewardParams(kind="oracle")).load(Path(), adapter, 0.5),
             None,
-            Oracle().load(RewardParams(kind="oracle"), Path(), adapter, 0.5),
+            Oracle(RewardParams(kind="oracle")).load(Path(), adapter, 0.5),
         ]
         agents = [Assignment(*pair, place / str(seed)) for seed, pair in enumerate(zip(tasks, rewards, strict=True))]
         train_together(agents, adapter, stopping(stop_after), tensors=True if device == "cpu" else None)

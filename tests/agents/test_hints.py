@@ -186,7 +186,7 @@ def test_what_cannot_be_hinted_at_is_refused(
     adapter = adapter_for(EnvParams(id=env_id))
 
     def check() -> None:
-        algorithm_of(settings).check(settings, adapter)
+        algorithm_of(settings).check(adapter)
         assert settings.hints is not None
         make_advisor(settings.hints.actor, settings.hints.options, adapter, AnnotateParams())
 

@@ -74,7 +74,7 @@ def test_moments_are_those_of_all_rows(rows: list[list[float]], cut: int) -> Non
 
 def test_novelty_is_the_count_bonus_alone(tmp_path) -> None:  # type: ignore[no-untyped-def]
     adapter = Sayings()
-    reward = NOVELTY().load(RewardParams(kind="novelty"), tmp_path, adapter, 0.5)
+    reward = NOVELTY(RewardParams(kind="novelty")).load(tmp_path, adapter, 0.5)
     signal = Signal(ShapingParams(beta=2.0, intrinsic=1.0), adapter, reward, 1)
     rollout = rollout_of([[1], [2], [1], [1]], truncated=[[0], [0], [1], [0]])
     signal.mix_into(rollout)

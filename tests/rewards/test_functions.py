@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from laurel.rewards import training
 from laurel.rewards.base import UNPAID, Reward, Steps
 from laurel.rewards.bradley_terry import Comparisons, Ensemble
 from laurel.rewards.functions import CaptionReward, ScoredCaptions, WeightedSum, learned
+from laurel.rewards.method import RewardContext
 from laurel.rewards.methods import similarity
 from laurel.rewards.methods.oracle import Oracle
 from laurel.rewards.methods.random_reward import drawn
-from laurel.rewards.methods.shuffled_labels import ShuffledLabels
+from laurel.rewards.methods.shuffled_labels import ShuffledLabels, ShuffledParams
 from laurel.rewards.model import RewardModel, raw_rewards
 from laurel.rewards.normalizer import Normalizer
 from minimal_params import MINIMAL
@@ -247,12 +249,14 @@ def test_shuffled_labels_pay_by_a_model_of_the_same_form(encoder: FakeEncoder, a
 
 def test_shuffled_labels_are_of_a_reward_learned_from_preferences(adapter: EnvAdapter) -> None:
     params = parse_params({**MINIMAL, "arms": ["shuffled_labels"]}, "params")
-    method, settings = ShuffledLabels(), params.rewards["shuffled_labels"]
-    assert method.needs(settings) == ("preference",)
-    assert method.check(settings, params, adapter) is None
-    other = params.model_copy(update={"rewards": {**params.rewards, "preference": RewardParams(kind="oracle")}})
+    settings = params.rewards["shuffled_labels"]
+    assert isinstance(settings, ShuffledParams)
+    method, context = ShuffledLabels(settings), RewardContext.of(params)
+    assert method.needs() == ("preference",)
+    assert method.check(context, adapter) is None
+    other = replace(context, rewards={**params.rewards, "preference": RewardParams(kind="oracle")})
     with pytest.raises(ParamsError, match="labels of preference cannot be shuffled, as its kind is oracle"):
-        method.check(settings, other, adapter)
+        method.check(other, adapter)
 
 
 def test_what_scores_captions_is_the_same_when_it_is_loaded_again(tmp_path: Path) -> None:
@@ -290,7 +294,7 @@ def test_similarity_is_the_normalised_utility(
 
     monkeypatch.setattr(similarity, "utilities", utilities)
     ScoredCaptions.of(TEXTS, utility).save(tmp_path, embedding=EmbeddingParams().model_dump(mode="json"))
-    function = similarity.Similarity().load(similarity.SimilarityParams(kind="similarity"), tmp_path, adapter, 0.5)
+    function = similarity.Similarity(similarity.SimilarityParams(kind="similarity")).load(tmp_path, adapter, 0.5)
     normalised = (utility - utility.mean()) / utility.std()
     assert rewards_of(function, [*TEXTS, "New."]) == pytest.approx(
         [*normalised, (0.8 - utility.mean()) / utility.std()], abs=1e-4
@@ -309,7 +313,7 @@ def test_utilities_are_those_of_the_annotator(monkeypatch: pytest.MonkeyPatch, a
 
 
 def test_the_oracle_pays_progress_as_it_is(adapter: EnvAdapter) -> None:
-    function = Oracle().load(RewardParams(kind="oracle"), Path(), adapter, 0.5)
+    function = Oracle(RewardParams(kind="oracle")).load(Path(), adapter, 0.5)
     assert rewards_of(function, ["You turn.", "You reach the goal."]) == [0.0, 1.0]
     assert function.threshold == 0.0
     assert function.unseen == 0

@@ -12,12 +12,13 @@ import pytest
 from chat_server import chat_server
 
 from laurel.data.captions import Segments
+from laurel.data.directory import read_manifest
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
 from laurel.feedback.questions.score import ScoreQuestion
 from laurel.params import EnvParams, parse_params
+from laurel.params.rewards import method_of
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.score import Score
 from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
 from minimal_params import MINIMAL
 from tiny_project import UNTRACKED, Project, read_json
@@ -133,7 +134,7 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
         project.run("collect", "caption", "annotate")
         params = project.params
         settings, context = params.rewards["score"], RewardContext.of(params)
-        estimate = Score().estimate(settings, context, context.adapter, project.output("caption"))
+        estimate = method_of(settings).estimate(context, context.adapter, project.output("caption"))
         assert estimate is not None
         assert "tiny is asked for scores: 12 calls at most" in estimate
         project.run("train-reward")
@@ -142,10 +143,39 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
     place = project.output("train-reward") / "score"
     quality = read_json(place / "quality.json")
     assert (quality["judge"], quality["simulated"], quality["calls"], quality["unanswered"]) == ("tiny", False, 12, 0)
-    table = Score().table(settings, place, 0.5)
+    table = method_of(settings).table(place, 0.5)
     ahead = np.array(["forward" in text for text in table.texts])
     assert 0 < ahead.sum() < len(ahead)
     assert table.rewards[ahead].min() > table.rewards[~ahead].max()
+
+
+def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents would be trained on a reward of 0 for all, and the report say how far that is from progress."""
+    said = {"cut": "I", "same": '{"analysis": "", "scores": [7, 7, 7]}', "few": '{"analysis": "", "scores": [7, 7]}'}
+    arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 3, "n_groups": 6}}}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **arms, "collect.steps": 500})
+    monkeypatch.chdir(project.path)
+    project.run("collect", "caption")
+    with chat_server() as server:
+        for model, answer in said.items():
+            server.plan = lambda body, answer=answer: (body["messages"][-1]["content"], [], answer)
+            asked = {"model": model, "base_url": server.url}
+            project.change({"annotate.annotator": "openai", "annotate.openai": asked})
+            project.run("annotate")
+            if model == "same":
+                project.run("train-reward")
+                (note,) = read_manifest(project.output("train-reward"))["notes"]
+                assert note.startswith("The reward score pays all ")
+                continue
+            with pytest.raises(AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read"):
+                project.run("train-reward")
+        server.plan = lambda body: (body["messages"][-1]["content"], [], '{"goals": ["Pay the rent in May."]}')
+        project.change({"arms": {"goals": {"reward": "goals"}}, "rewards": {}})
+        project.run("train-reward")
+        (note,) = read_manifest(project.output("train-reward"))["notes"]
+        assert note == "The reward goals pays nothing that was collected: no caption reaches a goal."
 
 
 def test_an_annotator_of_pairs_alone_is_refused() -> None:
@@ -155,4 +185,4 @@ def test_an_annotator_of_pairs_alone_is_refused() -> None:
     with pytest.raises(
         AnnotationError, match=r"rewards\.score: the annotator ensemble judges pairs, and gives no scores"
     ):
-        Score().check(params.rewards["score"], context, adapter_for(params.env))
+        method_of(params.rewards["score"]).check(context, adapter_for(params.env))

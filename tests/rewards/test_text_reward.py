@@ -18,9 +18,9 @@ from laurel.data.preference_rows import PreferenceRows, Row
 from laurel.errors import DataError
 from laurel.llm import embedding_cache
 from laurel.params import Params, parse_params
+from laurel.params.rewards import method_of
 from laurel.rewards.logistic import logistic
 from laurel.rewards.method import RewardContext
-from laurel.rewards.methods.text import Text
 from laurel.rewards.reward_function import reward_function
 from laurel.rewards.text import TextReward, fit_head
 from laurel.rewards.text_pairs import TextPairs, joined, paired_rate
@@ -52,6 +52,13 @@ def planted(n: int, seed: int = 0) -> tuple[PreferenceRows, Any]:
 
 def of_texts(pairs: TextPairs, vectors: Any) -> Any:
     return vectors[[int(text) for text in pairs.texts]]
+
+
+def test_nothing_to_learn_from_is_right_half_the_time_and_a_format_is_no_baseline() -> None:
+    """Each fold of a single pair has no other; TRL's rows name the better text first, whatever it says."""
+    pairs = TextPairs.of(PreferenceRows.of([Row("", "good", "bad", 1.0)], "one"))
+    quality = fit_head("encoder", pairs, np.eye(2, 3, dtype=np.float32), 0)[1]
+    assert (quality["heldout_agreement"], quality["baselines"]) == (0.5, {"longer": 1.0, "majority": None})
 
 
 def test_a_head_finds_a_planted_utility_and_not_one_in_shuffled_labels() -> None:
@@ -206,15 +213,13 @@ def test_an_arm_is_paid_by_texts_that_it_learned_or_was_given(finished: Project,
     changes = {"tracking.enabled": False, "arms": arms, "rewards": rewards}
     project = finished.copy(tmp_path / "p", changes, without=["train-reward", "train-agents", "evaluate"])
     project.run("train-reward")
-    from laurel.params.rewards import method_of
-
     settings, place = project.params.rewards["text"], project.output("train-reward") / "text"
     assert read_json(place / "quality.json")["heldout_agreement"] > 0.5
-    table = method_of(settings).table(settings, place, 0.5)
+    table = method_of(settings).table(place, 0.5)
     assert len(table.texts) == len(table.rewards) == len(table.counts)
     brought = TextReward.load(project.output("train-reward") / "brought")
     np.testing.assert_array_equal(brought.score(GOOD), TextReward.load(fitted).score(GOOD))
-    reward = method_of(settings).load(settings, place, None, 0.5)
+    reward = method_of(settings).load(place, None, 0.5)
     assert reward.score(["You fly to the moon."]).shape == (1,)
     assert reward.known[table.texts[0]] == pytest.approx(float(table.rewards[0]))
 
@@ -230,9 +235,9 @@ def test_a_model_that_is_brought_along_needs_no_labels(fitted: Path, tmp_path: P
     assert params.judges == ()
     assert parse_params({**MINIMAL, "arms": {"text": {"reward": "text"}}}, "p").judges == ("main",)
     context = RewardContext.of(params)
-    assert Text().check(params.rewards["brought"], context, context.adapter) is None
+    assert method_of(params.rewards["brought"]).check(context, context.adapter) is None
     with pytest.raises(DataError, match="holds no reward model of texts"):
-        Text().check(read(tmp_path).rewards["brought"], context, context.adapter)
+        method_of(read(tmp_path).rewards["brought"]).check(context, context.adapter)
 
 
 @pytest.mark.slow
@@ -261,3 +266,13 @@ def test_a_causal_model_is_tuned_through_trl(swapped: bool, tmp_path: Path) -> N
     loaded = TextReward.load(tmp_path / "out")
     good, bad = loaded.score(GOOD).mean(), loaded.score(BAD).mean()
     assert (good < bad) == swapped, "the order of chosen and rejected is what it learns from"
+
+
+def test_shuffled_rows_have_the_same_answers_on_other_pairs() -> None:
+    own = rows(Row("", "a", "b", 0.5), swapped=True)
+    shuffled = own.shuffled(3)
+    assert (shuffled.first, shuffled.second) == (own.first, own.second)
+    assert sorted(shuffled.labels.p_first) == sorted(own.labels.p_first)
+    assert (shuffled.labels.status == "tie").sum() == 1
+    assert shuffled.labels.p_first.tolist() == own.shuffled(3).labels.p_first.tolist()
+    assert (shuffled.labels.p_first != own.labels.p_first).any()

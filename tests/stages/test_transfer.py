@@ -30,16 +30,16 @@ def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: 
     context = RewardContext.of(rewarded.params)
     settings = stored(rewarded, digest=read_manifest(rewarded.output("train-reward"))["digest"])
     method, adapter = method_of(settings), context.adapter
-    assert method.check(settings, context, adapter) is None
-    method.fit(settings, context, Inputs(tmp_path, tmp_path, tmp_path), adapter, 0, tmp_path)
-    elsewhere = settings.model_copy(update={"path": "gone"})
-    found = method.load(elsewhere, tmp_path, adapter, 0.5)
+    assert method.check(context, adapter) is None
+    method.fit(context, Inputs(tmp_path, tmp_path, tmp_path), adapter, 0, tmp_path)
+    elsewhere = method_of(settings.model_copy(update={"path": "gone"}))
+    found = elsewhere.load(tmp_path, adapter, 0.5)
     original = StoredRewards.read(rewarded.output("train-reward")).load("preference", 0, adapter, 0.5)
     assert isinstance(found, CaptionReward)
     assert isinstance(original, CaptionReward)
     assert found.known
     assert (found.known, found.threshold) == (original.known, original.threshold)
-    assert list(method.table(elsewhere, tmp_path, 0.5).texts) == list(found.known)
+    assert list(elsewhere.table(tmp_path, 0.5).texts) == list(found.known)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,15 @@ def test_a_stored_reward_pays_as_where_it_was_made(rewarded: Project, tmp_path: 
 def test_what_is_not_there_is_refused(rewarded: Project, content: dict[str, Any], sentence: str) -> None:
     settings, context = stored(rewarded, **content), RewardContext.of(rewarded.params)
     with pytest.raises(DataError, match=sentence):
-        method_of(settings).check(settings, context, context.adapter)
+        method_of(settings).check(context, context.adapter)
+
+
+def test_a_stored_reward_that_was_changed_is_refused(rewarded: Project, tmp_path: Path) -> None:
+    project, context = rewarded.copy(tmp_path / "p"), RewardContext.of(rewarded.params)
+    weights = next((project.output("train-reward") / "preference").glob("*.safetensors"))
+    weights.write_bytes(bytes(weights.stat().st_size))
+    with pytest.raises(DataError, match=r"is not what laurel train-reward wrote|holds other files"):
+        method_of(stored(project)).check(context, context.adapter)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ before anything is collected, so ours import torch within their functions alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -24,7 +25,11 @@ Plain = TypeVar("Plain", A2CParams, ReinforceParams)
 
 
 class Algorithm(ABC, Generic[Settings]):
-    """How an agent is trained."""
+    """How an agent is trained.
+
+    Args:
+        settings: an instance of `Params`.
+    """
 
     Params: ClassVar[type[AlgorithmParams]]
     """Its section, `agent.NAME`; has a default for every setting."""
@@ -32,7 +37,13 @@ class Algorithm(ABC, Generic[Settings]):
     """The class of its policies where that is its own, and so unknown to `laurel.agents.checkpoint`; the `kind` of that
     class is the algorithm's name. Agents on disk are loaded by it."""
 
-    def check(self, settings: Settings, adapter: EnvAdapter) -> None:
+    learner_class: ClassVar[str]
+    """Module and class of its learner, as "laurel.agents.a2c:A2C"; imported when it is made."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def check(self, adapter: EnvAdapter) -> None:
         """Refuse an environment that it cannot learn in; actions may be Discrete or a flat Box.
 
         Raises:
@@ -41,25 +52,26 @@ class Algorithm(ABC, Generic[Settings]):
         action_form(adapter.action_space)
 
     @abstractmethod
-    def policy(self, settings: Settings, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         """Return the policy that training begins with; its weights are drawn by torch's own generator.
 
         Raises:
             EnvError: it does not fit the environment's observations or actions.
         """
 
-    @abstractmethod
-    def learner(self, settings: Settings, policy: Any, rng: np.random.Generator) -> Learner:
+    def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
         """Return what improves a `policy` of the same settings; `rng` draws actions."""
+        made: Learner = resolve_name(self.learner_class)(policy, self.settings, rng)
+        return made
 
 
 class PlainActorCritic(Algorithm[Plain]):
     """What algorithms have in common whose policy is an actor-critic of plain layers."""
 
-    def policy(self, settings: Plain, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.policy import make_network
 
-        return make_network(width_of(adapter), adapter.action_space, settings.hidden)
+        return make_network(width_of(adapter), adapter.action_space, self.settings.hidden)
 
 
 def width_of(adapter: EnvAdapter) -> int:

@@ -34,7 +34,10 @@ OURS: tuple[type[PolicyNetwork], ...] = (
     RecurrentActorCritic,
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
-SLOW = {"language_model": "laurel.agents.language_model.policy:LanguageModelPolicy"}
+SLOW = {
+    "language_model": "laurel.agents.language_model.policy:LanguageModelPolicy",
+    "writer": "laurel.agents.writer:Writer",
+}
 """Those whose module takes seconds to import."""
 
 

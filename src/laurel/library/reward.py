@@ -94,7 +94,7 @@ class LoadedReward:
 
     def on(self, adapter: EnvAdapter, quantile: float) -> Reward:
         """Return what pays steps in an environment, to be used by one `Paymaster`; errors as of `load_reward`."""
-        reward: Reward = method_of(self.settings).load(self.settings, self.stored.place, adapter, quantile)
+        reward: Reward = method_of(self.settings).load(self.stored.place, adapter, quantile)
         return reward
 
     def _of_captions(self, quantile: float) -> CaptionReward:

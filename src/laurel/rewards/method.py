@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from laurel.data.preferences import labels_of, set_of
 from laurel.params.annotation import MAIN
@@ -19,10 +19,12 @@ from laurel.params.rewards import RewardParams, TrialParams, method_of
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+    from laurel.feedback.mailbox import Office
     from laurel.params import CaptionParams, EnvParams, Params
     from laurel.params.annotation import AnnotateParams
-    from laurel.rewards.base import Reward
+    from laurel.rewards.base import LearningReward, Reward
 
+Own = TypeVar("Own", bound=RewardParams)
 Source = Literal["trajectories", "captions", "preferences"]
 """Outputs of the stages before train-reward."""
 QUALITY = "quality.json"
@@ -77,6 +79,10 @@ class Inputs:
     """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
+    judge: Path | None = None
+    """The mailbox of the judge beside the agents, for rewards that are learned while these are trained."""
+    agents: Path | None = None
+    """Where agents are that were trained: what such a reward was in the end lies with each."""
     trial: Trial | None = None
     """For methods that choose by a short training; the stage train-reward has one."""
 
@@ -102,12 +108,12 @@ class RewardContext:
 
     def inputs_of(self, settings: RewardParams, number: int, inputs: Inputs) -> Inputs:
         """Return what a reward is made from: the preferences of its judge, and of them a label set."""
-        judge = method_of(settings).judge(settings, self.rewards)
+        judge = method_of(settings).judge(self.rewards)
         return replace(inputs, preferences=labels_of(inputs.preferences, judge, number), label_set=number)
 
     def label_sets(self, settings: RewardParams) -> int:
         """Return how many label sets a reward is made from; a single one where it reads no preferences."""
-        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources(settings) else 1
+        return self.annotate.feedback_seeds if "preferences" in method_of(settings).sources() else 1
 
     @property
     def adapter(self) -> EnvAdapter:
@@ -131,16 +137,24 @@ class PayTable:
     """Of the quantile that was asked for: shaping pays what exceeds it."""
 
     @classmethod
-    def of(cls, known: Mapping[str, float], counts: Sequence[int], threshold: float) -> PayTable:
-        """Return the table of rewards without a known uncertainty."""
+    def of_captions(cls, place: Path, quantile: float) -> PayTable:
+        """Return the table of `ScoredCaptions` that were saved with counts; their uncertainty is not known."""
         import numpy as np
 
-        rewards = np.array(list(known.values()), dtype=np.float32)
-        return cls(list(known), rewards, np.zeros_like(rewards), np.array(counts, dtype=np.int64), threshold)
+        from laurel.rewards.functions import ScoredCaptions
+
+        scored, config = ScoredCaptions.load(place)
+        rewards = np.array(list(scored.known.values()), dtype=np.float32)
+        counts, threshold = np.array(config["counts"], dtype=np.int64), scored.normalizer.threshold(quantile)
+        return cls(list(scored.known), rewards, np.zeros_like(rewards), counts, threshold)
 
 
-class Method:
-    """How a reward comes to be. What a method has no need of, it leaves as it is here."""
+class Method(Generic[Own]):
+    """How a reward comes to be. What a method has no need of, it leaves as it is here.
+
+    Args:
+        settings: an instance of `Settings`.
+    """
 
     kind: ClassVar[str]
     """Its name, which is its module's or entry point's, too."""
@@ -156,20 +170,25 @@ class Method:
     """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
+    learns: ClassVar[bool] = False
+    """Whether it is learned while an agent is trained, with which the artefact then lies; see `learning_reward`."""
 
-    def needs(self, settings: RewardParams) -> Sequence[str]:
+    def __init__(self, settings: Own) -> None:
+        self.settings = settings
+
+    def needs(self) -> Sequence[str]:
         """Return the names of the rewards that it is made from; they are made before it."""
         return ()
 
-    def sources(self, settings: RewardParams) -> Sequence[Source]:
+    def sources(self) -> Sequence[Source]:
         """Return which of `reads` it is made from with these settings."""
         return self.reads
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
         """Return whose preferences it reads, where it does: `main`, or one of annotate.judges."""
         return MAIN
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Return why there can be no such reward here, as a sentence; its arms are left out then.
 
         Raises:
@@ -177,13 +196,10 @@ class Method:
         """
         return None
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Say in a line what making it asks of a chat model, and at what cost; None where it asks none.
 
         Args:
-            settings: an instance of `Settings`.
             params: what else of the run's params it may read.
             adapter: the environment's.
             captions: output of the caption stage.
@@ -193,13 +209,10 @@ class Method:
         """
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         """Write the artefact into an empty directory.
 
         Args:
-            settings: an instance of `Settings`.
             params: what else of the run's params it may read.
             inputs: what it may read.
             adapter: the environment's.
@@ -210,7 +223,7 @@ class Method:
             LaurelError: inputs are missing or damaged, or leave nothing to learn from.
         """
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         """Return what the artefact pays; `shaping.quantile` says where its threshold is.
 
         Raises:
@@ -218,10 +231,35 @@ class Method:
         """
         raise NotImplementedError
 
-    def program(self, settings: RewardParams, place: Path) -> Program | None:
+    def learning_reward(
+        self,
+        name: str,
+        params: RewardContext,
+        adapter: EnvAdapter,
+        quantile: float,
+        arm: str,
+        seed: int,
+        judge: Path | None,
+    ) -> LearningReward:
+        """Return what pays an agent of an arm, and a seed, while it is trained, of a method that `learns`.
+
+        Args:
+            name: of the reward.
+            judge: the mailbox of the judge beside the agents; None where there is none.
+
+        Raises:
+            DataError: it takes a judge.
+        """
+        raise NotImplementedError
+
+    def office(self, params: RewardContext, seed: int) -> Office | None:
+        """Return what is asked of whom while an agent with this seed is trained; None where nothing is."""
+        return None
+
+    def program(self, place: Path) -> Program | None:
         """Return the code that the artefact is, for the report; None where it is none."""
         return None
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
+    def table(self, place: Path, quantile: float) -> PayTable | None:
         """Return what the artefact pays for what; None where that is no table."""
         return None

@@ -29,6 +29,8 @@ from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardCont
 
 INDEX = "rewards.json"
 CARD = "reward.json"
+OWN = "reward"
+"""Folder of an agent with the rewards that were learned while it was trained."""
 STAGE = "train-reward"
 
 
@@ -81,7 +83,7 @@ class StoredRewards:
             DataError: it is not there, or damaged.
         """
         place, settings = self.place(name, seed), self.settings[name]
-        return method_of(settings).load(settings, place, adapter, quantile)
+        return method_of(settings).load(place, adapter, quantile)
 
     def place(self, name: str, seed: int) -> Path:
         """Return the folder of a reward's artefact, for an agent's seed; errors as of `load`."""
@@ -96,7 +98,7 @@ class StoredRewards:
         settings = self.settings[name]
         if self.seeds[name] is not None:
             return None
-        return method_of(settings).table(settings, self._of_set(name, seed), quantile)
+        return method_of(settings).table(self._of_set(name, seed), quantile)
 
     def qualities(self) -> dict[str, list[dict[str, Any]]]:
         """Return name -> what a reward says of itself, for each of its label sets; nothing of one that says nothing."""
@@ -116,7 +118,7 @@ class StoredRewards:
 
     def programs(self) -> dict[str, Program]:
         """Return the rewards that are code, by name; errors as of `load`."""
-        found = {name: method_of(own).program(own, self.path / name) for name, own in self.settings.items()}
+        found = {name: method_of(own).program(self.path / name) for name, own in self.settings.items()}
         return {name: program for name, program in found.items() if program is not None}
 
     def simulated(self) -> dict[str, str]:
@@ -205,14 +207,17 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
+        if name in stored.settings and method_of(stored.settings[name]).learns:
+            return _learned(name, stored.settings[name], arm, seed, context, adapter, inputs)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:
             return stored.load(name, seed, adapter, arm.shaping.quantile)
         settings = stored.settings[name]
         own = context.inputs_of(settings, seed % context.label_sets(settings), inputs)
         with TemporaryDirectory(prefix="laurel-") as scratch:
-            method_of(settings).fit(settings, context, own, adapter, seed, Path(scratch))
-            return _loaded(settings, Path(scratch), adapter, arm.shaping.quantile)
+            method_of(settings).fit(context, own, adapter, seed, Path(scratch))
+            reward: Reward = method_of(settings).load(Path(scratch), adapter, arm.shaping.quantile)
+            return reward
 
     parts: list[tuple[Reward, float]] = [(load(name), weight) for name, weight in sorted(arm.reward.items())]
     if len(parts) == 1 and parts[0][1] == 1:
@@ -220,9 +225,28 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     return WeightedSum(parts)
 
 
-def _loaded(settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-    reward: Reward = method_of(settings).load(settings, place, adapter, quantile)
-    return reward
+def _learned(
+    name: str,
+    settings: RewardParams,
+    arm: Arm,
+    seed: int,
+    context: RewardContext,
+    adapter: EnvAdapter,
+    inputs: Inputs,
+) -> Reward:
+    """Return a reward that is learned while its agent is trained: as it begins, or as it was in the end."""
+    method, quantile = method_of(settings), arm.shaping.quantile
+    found: Reward
+    if inputs.agents is None:
+        found = method.learning_reward(name, context, adapter, quantile, arm.name, seed, inputs.judge)
+    else:
+        found = method.load(own_reward(inputs.agents / arm.name / f"seed-{seed}", name), adapter, quantile)
+    return found
+
+
+def own_reward(agent: Path, name: str) -> Path:
+    """Return where the artefact of a reward lies that was learned while an agent was trained."""
+    return agent / OWN / name
 
 
 def make_reward(
@@ -239,5 +263,5 @@ def make_reward(
     torch.set_num_threads(1)  # the same sums in the same order, wherever this runs
     place.mkdir(parents=True)
     settings = context.rewards[name]
-    method_of(settings).fit(settings, context, inputs, context.adapter, seed, place)
+    method_of(settings).fit(context, inputs, context.adapter, seed, place)
     advance(1)

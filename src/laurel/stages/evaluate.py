@@ -77,14 +77,16 @@ def run(
     from dataclasses import asdict
 
     from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import output_directory, read_json, read_manifest, write_json
+    from laurel.data.directory import LIVE_PAGE, output_directory, read_json, read_manifest, write_json
     from laurel.data.lineage import read_inputs
     from laurel.data.quality import QUALITY
     from laurel.data.sample import read_sample
+    from laurel.evaluation.live_page import MOVED
     from laurel.evaluation.play import Evaluation, play_agents, watched_arm
     from laurel.evaluation.statistics import rank_agreement, summarise
     from laurel.evaluation.summary import SCHEMA
     from laurel.evaluation.verdict import headline
+    from laurel.evaluation.win_rates import win_rates
     from laurel.llm.mirror import mirrored
     from laurel.progress import progress
     from laurel.rewards.arms import trainers
@@ -93,8 +95,9 @@ def run(
     from laurel.stages.actor_accounts import asked
     from laurel.stages.films import before_and_after, portraits
     from laurel.stages.label_sets import label_sets, measured
+    from laurel.stages.online_accounts import annotated, note_annotated
     from laurel.stages.report_files import rendered, with_references, write_run_page
-    from laurel.stages.reward_warnings import hacked_arms, reward_distances
+    from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
     from laurel.stages.track_late import track_late
     from laurel.tracking.runs import Tracker
 
@@ -117,9 +120,10 @@ def run(
         context, every = RewardContext(env, caption, annotate, rewards), resolve_arms(arms, rewards, shaping, agent)
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
-        evaluation = Evaluation(seed, context, evaluate, Inputs(captions, preferences, reward, trajectories), watched)
+        sources = Inputs(captions, preferences, reward, trajectories, agents=agents)
+        evaluation = Evaluation(seed, context, evaluate, sources, watched)
         stored = StoredRewards.read(reward)
-        table, quality = _of_reward(watched, stored) if watched else (None, {})
+        table, quality = _of_reward(watched, stored, agents) if watched else (None, {})
         sets = label_sets(annotate, judges_of(arms, rewards))
         labels = sets[0].place(preferences) if sets else preferences
         judge = annotate.of_judge(sets[0].judge) if sets else annotate
@@ -158,12 +162,17 @@ def run(
             }
             if simulated := stored.simulated():
                 metrics["simulated"] = simulated
+            if learned_there := annotated(played):
+                metrics["online"] = learned_there
+                note_annotated(learned_there, out)
             if found := hacked_arms(evaluation, every, agents, curves, results):
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
+            if models := win_rates(results, curves, every, seed):
+                metrics["texts"] = models
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
-            out.notes += left_out
+            out.notes += [*misleading_sums(watched, every, results, curves), *left_out]
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = before_and_after(evaluation, adapter, played, out)
@@ -175,6 +184,8 @@ def run(
             page = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, out)
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
+            if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report
+                (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
@@ -216,13 +227,12 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
     import pandas as pd
 
-    from laurel.data.parquet import read_table
-    from laurel.training.loop import CURVE, CURVE_SCHEMA
+    from laurel.training.loop import CURVE_SCHEMA, read_curve
 
     tables = []
     for arm, seed, agent in agents:
         if agent is not None:
-            table = read_table(agent / CURVE, CURVE_SCHEMA, "train-agents").to_pandas()
+            table = read_curve(agent).to_pandas()
             table.insert(0, "arm", arm.name)
             table.insert(1, "seed", seed)
             tables.append(table)
@@ -231,8 +241,11 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     )
 
 
-def _of_reward(watched: Arm, stored: StoredRewards) -> tuple[PayTable | None, dict[str, Any]]:
+def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTable | None, dict[str, Any]]:
     """Return what the reward pays that agents are watched by, and how good it is, beside all other learned ones."""
+    from laurel.params.rewards import method_of
+    from laurel.rewards.stored import own_reward
+
     name, seed = next(iter(watched.reward)), watched.agent.seeds[0]
     qualities = stored.qualities()
     own = qualities[name][stored.set_of_seed(name, seed)] if name in qualities else {}
@@ -242,7 +255,12 @@ def _of_reward(watched: Arm, stored: StoredRewards) -> tuple[PayTable | None, di
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
-    return stored.table(name, watched.shaping.quantile, seed), {**own, **beside}
+    if method_of(stored.settings[name]).learns:
+        place = own_reward(agents / watched.name / f"seed-{seed}", name)
+        table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
+    else:
+        table = stored.table(name, watched.shaping.quantile, seed)
+    return table, {**own, **beside}
 
 
 def _reward_threshold(env: EnvParams) -> float | None:

@@ -51,22 +51,22 @@ def with_references(
     ]
 
 
+def _made_by() -> list[str]:
+    """Return by what version, from which commit and on what machine this is made: the same for equal runs."""
+    from laurel.machine import machine
+    from laurel.tracking.runs import commit
+
+    found, of = machine(), commit()
+    where = ", ".join(found[key] for key in ("cpu", "architecture", "torch_isa") if key in found)
+    return [f"Laurel {__version__}", *([of] if of else []), where, f"Python {found['python']}"]
+
+
 def _made() -> list[str]:
-    """Return when, from which commit and on what machine this is made."""
+    """Return when this is made, besides `_made_by`, and on how many cores."""
     import os
     from datetime import UTC, datetime
 
-    from laurel.machine import machine
-    from laurel.tracking.runs import git_sha
-
-    found = machine()
-    commit = git_sha()
-    return [
-        datetime.now(UTC).strftime("%Y-%m-%d"),
-        *([f"commit {commit}"] if commit else []),
-        f"{found['cpu']}, {found['architecture']}, {os.cpu_count()} cores",
-        f"Python {found['python']}",
-    ]
+    return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
 
 
 def rendered(
@@ -88,6 +88,7 @@ def rendered(
 
     from laurel.evaluation import plots
     from laurel.evaluation.report import ReportContent, render
+    from laurel.evaluation.win_rates import examples
 
     vocabulary, animation = None, films[0]
     if table:
@@ -104,12 +105,14 @@ def rendered(
     drawn = {name: plots.save(figure, out.path / "figures", name) for name, figure in figures.items()}
     content = ReportContent(
         title=sections["env"].id,
+        made=_made_by(),
         metrics=metrics,
         description=adapter.description,
         figures=drawn,
         notes=out.notes,
         programs=stored.programs(),
         hacked=found,
+        written=examples(results, list(metrics["texts"])) if "texts" in metrics else (),
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",

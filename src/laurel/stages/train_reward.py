@@ -86,6 +86,8 @@ def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
+    import numpy as np
+
     from laurel.data.preferences import set_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
@@ -108,7 +110,7 @@ def _make(
                 place = set_of(out.path / name, number)
                 place.mkdir()
                 own_seed = derive_seed(seed, "label set", str(number)) if number else seed
-                method.fit(settings, context, context.inputs_of(settings, number, inputs), adapter, own_seed, place)
+                method.fit(context, context.inputs_of(settings, number, inputs), adapter, own_seed, place)
             continue
         for own in agent.seeds:
             made_from = context.inputs_of(settings, own % sets, inputs)
@@ -122,6 +124,16 @@ def _make(
     stored = StoredRewards.read(out.path)
     out.notes += [
         f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
+    ]
+    out.notes += [
+        f"The reward {name} pays all {len(table.texts):,} captions or outcomes the same: it tells no behaviour apart."
+        for name in stored.settings
+        if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
+    ]
+    out.notes += [
+        f"The reward {name} pays nothing that was collected: no caption reaches a goal."
+        for name, sets in stored.qualities().items()
+        if all(quality.get("reachable") == 0 for quality in sets)
     ]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)

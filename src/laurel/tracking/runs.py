@@ -13,7 +13,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -119,6 +119,10 @@ class Run:
         self.client.finalize_logged_model(model.model_id, "READY")
         self.client.log_outputs(self.id, [LoggedModelOutput(model.model_id, 0)])
         return str(model.model_uri)
+
+    def describe(self, text: str) -> None:
+        """Set the run's description, in Markdown, as MLflow's pages show it."""
+        self.client.set_tag(self.id, "mlflow.note.content", text)
 
     def log_file(self, path: Path) -> None:
         self.client.log_artifact(self.id, str(path))
@@ -329,8 +333,34 @@ def connect(experiment: str) -> tuple[MlflowClient, str]:
         return client, _experiment(client, experiment, None)
     database = Path(uri.removeprefix("sqlite:///").partition("?")[0]).resolve()
     with FileLock(database.with_name(f".{database.name}.lock")):
+        _log_ahead(database)
         client = MlflowClient(uri)
         return client, _experiment(client, experiment, (database.parent / ARTIFACTS).as_uri())
+
+
+def _log_ahead(database: Path) -> None:
+    """Have SQLite write ahead: it waits for the disk at checkpoints, not at each of the 17 commits of an agent's run.
+
+    What a crash of the machine may lose is the last commits, never the database (sqlite.org/wal.html). The mode stays
+    with the file; how long a connection waits does not, and MLflow has no setting for it.
+    """
+    import sqlite3
+
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:  # MLflow says better what is wrong
+        connection.execute("PRAGMA journal_mode = WAL")
+    if not event.contains(Engine, "connect", _wait_for_checkpoints_alone):
+        event.listen(Engine, "connect", _wait_for_checkpoints_alone)
+
+
+def _wait_for_checkpoints_alone(connection: Any, _: object) -> None:
+    """Set up a new connection, of any database."""
+    import sqlite3
+
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def quiet() -> None:
@@ -368,11 +398,25 @@ def git_sha() -> str | None:
 
     An image says itself what it was built from, in LAUREL_REVISION: the working directory is not what runs there.
     """
-    if revision := re.fullmatch("([0-9a-f]{40})(-dirty)?", os.environ.get("LAUREL_REVISION", "")):
+    if revision := _of_image():
         return f"{revision[1][:12]}{'+' if revision[2] else ''}"
-    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    return _git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
+
+
+def commit() -> str | None:
+    """Return the commit as of `git_sha` in words, with its date where git knows that; None outside git."""
+    sha, day = git_sha(), None if _of_image() else _git("show", "--no-patch", "--format=%cs", "HEAD")
+    return f"commit {sha}{f' of {day}' if day else ''}" if sha else None
+
+
+def _of_image() -> re.Match[str] | None:
+    return re.fullmatch("([0-9a-f]{40})(-dirty)?", os.environ.get("LAUREL_REVISION", ""))
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the working directory; None where it says nothing."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+        result = subprocess.run(("git", *arguments), capture_output=True, text=True, timeout=10, check=False)  # noqa: S603, S607
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None

@@ -43,6 +43,6 @@ def _check_algorithm(run_seed: int, context: RewardContext, agent: AgentParams, 
             run_seed, context.env, agent, adapter, agent.seeds[0]
         )  # only that tells if it can be made; imports torch
         return
-    algorithm_of(agent.settings).check(agent.settings, adapter)
+    algorithm_of(agent.settings).check(adapter)
     if (hints := getattr(agent.settings, "hints", None)) is not None:
         make_advisor(hints.actor, hints.options, adapter, context.annotate)

@@ -35,6 +35,7 @@ from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.ppo import PPO
 from laurel.data.digests import digest_file
 from laurel.data.directory import RUN, read_json, recover, replace_directory, write_json
+from laurel.data.parquet import read_table
 from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
@@ -42,6 +43,7 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
+from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.credit import CREDIT
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
@@ -65,6 +67,8 @@ CURVE_SCHEMA = pa.schema(
         *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
     ]
 )
+KL = "reference_kl"
+KL_SCHEMA = CURVE_SCHEMA.append(pa.field(KL, pa.float64()))  # nats a completion; of language models alone
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,8 @@ class _Run:
                 f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
+        for part in self.signal.learned if self.progress.update else ():
+            part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
         self.observation = self.envs.reset()
@@ -293,9 +299,13 @@ def _save(
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
-    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
+    diverges = any(row.get(KL) is not None for row in progress.curve)
+    curve = pa.Table.from_pylist(progress.curve, schema=KL_SCHEMA if diverges else CURVE_SCHEMA)
+    pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
+    for part in signal.learned:
+        part.keep(own_reward(partial, part.name))
     write_json(
         partial / STATE,
         {
@@ -345,10 +355,22 @@ def read_rows(directory: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: it is of an older version, whose means were over other episodes.
     """
-    rows = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+    rows = pq.read_table(directory / CURVE, schema=KL_SCHEMA).to_pylist()
     if any(row["window"] is None for row in rows):
         raise ValueError("its learning curve is of an older version")
     return rows
+
+
+def read_curve(directory: Path) -> pa.Table:
+    """Read the learning curve of an agent, with the column KL where it is a language model.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    table = read_table(directory / CURVE, CURVE_SCHEMA, "train-agents")
+    if KL in pq.read_schema(directory / CURVE).names:
+        table = read_table(directory / CURVE, KL_SCHEMA, "train-agents")
+    return table
 
 
 def run_of(seconds: float, began: float) -> dict[str, Any]:

@@ -38,11 +38,11 @@ def base_model(adapter: EnvAdapter, *, greedy: bool = False, **options: Any) -> 
         settings = LanguageActorParams.model_validate(options)
     except ValidationError as error:
         raise refusals(LanguageActorParams, error, ("options",)) from None
-    algorithm = LanguageModelAlgorithm()
-    algorithm.check(settings, adapter)
+    algorithm = LanguageModelAlgorithm(settings)
+    algorithm.check(adapter)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return algorithm.policy(settings, adapter).as_actor(greedy=greedy)
+        return algorithm.policy(adapter).as_actor(greedy=greedy)
 
 
 ACTOR = base_model

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def algorithm_of(settings: AlgorithmParams) -> Algorithm[Any]:
     """Return the algorithm that settings are of."""
     kind: type[Algorithm[Any]] = ALGORITHMS.load(settings.algorithm, "agent.algorithm")
-    return kind()
+    return kind(settings)
 
 
 def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int, seed: int) -> PolicyNetwork:
@@ -36,9 +36,9 @@ def initial_policy(adapter: EnvAdapter, settings: AlgorithmParams, run_seed: int
 
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(run_seed, "agent", seed, "weights"))
-        return algorithm_of(settings).policy(settings, adapter)
+        return algorithm_of(settings).policy(adapter)
 
 
 def make_learner(policy: PolicyNetwork, settings: AlgorithmParams, rng: np.random.Generator) -> Learner:
     """Return the learner of an `initial_policy` with the same settings."""
-    return algorithm_of(settings).learner(settings, policy, rng)
+    return algorithm_of(settings).learner(policy, rng)

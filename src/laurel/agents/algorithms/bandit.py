@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from laurel.agents.actions import discrete_actions
 from laurel.agents.algorithm import Algorithm, width_of
@@ -12,26 +10,22 @@ from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import BanditParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Learner, PolicyNetwork
+    from laurel.agents.learner import PolicyNetwork
 
 
 class BanditAlgorithm(Algorithm[BanditParams]):
     """An estimate for each action, whatever is seen."""
 
     Params = BanditParams
+    learner_class = "laurel.agents.bandit_policy:Bandit"
 
-    def check(self, settings: BanditParams, adapter: EnvAdapter) -> None:
-        discrete_actions(adapter.action_space, settings.algorithm)
+    def check(self, adapter: EnvAdapter) -> None:
+        discrete_actions(adapter.action_space, self.settings.algorithm)
 
-    def policy(self, settings: BanditParams, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.bandit_policy import make_bandit_policy
 
-        return make_bandit_policy(width_of(adapter), adapter, settings)
-
-    def learner(self, settings: BanditParams, policy: Any, rng: np.random.Generator) -> Learner:
-        from laurel.agents.bandit_policy import Bandit
-
-        return Bandit(policy, settings, rng)
+        return make_bandit_policy(width_of(adapter), adapter, self.settings)
 
 
 ALGORITHM = BanditAlgorithm

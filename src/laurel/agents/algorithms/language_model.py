@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,19 +15,21 @@ from laurel.extras import need
 from laurel.params.language_actor import TINY, LanguageActorParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Learner, PolicyNetwork
+    from laurel.agents.learner import PolicyNetwork
 
 
 class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
     """Fits environments with Discrete actions whose adapters have words for observations."""
 
     Params = LanguageActorParams
+    learner_class = "laurel.agents.language_model.learner:LanguageModelLearner"
 
-    def check(self, settings: LanguageActorParams, adapter: EnvAdapter) -> None:
+    def check(self, adapter: EnvAdapter) -> None:
         from laurel.agents.language_model.policy import chain_settings, make_chain, move_names
         from laurel.llm.local_model import check_installed
         from laurel.params.judges import HuggingFaceParams
 
+        settings = self.settings
         discrete_actions(adapter.action_space, settings.algorithm)
         if settings.answer == "action" and adapter.max_moves > 1:
             raise EnvError(
@@ -42,15 +44,10 @@ class LanguageModelAlgorithm(Algorithm[LanguageActorParams]):
         if settings.model != TINY:
             check_installed(HuggingFaceParams(model=settings.model))
 
-    def policy(self, settings: LanguageActorParams, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.language_model.policy import make_policy
 
-        return make_policy(settings, adapter)
-
-    def learner(self, settings: LanguageActorParams, policy: Any, rng: np.random.Generator) -> Learner:
-        from laurel.agents.language_model.learner import LanguageModelLearner
-
-        return LanguageModelLearner(policy, settings, rng)
+        return make_policy(self.settings, adapter)
 
 
 ALGORITHM = LanguageModelAlgorithm

@@ -21,22 +21,23 @@ class PPOAlgorithm(Algorithm[PPOParams]):
 
     Params = PPOParams
 
-    def check(self, settings: PPOParams, adapter: EnvAdapter) -> None:
-        super().check(settings, adapter)
+    def check(self, adapter: EnvAdapter) -> None:
+        super().check(adapter)
+        settings = self.settings
         if settings.network == "cnn":
-            self.policy(settings, adapter)  # only that tells whether there are images; imports torch
-        if settings.hints is not None and not _takes_hints(self.policy(settings, adapter)):
+            self.policy(adapter)  # only that tells whether there are images; imports torch
+        if settings.hints is not None and not _takes_hints(self.policy(adapter)):
             raise EnvError(
                 f"agent.ppo.hints: {adapter.env_id} has continuous actions or images, and hints go to plain layers "
                 "with discrete actions alone. Leave the hints out."
             )
 
-    def policy(self, settings: PPOParams, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.images import SMALLEST, ImageActorCritic, images_in
         from laurel.agents.policy import make_network
         from laurel.agents.recurrent import RecurrentActorCritic
 
-        n_features = width_of(adapter)
+        n_features, settings = width_of(adapter), self.settings
         plain = make_network(n_features, adapter.action_space, settings.hidden)
         images: tuple[Image, ...] = ()
         if settings.network != "mlp":
@@ -52,7 +53,7 @@ class PPOAlgorithm(Algorithm[PPOParams]):
             return RecurrentActorCritic(n_features, plain.n_actions, images=places, **shape)
         return ImageActorCritic(n_features, plain.n_actions, images=places, **shape) if images else plain
 
-    def learner(self, settings: PPOParams, policy: Any, rng: np.random.Generator) -> Learner:
+    def learner(self, policy: Any, rng: np.random.Generator) -> Learner:
         from laurel.agents.images import ImageActorCritic
         from laurel.agents.ppo import PPO
         from laurel.agents.recurrent import RecurrentActorCritic
@@ -60,8 +61,8 @@ class PPOAlgorithm(Algorithm[PPOParams]):
         from laurel.agents.stacked_ppo import StackedPPO
 
         if isinstance(policy, RecurrentActorCritic):
-            return RecurrentPPO(policy, settings, rng)
-        return (PPO if isinstance(policy, ImageActorCritic) else StackedPPO)(policy, settings, rng)
+            return RecurrentPPO(policy, self.settings, rng)
+        return (PPO if isinstance(policy, ImageActorCritic) else StackedPPO)(policy, self.settings, rng)
 
 
 def _takes_hints(policy: PolicyNetwork) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from laurel.agents.algorithm import Algorithm
 from laurel.agents.tabular.states import table_form
@@ -12,26 +10,22 @@ from laurel.envs.base import EnvAdapter
 from laurel.params.algorithms import TabularParams
 
 if TYPE_CHECKING:
-    from laurel.agents.learner import Learner, PolicyNetwork
+    from laurel.agents.learner import PolicyNetwork
 
 
 class TabularAlgorithm(Algorithm[TabularParams]):
     """A row of action values for each state."""
 
     Params = TabularParams
+    learner_class = "laurel.agents.table:Tabular"
 
-    def check(self, settings: TabularParams, adapter: EnvAdapter) -> None:
+    def check(self, adapter: EnvAdapter) -> None:
         table_form(adapter)
 
-    def policy(self, settings: TabularParams, adapter: EnvAdapter) -> PolicyNetwork:
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.table import make_table
 
-        return make_table(adapter, settings)
-
-    def learner(self, settings: TabularParams, policy: Any, rng: np.random.Generator) -> Learner:
-        from laurel.agents.table import Tabular
-
-        return Tabular(policy, settings, rng)
+        return make_table(adapter, self.settings)
 
 
 ALGORITHM = TabularAlgorithm

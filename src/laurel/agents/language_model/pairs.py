@@ -113,7 +113,7 @@ def pairs_of(
         if pairing == "all":
             places = [(better, worse) for place, better in enumerate(order) for worse in order[place + 1 :]]
         own = [
-            Pair(group.prompt, group.answers[better], group.answers[worse])
+            Pair(group.prompt, str(group.answers[better]), str(group.answers[worse]))
             for better, worse in places
             if group.scores[better] - group.scores[worse] > margin and group.answers[better] != group.answers[worse]
         ]

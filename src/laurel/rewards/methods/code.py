@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -55,7 +55,7 @@ class CodeParams(RewardParams):
     """The task that the model is told; null: the environment's own goal."""
 
 
-class Code(Method):
+class Code(Method[CodeParams]):
     """Keeps the function, and what became of all that were written."""
 
     kind = "code"
@@ -63,11 +63,11 @@ class Code(Method):
     Settings = CodeParams
     reads = ("trajectories",)
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.extras import need
         from laurel.rewards.sandbox import PACKAGE
 
-        own = cast(CodeParams, settings)
+        own = self.settings
         need(PACKAGE)
         chat = _chat(_kind(own, params), own)
         if chat is None:
@@ -77,11 +77,11 @@ class Code(Method):
                 question.messages(question.sample)
         return None
 
-    def estimate(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str:
         from laurel.envs.numbers import Numbers
         from laurel.feedback.questions.code import Assignment
 
-        own = cast(CodeParams, settings)
+        own = self.settings
         chat = _chat(_kind(own, params), own)
         agents = f"{own.trial.seeds} agent{'s' * (own.trial.seeds > 1)}"
         trained = f", each tried by training {agents} for {own.trial.steps:,} steps"
@@ -95,9 +95,7 @@ class Code(Method):
             f"{chat.identity()[0].model} writes {asked}: {found.calls:,} calls at most in the first round, cost {cost}"
         )
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         import numpy as np
 
         from laurel.data.directory import write_json
@@ -107,7 +105,7 @@ class Code(Method):
         from laurel.rewards.code_search import ChatWriter, Sample, Search, save
 
         assert inputs.trajectories is not None
-        own, numbers = cast(CodeParams, settings), Numbers(adapter)
+        own, numbers = self.settings, Numbers(adapter)
         sample = Sample.read(inputs.trajectories, numbers)
         if own.select == "agreement" and np.ptp(sample.returns) == 0:
             raise DataError(
@@ -128,12 +126,12 @@ class Code(Method):
         best, every = search.run(own.rounds)
         write_json(place / QUALITY, save(place, search, best, every))
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.code import load
 
         return load(place, adapter, quantile)
 
-    def program(self, settings: RewardParams, place: Path) -> Program:
+    def program(self, place: Path) -> Program:
         from laurel.rewards.code import program
 
         return program(place)

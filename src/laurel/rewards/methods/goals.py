@@ -8,7 +8,7 @@ once in an episode.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class GoalsParams(RewardParams):
     """The task that a chat model is told; null: the environment's own goal."""
 
 
-class Goals(Method):
+class Goals(Method[GoalsParams]):
     """Keeps the goals, what they were suggested for, and how similar each caption is to each."""
 
     kind = "goals"
@@ -48,38 +48,34 @@ class Goals(Method):
     Settings = GoalsParams
     reads = ("captions",)
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.rewards.goals import check
 
-        check(cast(GoalsParams, settings), params, adapter)
+        check(self.settings, params, adapter)
         return None
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.goals import estimated
 
-        return estimated(read_vocabulary(captions).texts, cast(GoalsParams, settings), params, adapter)
+        return estimated(read_vocabulary(captions).texts, self.settings, params, adapter)
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.data.directory import write_json
         from laurel.rewards.goals import GoalTable, suggested
 
-        own = cast(GoalsParams, settings)
         texts = list(read_vocabulary(inputs.captions).texts)
-        judge, simulated, found = suggested(texts, own, params, adapter)
+        judge, simulated, found = suggested(texts, self.settings, params, adapter)
         table = GoalTable.of(found, texts, params.annotate.embedding.model)
         table.save(place)
-        write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **table.quality(own.threshold, adapter)})
+        quality = table.quality(self.settings.threshold, adapter)
+        write_json(place / QUALITY, {"judge": judge, "simulated": simulated, **quality})
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.goals import GoalReward, GoalTable
 
-        return GoalReward(GoalTable.load(place), cast(GoalsParams, settings).threshold)
+        return GoalReward(GoalTable.load(place), self.settings.threshold)
 
 
 METHOD = Goals

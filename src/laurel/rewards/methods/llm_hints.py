@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field, JsonValue
@@ -63,45 +63,40 @@ class LikelyActions:
         return paid.reshape(steps.valid.shape)
 
 
-class LanguageModelHints(Method):
+class LanguageModelHints(Method[LanguageModelHintsParams]):
     """Fits nothing; the artefact says who is asked."""
 
     kind = "llm_hints"
     summary = "a bonus for doing what a language model would do"
     Settings = LanguageModelHintsParams
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse an actor that cannot be asked here."""
-        _advisor(settings, adapter, params.annotate)
+        self._advisor(adapter, params.annotate)
         return None
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         """Say what a state takes, going by those that episodes begin with."""
         from laurel.agents.actor import beginnings
 
-        return _advisor(settings, adapter, params.annotate).estimate(beginnings(params.env, adapter))
+        return self._advisor(adapter, params.annotate).estimate(beginnings(params.env, adapter))
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.directory import write_json
 
         write_json(place / CONFIG, {"annotate": params.annotate.model_dump(mode="json")})
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.data.directory import read_json
 
         content: Any = read_json(place / CONFIG)
-        return LikelyActions(_advisor(settings, adapter, AnnotateParams.model_validate(content["annotate"])), adapter)
+        return LikelyActions(self._advisor(adapter, AnnotateParams.model_validate(content["annotate"])), adapter)
 
+    def _advisor(self, adapter: EnvAdapter, annotate: AnnotateParams) -> Advisor:
+        from laurel.agents.hints import make_advisor
 
-def _advisor(settings: RewardParams, adapter: EnvAdapter, annotate: AnnotateParams) -> Advisor:
-    from laurel.agents.hints import make_advisor
-
-    own = cast(LanguageModelHintsParams, settings)
-    return make_advisor(own.actor, own.options, adapter, annotate, f"rewards.{own.kind}")
+        own = self.settings
+        return make_advisor(own.actor, own.options, adapter, annotate, f"rewards.{own.kind}")
 
 
 METHOD = LanguageModelHints

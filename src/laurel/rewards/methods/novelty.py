@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from laurel.rewards.base import Reward
 
 
-class Novelty(Method):
+class Novelty(Method[RewardParams]):
     """Needs no data and fits nothing."""
 
     kind = "novelty"
     role = "control"
     summary = "1 for every caption, less the more often it occurs in the episode"
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         import numpy as np
 
         from laurel.rewards.functions import CaptionReward

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from laurel.rewards.base import Reward
 
 
-class Oracle(Method):
+class Oracle(Method[RewardParams]):
     """The environment's progress, looked up by caption."""
 
     kind = "oracle"
     role = "bound"
     summary = "hand-written progress as reward"
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         return f"{adapter.env_id} has no hand-written progress." if adapter.oracle("") is None else None
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         import numpy as np
 
         from laurel.rewards.functions import CaptionReward

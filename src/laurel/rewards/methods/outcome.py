@@ -8,9 +8,9 @@ examples if there are any; the answers are a table, by which agents are paid.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from laurel.params.rewards import OutcomeParams, RewardParams
+from laurel.params.rewards import OutcomeParams
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from laurel.rewards.base import Reward
 
 
-class Outcome(Method):
+class Outcome(Method[OutcomeParams]):
     """Keeps a probability of success for each outcome."""
 
     kind = "outcome"
@@ -26,40 +26,35 @@ class Outcome(Method):
     Settings = OutcomeParams
     reads = ("trajectories", "captions")
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.rewards.outcomes import judge_of
 
-        own = cast(OutcomeParams, settings)
-        return judge_of(own, params, adapter).check()
+        return judge_of(self.settings, params, adapter).check()
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.outcomes import judge_of
 
-        own = cast(OutcomeParams, settings)
+        own = self.settings
         return judge_of(own, params, adapter).estimate(read_vocabulary(captions).texts if own.captions == 1 else None)
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.directory import write_json
         from laurel.rewards.outcomes import answered, collected_outcomes
 
         assert inputs.trajectories is not None
-        own = cast(OutcomeParams, settings)
+        own = self.settings
         outcomes = collected_outcomes(inputs.trajectories, inputs.captions, adapter, own.captions)
         table, quality = answered(outcomes, own, params, adapter, seed)
         table.save(place)
         write_json(place / QUALITY, quality)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.outcomes import OutcomeReward, OutcomeTable
 
-        return OutcomeReward(OutcomeTable.load(place).answers, cast(OutcomeParams, settings).captions)
+        return OutcomeReward(OutcomeTable.load(place).answers, self.settings.captions)
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
+    def table(self, place: Path, quantile: float) -> PayTable:
         import numpy as np
 
         from laurel.rewards.outcomes import OutcomeTable

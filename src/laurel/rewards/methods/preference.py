@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from laurel.params.rewards import PreferenceParams, RewardParams
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from laurel.rewards.base import Reward
 
 
-class Preference(Method):
+class Preference(Method[PreferenceParams]):
     """Fits a Bradley-Terry ensemble, and says how far it can be trusted."""
 
     kind = "preference"
@@ -22,30 +22,28 @@ class Preference(Method):
     Settings = PreferenceParams
     reads = ("trajectories", "captions", "preferences")
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
-        return cast(PreferenceParams, settings).judge
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
+        return self.settings.judge
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.directory import write_json
         from laurel.rewards.training import train_reward_model
 
         assert inputs.trajectories is not None
-        own = cast(PreferenceParams, settings)
+        own, length = self.settings, params.caption.segment_length
         model, quality = train_reward_model(
-            seed, params.caption.segment_length, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
+            seed, length, own, adapter, inputs.trajectories, inputs.captions, inputs.preferences
         )
         model.save(place)
         write_json(place / QUALITY, quality)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import learned
         from laurel.rewards.model import RewardModel
 
         return learned(RewardModel.load(place), adapter, quantile)
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
+    def table(self, place: Path, quantile: float) -> PayTable:
         from laurel.rewards.model import RewardModel
 
         model = RewardModel.load(place)

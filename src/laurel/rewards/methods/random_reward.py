@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from laurel.rewards.base import Reward
 
 
-class RandomReward(Method):
+class RandomReward(Method[RewardParams]):
     """Draws by the agent's seed and the caption."""
 
     kind = "random_reward"
@@ -22,16 +22,14 @@ class RandomReward(Method):
     reads = ("captions",)
     per_seed = True
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.functions import ScoredCaptions
 
         texts = list(read_vocabulary(inputs.captions).texts)
         ScoredCaptions.of(texts, drawn(texts, seed)).save(place, seed=seed)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import ScoredCaptions
 
         scored, config = ScoredCaptions.load(place)

@@ -11,7 +11,7 @@ Set `shaping: {beta: 0}` for its arms, since it counts by itself.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from laurel.params.fields import Count, Positive, Probability
 from laurel.params.rewards import RewardParams
@@ -33,7 +33,7 @@ class RNDParams(RewardParams):
     """Discount of the sums of bonuses whose standard deviation is 1 after normalisation."""
 
 
-class RND(Method):
+class RND(Method[RNDParams]):
     """Draws networks by the agent's seed; all else is learned while the agent is trained."""
 
     kind = "rnd"
@@ -43,18 +43,16 @@ class RND(Method):
     Settings = RNDParams
     per_seed = True
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.directory import write_json
 
         write_json(place / "config.json", {"seed": seed})
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.data.directory import read_json
         from laurel.rewards.distillation import Distillation
 
-        own = cast(RNDParams, settings)
+        own = self.settings
         return Distillation(
             adapter.features,
             seed=read_json(place / "config.json")["seed"],

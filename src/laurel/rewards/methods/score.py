@@ -8,7 +8,7 @@ mean caption, since nobody was asked about it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ class ScoreParams(RewardParams):
     """The task that a chat model is told; null: the environment's own goal."""
 
 
-class Score(Method):
+class Score(Method[ScoreParams]):
     """Keeps a score for each caption."""
 
     kind = "score"
@@ -43,11 +43,11 @@ class Score(Method):
     Settings = ScoreParams
     reads = ("captions",)
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.feedback.annotator_kind import kind_of
         from laurel.rewards.scores import judge_of, question_of
 
-        own = cast(ScoreParams, settings)
+        own = self.settings
         if judge_of(params) is None:
             kind_of(params.annotate).check(adapter)
         else:
@@ -55,13 +55,11 @@ class Score(Method):
             question.messages(question.sample)
         return None
 
-    def estimate(
-        self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter, captions: Path
-    ) -> str | None:
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
         from laurel.data.captions import read_segments
         from laurel.rewards.scores import drawn_groups, judge_of, question_of
 
-        own, kind = cast(ScoreParams, settings), judge_of(params)
+        own, kind = self.settings, judge_of(params)
         if kind is None:
             return None
         texts = read_segments(captions).texts
@@ -71,16 +69,14 @@ class Score(Method):
         cost = found.costs(found.price)
         return f"{kind.identity()[0].model} is asked for scores: {found.calls:,} calls at most, cost {cost}"
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_segments, read_vocabulary
         from laurel.data.directory import write_json
         from laurel.errors import DataError
         from laurel.rewards.functions import ScoredCaptions
         from laurel.rewards.scores import asked, caption_scores, drawn_groups, on_one_scale, right_order
 
-        own = cast(ScoreParams, settings)
+        own = self.settings
         vocabulary, segments = read_vocabulary(inputs.captions), read_segments(inputs.captions)
         if not segments.texts:
             raise DataError(f"{inputs.captions}: holds no caption to score. Collect more steps (collect.steps).")
@@ -100,7 +96,7 @@ class Score(Method):
         }
         write_json(place / QUALITY, quality)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         import numpy as np
 
         from laurel.rewards.functions import ScoredCaptions
@@ -108,11 +104,8 @@ class Score(Method):
         scored, _ = ScoredCaptions.load(place)
         return scored.reward(quantile, lambda texts: np.full(len(texts), scored.normalizer.mean, dtype=np.float32))
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
-        from laurel.rewards.functions import ScoredCaptions
-
-        scored, config = ScoredCaptions.load(place)
-        return PayTable.of(scored.known, config["counts"], scored.normalizer.threshold(quantile))
+    def table(self, place: Path, quantile: float) -> PayTable:
+        return PayTable.of_captions(place, quantile)
 
 
 METHOD = Score

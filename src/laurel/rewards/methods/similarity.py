@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from laurel.params.judges import EmbeddingParams
 from laurel.params.rewards import RewardParams
@@ -21,7 +21,7 @@ class SimilarityParams(RewardParams):
     """The encoder and what good behaviour reads like; null: annotate.embedding."""
 
 
-class Similarity(Method):
+class Similarity(Method[SimilarityParams]):
     """Pays what the embedding annotator judges by."""
 
     kind = "similarity"
@@ -29,29 +29,30 @@ class Similarity(Method):
     Settings = SimilarityParams
     reads = ("captions",)
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         from laurel.feedback.goals import embedding_goals
 
-        embedding_goals(_embedding(settings, params), adapter)
+        embedding_goals(self._embedding(params), adapter)
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.captions import read_vocabulary
         from laurel.rewards.functions import ScoredCaptions
 
-        embedding = _embedding(settings, params)
+        embedding = self._embedding(params)
         texts = list(read_vocabulary(inputs.captions).texts)
         scored = ScoredCaptions.of(texts, utilities(texts, embedding, adapter))
         scored.save(place, embedding=embedding.model_dump(mode="json"))
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import ScoredCaptions
 
         scored, config = ScoredCaptions.load(place)
         embedding = EmbeddingParams.model_validate(config["embedding"])
         return scored.reward(quantile, lambda texts: utilities(texts, embedding, adapter))
+
+    def _embedding(self, params: RewardContext) -> EmbeddingParams:
+        return self.settings.embedding or params.annotate.embedding
 
 
 def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) -> FloatArray:
@@ -61,10 +62,6 @@ def utilities(texts: list[str], params: EmbeddingParams, adapter: EnvAdapter) ->
     from laurel.feedback.annotators.embedding import EmbeddingAnnotator
 
     return EmbeddingAnnotator.load(params, adapter).utility(texts).astype(np.float32)
-
-
-def _embedding(settings: RewardParams, params: RewardContext) -> EmbeddingParams:
-    return cast(SimilarityParams, settings).embedding or params.annotate.embedding
 
 
 METHOD = Similarity

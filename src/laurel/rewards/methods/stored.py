@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from laurel.params.rewards import RewardParams
 from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
@@ -28,52 +28,46 @@ class StoredParams(RewardParams):
     """Of that output, as its manifest.json has it; another one is refused. null: whatever is there."""
 
 
-class Stored(Method):
+class Stored(Method[StoredParams]):
     """Copies the artefact, so that nothing is needed beside it."""
 
     kind = "stored"
     summary = "a reward that another run made"
     Settings = StoredParams
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
         """Refuse a reward that is not there."""
-        _made(cast(StoredParams, settings))
+        _made(self.settings)
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         import shutil
 
         from laurel.data.directory import write_json
 
-        made, folder = _made(cast(StoredParams, settings))
+        made, folder = _made(self.settings)
         shutil.copytree(folder, place / MADE, ignore=shutil.ignore_patterns("set-*"))
         write_json(place / CONFIG, {"settings": made.model_dump(mode="json")})
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
-        method, made = _method(place)
-        reward: Reward = method.load(made, place / MADE, adapter, quantile)
-        return reward
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        return _method(place).load(place / MADE, adapter, quantile)
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable | None:
-        method, made = _method(place)
-        table: PayTable | None = method.table(made, place / MADE, quantile)
-        return table
+    def table(self, place: Path, quantile: float) -> PayTable | None:
+        return _method(place).table(place / MADE, quantile)
 
 
 def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     """Return the settings and the place of the reward that is named.
 
     Raises:
-        DataError: it is not there, not the one that is wanted, or made anew for each seed.
+        DataError: it is not there, changed since, not the one that is wanted, or made anew for each seed.
     """
-    from laurel.data.directory import read_manifest
+    from laurel.data.directory import checked_manifest
     from laurel.errors import DataError, closest
     from laurel.rewards.stored import StoredRewards
 
     path = Path(own.path)
-    manifest = read_manifest(path, "train-reward")
+    manifest = checked_manifest(path, "train-reward")
     if own.digest not in (None, manifest["digest"]):
         raise DataError(f"{path}: its digest is {manifest['digest']}, but rewards want {own.digest} to be there.")
     rewards = StoredRewards.read(path)
@@ -85,8 +79,8 @@ def _made(own: StoredParams) -> tuple[RewardParams, Path]:
     return rewards.settings[own.name], path / own.name
 
 
-def _method(place: Path) -> tuple[Any, RewardParams]:
-    """Return the method and the settings of a copied artefact.
+def _method(place: Path) -> Method[Any]:
+    """Return the method of a copied artefact, with its settings.
 
     Raises:
         DataError: it is damaged.
@@ -94,8 +88,8 @@ def _method(place: Path) -> tuple[Any, RewardParams]:
     from laurel.data.directory import read_json
     from laurel.params.rewards import method_of, resolved
 
-    made = resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"]
-    return method_of(made), made
+    method: Method[Any] = method_of(resolved({"made": read_json(place / CONFIG)["settings"]}, ())["made"])
+    return method
 
 
 METHOD = Stored

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -20,8 +20,10 @@ from laurel.params.rewards import RewardParams
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext, Source
 
 if TYPE_CHECKING:
+    from laurel.data.preference_rows import PreferenceRows
     from laurel.envs.base import EnvAdapter
     from laurel.rewards.base import Reward
+    from laurel.rewards.text import TextReward
 
 
 class TextParams(RewardParams):
@@ -44,7 +46,7 @@ class TextParams(RewardParams):
     """Tokens of a text that are read."""
 
 
-class Text(Method):
+class Text(Method[TextParams]):
     """Fits a reward model of texts, or takes one, and says how far it can be trusted."""
 
     kind = "text"
@@ -52,15 +54,15 @@ class Text(Method):
     Settings = TextParams
     reads = ("captions", "preferences")
 
-    def sources(self, settings: RewardParams) -> Sequence[Source]:
+    def sources(self) -> Sequence[Source]:
         """Return captions alone where a model is brought along: no annotator is asked then."""
-        return self.reads if cast(TextParams, settings).path is None else ("captions",)
+        return self.reads if self.settings.path is None else ("captions",)
 
-    def judge(self, settings: RewardParams, rewards: Mapping[str, RewardParams]) -> str:
-        return cast(TextParams, settings).judge
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
+        return self.settings.judge
 
-    def check(self, settings: RewardParams, params: RewardContext, adapter: EnvAdapter) -> str | None:
-        own = cast(TextParams, settings)
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        own = self.settings
         if own.path is not None:
             from laurel.rewards.text import TextReward
 
@@ -71,50 +73,58 @@ class Text(Method):
             require_trl()
         return None
 
-    def fit(
-        self, settings: RewardParams, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path
-    ) -> None:
-        from laurel.data.captions import read_vocabulary
-        from laurel.data.directory import write_json
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
         from laurel.data.own_preferences import read_own
+        from laurel.rewards.text import TextReward
+
+        if self.settings.path is None:
+            self.fit_rows(read_own(inputs.preferences, inputs.captions), inputs, seed, place)
+            return
+        model = TextReward.load(Path(self.settings.path))
+        model.save(place)
+        _score(model, {"model": self.settings.path}, inputs, place)
+
+    def fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
+        """Write the artefact of a model that learned from rows of preferences."""
         from laurel.llm.encoder import load_encoder
-        from laurel.rewards.functions import ScoredCaptions
-        from laurel.rewards.text import TextReward, fit_rows
+        from laurel.rewards.text import fit_rows
 
-        own = cast(TextParams, settings)
-        if own.path is not None:
-            model, quality = TextReward.load(Path(own.path)), {"model": own.path}
-            model.save(place)
-        else:
-            model, quality = fit_rows(
-                read_own(inputs.preferences, inputs.captions),
-                own.model,
-                train=own.train,
-                seed=seed,
-                place=place,
-                encode=lambda texts: load_encoder(own.model).encode(texts),
-                epochs=own.epochs,
-                learning_rate=own.learning_rate,
-                batch_size=own.batch_size,
-                max_length=own.max_length,
-            )
-        vocabulary = read_vocabulary(inputs.captions)
-        scored = ScoredCaptions.of(vocabulary.texts, model.raw(vocabulary.texts))
-        scored.save(place, counts=vocabulary.counts.tolist())
-        write_json(place / QUALITY, quality)
+        own = self.settings
+        model, quality = fit_rows(
+            rows,
+            own.model,
+            train=own.train,
+            seed=seed,
+            place=place,
+            encode=lambda texts: load_encoder(own.model).encode(texts),
+            epochs=own.epochs,
+            learning_rate=own.learning_rate,
+            batch_size=own.batch_size,
+            max_length=own.max_length,
+        )
+        _score(model, quality, inputs, place)
 
-    def load(self, settings: RewardParams, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import ScoredCaptions
         from laurel.rewards.text import TextReward
 
         model = TextReward.load(place)
         return ScoredCaptions.load(place)[0].reward(quantile, model.raw)
 
-    def table(self, settings: RewardParams, place: Path, quantile: float) -> PayTable:
-        from laurel.rewards.functions import ScoredCaptions
+    def table(self, place: Path, quantile: float) -> PayTable:
+        return PayTable.of_captions(place, quantile)
 
-        scored, config = ScoredCaptions.load(place)
-        return PayTable.of(scored.known, config["counts"], scored.normalizer.threshold(quantile))
+
+def _score(model: TextReward, quality: Mapping[str, Any], inputs: Inputs, place: Path) -> None:
+    """Write what the model pays for all captions, and its quality."""
+    from laurel.data.captions import read_vocabulary
+    from laurel.data.directory import write_json
+    from laurel.rewards.functions import ScoredCaptions
+
+    vocabulary = read_vocabulary(inputs.captions)
+    scored = ScoredCaptions.of(vocabulary.texts, model.raw(vocabulary.texts))
+    scored.save(place, counts=vocabulary.counts.tolist())
+    write_json(place / QUALITY, quality)
 
 
 METHOD = Text
