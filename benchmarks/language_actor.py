@@ -1,8 +1,8 @@
 """How well and how fast a tiny language model learns to act: greedy success from all 60 starts of a 4 x 4 grid.
 
-A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal. A training for
-each loss and seed, on one thread; time begins with the first round, with the imports of TRL in it. For SmolLM2, in a quiet
-hour: --model smollm2 --losses simpo --seeds 1 --rounds 20 --settings '{"n_envs": 120, "learning_rate": 2e-4}'.
+A Llama of two layers with random weights writes lists of up to eight moves; one answer must lead to the goal.
+One training for each loss and seed, on one thread; the time holds the imports of TRL. For SmolLM2, in a quiet hour:
+--model smollm2 --losses simpo --seeds 1 --rounds 20 --settings '{"n_envs": 120, "learning_rate": 2e-4}'.
 Run it with: python benchmarks/language_actor.py
 """
 
