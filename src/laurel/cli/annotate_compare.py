@@ -14,7 +14,7 @@ def add(actions: Commands) -> None:
     comparing = add_command(
         actions,
         "compare",
-        "Have a grid of models, prompts and temperatures judge the same pairs, and see who is right.",
+        "Have a grid of models, prompts and temperatures judge the same pairs, and see which is right most often.",
         "laurel annotate compare --grid grid.yaml",
     )
     comparing.add_argument(

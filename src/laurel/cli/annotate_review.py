@@ -48,14 +48,14 @@ def add(actions: Commands) -> None:
         "--sample",
         choices=["uniform", "uncertain"],
         default="uniform",
-        help="which pairs: any, which tells how good all labels are, or those first whose label is in doubt",
+        help="uniform: any pairs, to measure all labels; uncertain: those first whose label is in doubt",
     )
     reviewing.add_argument("-n", type=whole(), default=50, metavar="N", help="pairs at most; default: 50")
     reviewing.add_argument(
         "--labels",
         choices=["before", "after", "never"],
         default="after",
-        help="when to show what the annotator said; before may sway you; default: after",
+        help="when to show what the annotator said; before may bias you; default: after",
     )
     reviewing.set_defaults(run=lambda options: say(_review(options)), again="Every answer so far is kept.")
 

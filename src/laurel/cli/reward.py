@@ -122,6 +122,6 @@ def _serve(options: argparse.Namespace) -> int:
     with ScoreServer((options.host, options.port), reward) as server:
         say(f"{server.url}/score\n")
         if options.host not in ("127.0.0.1", "localhost", "::1"):
-            tell("laurel: whoever reaches this address may ask; there is no authentication.")
+            tell("laurel: anyone who can reach this address can use it: there is no authentication.")
         server.serve_forever()
     return 0

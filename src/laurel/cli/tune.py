@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     add_search(tune)
     tune.add_argument("--no-prune", action="store_true", help="train every candidate to the end")
     tune.add_argument("--workers", type=whole(), metavar="N", help="candidates at a time; default: agent.workers")
-    tune.add_argument("--study", metavar="NAME", help="the same name goes on where it was; default: the arm's")
+    tune.add_argument("--study", metavar="NAME", help="an existing name resumes that study; default: the arm's")
     tune.add_argument("--storage", type=Path, default=STORAGE, metavar="FILE", help=f"SQLite; default: {STORAGE}")
     add_output(tune, OUTPUT)
     tune.set_defaults(run=lambda options: say(_run(options)))

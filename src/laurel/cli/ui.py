@@ -46,7 +46,7 @@ def _ui(options: argparse.Namespace) -> int:
     else:
         _check_port(options.port)
         say(
-            "MLflow starts, which takes some seconds; Ctrl-C ends it. Compare the arms at\n"
+            "MLflow starts within seconds; Ctrl-C stops it. Compare the arms at\n"
             f"http://{HOST}:{options.port}/{_route(experiment)}\n"
         )
         command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(options.port)]

@@ -338,7 +338,7 @@ def _clean(value: Any, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise RowError(name, "holds half of a surrogate pair, which is not text") from None
+        raise RowError(name, "holds an unpaired surrogate, which is not valid text") from None
     return value
 
 

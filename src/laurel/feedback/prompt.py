@@ -199,7 +199,7 @@ def load_prompt(name: str | Path, form: Form) -> Prompt:
     except OSError as error:
         raise PromptError(f"{own}: cannot be read ({error.strerror}).") from None
     if "\0" in text:
-        raise PromptError(f"{own}: it holds a NUL, which is no text.")
+        raise PromptError(f"{own}: it holds a NUL character, which is not text.")
     return _parse(own.stem, str(own), text, form)
 
 

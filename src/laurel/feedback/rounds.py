@@ -118,7 +118,7 @@ class Rounds:
         if self._stopping is None or (self._judged < self.at_most and not self._converged):  # cut short from outside
             return notes
         why = (
-            f"more would buy nothing by annotate.stop.rule: {self._params.stop.rule}"
+            f"more would not help by annotate.stop.rule: {self._params.stop.rule}"
             if self._converged
             else "no more were allowed (annotate.n_pairs)"
             if self._judged >= self._params.n_pairs

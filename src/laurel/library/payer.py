@@ -135,7 +135,7 @@ def check_unpaid(layers: Sequence[Any], wrapper: type) -> None:
     """
     if any(isinstance(layer, wrapper) for layer in layers):
         raise EnvError(
-            f"The environment is in a {wrapper.__name__} already, and what pays in info is of one reward. Wrap it "
+            f"The environment is in a {wrapper.__name__} already. Wrap it "
             "once; a weighted sum of rewards is an arm of params.yaml."
         )
 

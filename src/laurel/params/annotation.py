@@ -289,14 +289,14 @@ class AnnotateParams(PluggedSection):
             try:
                 self.of_judge(name)
             except ParamsError as error:
-                raise ValueError(f"has a judge that cannot be: {' '.join(str(error).splitlines())}") from None
+                raise ValueError(f"has an invalid judge: {' '.join(str(error).splitlines())}") from None
         return self
 
     @model_validator(mode="after")
     def _members_are_annotators(self) -> AnnotateParams:
         if self.ensemble is None:
             if self.annotator == ENSEMBLE:
-                raise ValueError("has annotator ensemble and so needs `ensemble.members`, those who vote.")
+                raise ValueError("has annotator ensemble and so needs `ensemble.members`, the annotators that vote.")
             return self
         try:
             for number, member in enumerate(self.ensemble.members):
@@ -304,7 +304,7 @@ class AnnotateParams(PluggedSection):
                 if "responses" in member.language_model:
                     raise ParamsError(f"ensemble.members[{number}]: responses is what all members share; set it once.")
         except ParamsError as error:
-            raise ValueError(f"has a member that cannot be: {' '.join(str(error).splitlines())}") from None
+            raise ValueError(f"has an invalid member: {' '.join(str(error).splitlines())}") from None
         return self
 
     def of_member(self, number: int) -> AnnotateParams:

@@ -185,7 +185,7 @@ class Method(Generic[Own]):
         """Return why there can be no such reward here, as a sentence; its arms are left out then.
 
         Raises:
-            LaurelError: something is missing that the user is to mend, so that no run can begin.
+            LaurelError: something is missing that the user is to fix, so that no run can begin.
         """
         return None
 

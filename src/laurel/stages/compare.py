@@ -141,7 +141,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
 
     notes = []
     if any(row["simulated"] for row in rows):
-        notes.append("Judges marked as simulated are no language models.")
+        notes.append("Judges marked as simulated are not language models.")
     failed = [row for row in rows if row["failure"] is not None]
     if failed:
         notes.append("Judges that failed are left out of the comparison, not counted as wrong.")

@@ -49,7 +49,7 @@ def run(params: Params, captions: Path) -> str:
     questions = [Pair(segments.texts[a], segments.texts[b]) for a, b in pairs]
     notes = []
     if asking.adaptive:
-        notes.append(f"The sampler {asking.sampler} goes by the labels: this is for as many pairs drawn evenly.")
+        notes.append(f"The sampler {asking.sampler} chooses by labels: this is for as many pairs drawn uniformly.")
     if asking.feedback_seeds > 1 or asking.judges:
         notes.append(
             f"This is for the first of {asking.feedback_seeds} label sets of annotate.annotator alone; further sets "
@@ -60,12 +60,12 @@ def run(params: Params, captions: Path) -> str:
     if asking.probe.min_score is not None and has_probe(adapter.env_id):
         known = load_probe(adapter.env_id).asked
         questions += known
-        notes.append(f"Of the pairs {len(known)} are the probe's, which is asked first and each way around.")
+        notes.append(f"{len(known)} of the pairs are the probe's, asked first and in both orders.")
     success, why_not = questions_about_success(params.seed, asking, adapter, read_vocabulary(captions).texts)
     if success:
         questions += [one.question for one in success]
         notes.append(
-            f"Of the pairs {len(success)} ask first whether success at the task is better than something else."
+            f"{len(success)} of the pairs ask first whether success at the task is better than something else."
         )
     notes += [why_not] if why_not else []
     return "\n".join([*notes, *_of_all(asking, adapter, questions), NOTHING]) + "\n"

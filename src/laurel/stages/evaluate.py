@@ -208,7 +208,7 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
                 )
             played.append((arm, seed, place if arm.trained else None))
     if not played:
-        raise DataError(f"{agents}: holds no agent of any arm of arms, so there is nothing to evaluate.")
+        raise DataError(f"{agents}: holds no agent of the arms in params.yaml, so there is nothing to evaluate.")
     return played
 
 

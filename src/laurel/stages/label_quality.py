@@ -156,7 +156,7 @@ def questions_about_success(
     if aims_elsewhere(annotate, adapter):
         return [], f"{not_asked}its goal is another (annotate.language_model.goal)."
     questions = success_questions(captions, adapter, n, derive_seed(seed, "success"))
-    return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} tells of success."
+    return questions, "" if questions else f"{not_asked}no caption of {adapter.env_id} says that the task is solved."
 
 
 def ask_about_success(
@@ -234,7 +234,7 @@ def assess(
     if gold is not None:
         quality["gold_labels"] = len(gold.labels)
         if gold.others:
-            out.notes.append(f"{gold.path}: lines for another environment or goal, which do not count: {gold.others}.")
+            out.notes.append(f"{gold.path}: ignored {gold.others} lines, for another environment or goal.")
     gates, advice = annotate.gates, kind_of(annotate).advice
     checked = check_gates(gates, quality, advice)
     limits = checked.limits

@@ -92,8 +92,8 @@ def _nothing_to_learn(
     why = f"Try {advice.ties}." if statuses["tie"] else f"Try {advice.asking}."
     if bias is not None and abs(bias["value"] - 0.5) > MOST_BIAS:
         why = (
-            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): it is the "
-            f"order that decides, not the texts. Try {advice.asking}."
+            f"{bias['value']:.1%} of answers with a side named the text shown first ({interval(bias)}): the "
+            f"order decides, not the texts. Try {advice.asking}."
         )
     return [f"None of {pairs} pairs has a preference ({counts}): there is nothing to learn. {why}"]
 

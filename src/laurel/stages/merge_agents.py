@@ -167,7 +167,7 @@ def _check_complete(wanted: Sequence[str], seeds: Sequence[int], held: Mapping[P
         for seed in branch.seeds:
             if (branch.arm, seed) in found:
                 raise DataError(
-                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does. Name one of the two."
+                    f"{path}: holds agents of {branch.arm}, as {found[branch.arm, seed]} does: give only one."
                 )
             found[branch.arm, seed] = path
     missing = {arm: [seed for seed in seeds if (arm, seed) not in found] for arm in wanted}

@@ -65,7 +65,7 @@ def run(
         if manifest["params"] != {**used, "shard": [number, len(shards)]} or manifest["inputs"]["captions"] != digest:
             raise DataError(f"{path}: is share {number} of {count}, or was judged with other captions or parameters.")
         if number in found:
-            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does. Name one of the two.")
+            raise DataError(f"{path}: holds share {number}, as {found[number][0]} does: give only one of the two.")
         found[number] = path, manifest
     tracked_as = {**sections, "tracking": tracking}
     if not judges:

@@ -44,7 +44,7 @@ def run(
         if manifest["params"] != {**used, "part": number}:
             raise DataError(f"{path}: was collected with other parameters. Collect it again.")
         if number in found:
-            raise DataError(f"{path}: holds part {number}, as {found[number][0]} does. Name one of the two.")
+            raise DataError(f"{path}: holds part {number}, as {found[number][0]} does: give only one of the two.")
         found[number] = path, manifest
     if missing := [str(number) for number in range(collect.parts) if number not in found]:
         raise DataError(f"Part {', '.join(missing)} of {collect.parts} is missing. Collect it first.")

@@ -60,7 +60,7 @@ def run(
     numbers = [trial.number for trial in trials]
     if sorted(numbers) != list(range(len(numbers))):
         raise DataError(
-            f"The trials {sorted(numbers)} are not each candidate once. Try the ones that lack, or are twice."
+            f"The trials {sorted(numbers)} must be one of each candidate. Run the missing ones, and give each once."
         )
     trials.sort(key=lambda trial: trial.number)
     return publish(params, sweep, trials, used, inputs, output)

@@ -58,7 +58,9 @@ def run_project(params_file: Path, folder: Path, *, force: bool = False) -> list
             continue
         ahead = [took[one.name] for one in STAGES[number - 1 :]]
         known = [seconds for seconds in ahead if seconds is not None]
-        before = f"; this and what follows took {in_words(sum(known))} before" if len(known) == len(ahead) else ""
+        before = (
+            f"; this and the following stages took {in_words(sum(known))} before" if len(known) == len(ahead) else ""
+        )
         tell(f"stage {number} of {len(STAGES)}: {stage.name}{before}")
         _run(stage, params_file, folder)
         write_json(folder / DONE, {**_recorded(folder), stage.name: _state(stage, params, folder)})
@@ -129,4 +131,4 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
         raise KeyboardInterrupt
     if code:
         how = f"was killed by signal {-code}" if code < 0 else "failed"
-        raise StageError(f"{stage.name} {how}. What is finished is kept: mend it, and run the same command to go on.")
+        raise StageError(f"{stage.name} {how}. What is finished is kept: fix it, and run the same command to go on.")

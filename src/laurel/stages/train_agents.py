@@ -177,7 +177,7 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
         notes.append(f"{who} trained by {name} of {package} {version(package)}, not by Laurel's own.")
     if any(agent.device != "cpu" or agent.sb3.kwargs.get("use_sde") for agent in theirs):
         notes.append(
-            "Random numbers of a GPU, or of exploration that depends on the state, are in no checkpoint: agents whose "
+            "Random numbers of a GPU, or of state-dependent exploration, are not in checkpoints: agents whose "
             "training was stopped and resumed may differ from those that were trained at one go."
         )
     return notes
@@ -194,7 +194,7 @@ def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> l
         if on_device(env, adapter, agent.settings, agent.device):
             notes.append(
                 f"The agents were trained with all on the GPU: {adapter.env_id} ran there as tensors. Its random "
-                "streams are others than those of the CPU, so agents of the same seed differ."
+                "numbers differ from those on the CPU, so agents of the same seed differ."
             )
         else:
             notes.append(

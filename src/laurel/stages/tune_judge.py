@@ -113,11 +113,11 @@ def run(params: Params, labels: Labels, output: Path, *, prompt: str, tuning: Tu
 
 def _check(settings: HuggingFaceParams, labels: Labels) -> None:
     if both := set(labels.environments) & set(labels.held_out):
-        raise ParamsError(f"{sorted(both)[0]} is both learned from and held out. Name it once.")
+        raise ParamsError(f"{sorted(both)[0]} is both trained on and held out: leave it out of one of them.")
     if settings.adapter is not None:
-        raise ParamsError("annotate.huggingface.adapter: an adapter is made for a model alone. Set it to null.")
+        raise ParamsError("annotate.huggingface.adapter: tuning begins from a model without one. Set it to null.")
     if labels.preferences is not None and labels.gold is not None:
-        raise ParamsError("Labels are a person's (--gold) or another judge's (--preferences). Give one of the two.")
+        raise ParamsError("Labels come from --gold (a person) or --preferences (another judge): give one of the two.")
 
 
 def _recorded(model: str, labels: Labels, prompt: Prompt, tuning: Tuning) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _prompt(name: str) -> Prompt:
 
     prompt = load_prompt(name)
     if not prompt.choices:
-        raise AnnotationError(f"prompt {prompt.name}: it asks for words, but a judge is tuned to choose. Take concise.")
+        raise AnnotationError(f"prompt {prompt.name}: it asks for words, but tuning needs fixed choices. Use concise.")
     return prompt
 
 
@@ -171,7 +171,7 @@ def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subje
     if not learned:
         raise ParamsError("There is nothing to learn from: name environments (--env), or give --gold or --preferences.")
     if clash := {one.adapter.env_id for one in learned} & {one.adapter.env_id for one in tests}:
-        raise ParamsError(f"{sorted(clash)[0]} is both learned from and held out. Name it once.")
+        raise ParamsError(f"{sorted(clash)[0]} is both trained on and held out: leave it out of one of them.")
     return learned, tests
 
 

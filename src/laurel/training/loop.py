@@ -240,7 +240,7 @@ class _Run:
         if self.progress.actions and self.progress.backend not in (self.envs.backend, None):
             raise DataError(
                 f"{agent.directory}: its training began in environments of {self.progress.backend}, but here they are "
-                f"of {self.envs.backend}, which lead elsewhere. Go on where it began, or delete it to train it anew."
+                f"of {self.envs.backend}, whose episodes differ. Go on where it began, or delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
         self.episodes = Episodes(adapter, task.settings.n_envs)
@@ -335,7 +335,7 @@ def _restore(directory: Path, learner: Learner) -> Progress:
     except (OSError, SafetensorError, pa.ArrowInvalid, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
-            f"{directory}: not a whole checkpoint ({reason}). Delete it to train this agent anew."
+            f"{directory}: not a complete checkpoint ({reason}). Delete it to train this agent anew."
         ) from None
 
 

@@ -29,7 +29,7 @@ class Cheater(Agent):
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         """Return the best arms; raises EnvError where the environment's info has none."""
         if info is None or "best_arm" not in info:
-            raise EnvError('The cheater needs info["best_arm"], which this environment does not tell.')
+            raise EnvError('The cheater needs info["best_arm"], which this environment does not give.')
         best: Ints = info["best_arm"]
         return best
 
