@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.captions import read_segments, read_vocabulary
+from laurel.data.lineage import read_inputs
+from laurel.envs import adapter_for
+from laurel.envs.base import EnvAdapter
+from laurel.feedback.annotator import Pair
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.estimate import in_lines
+from laurel.feedback.pairs import sample_pairs
+from laurel.feedback.probe import has_probe, load_probe
 from laurel.params import Params
+from laurel.params.annotation import AnnotateParams
+from laurel.seeding import derive_seed
+from laurel.stages.label_quality import questions_about_success
 
 NOTHING = "Nothing was asked, and nothing was written."
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.feedback.annotator import Pair
-    from laurel.params.annotation import AnnotateParams
 
 
 def run(params: Params, captions: Path) -> str:
@@ -28,15 +34,6 @@ def run(params: Params, captions: Path) -> str:
         DataError: the captions or the store of answers cannot be read.
     """
     import numpy as np
-
-    from laurel.data.captions import read_segments, read_vocabulary
-    from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.feedback.annotator import Pair
-    from laurel.feedback.pairs import sample_pairs
-    from laurel.feedback.probe import has_probe, load_probe
-    from laurel.seeding import derive_seed
-    from laurel.stages.label_quality import questions_about_success
 
     asking = params.annotate
     read_inputs(params.dump("seed", "env", "caption", "annotate"), {"captions": captions})
@@ -77,9 +74,6 @@ def of_probe(params: Params) -> str:
     Raises:
         AnnotationError: no probe is for the environment.
     """
-    from laurel.envs import adapter_for
-    from laurel.feedback.probe import load_probe
-
     questions = load_probe(params.env.id).asked
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
     return "\n".join([*_of_all(params.annotate, adapter, questions), NOTHING]) + "\n"
@@ -94,9 +88,6 @@ def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pai
 
 def _of_one(asking: AnnotateParams, adapter: EnvAdapter, pairs: Sequence[Pair]) -> str:
     """Say what one annotator would take."""
-    from laurel.feedback.annotator_kind import kind_of
-    from laurel.feedback.estimate import in_lines
-
     found = kind_of(asking).estimate(adapter, pairs)
     if found is None:
         return (

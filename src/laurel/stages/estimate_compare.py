@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from laurel.data.lineage import read_inputs
+from laurel.envs import adapter_for
+from laurel.feedback.estimate_grid import forecast, in_table
 from laurel.params import Params
+from laurel.params.grid import load_grid
+from laurel.stages.compare import about, known_pairs
+from laurel.stages.estimate_annotate import NOTHING
 
 
 def run(params: Params, captions: Path, grid: Path, gold: Path | None = None) -> str:
@@ -15,13 +21,6 @@ def run(params: Params, captions: Path, grid: Path, gold: Path | None = None) ->
         AnnotationError: it is not known of any pair which is the better.
         DataError: the captions, the gold labels or a store of answers cannot be read.
     """
-    from laurel.data.lineage import read_inputs
-    from laurel.envs import adapter_for
-    from laurel.feedback.estimate_grid import forecast, in_table
-    from laurel.params.grid import load_grid
-    from laurel.stages.compare import about, known_pairs
-    from laurel.stages.estimate_annotate import NOTHING
-
     wanted, cells = load_grid(grid, params.annotate)
     read_inputs(params.dump("env", "caption"), {"captions": captions})
     adapter = adapter_for(params.env, with_action=params.caption.with_action)

@@ -6,22 +6,44 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laurel.data.captions import read_vocabulary
+from laurel.data.directory import RUN_PAGE, output_directory, read_json, read_manifest, write_json
+from laurel.data.lineage import read_inputs
+from laurel.data.parquet import read_table
+from laurel.data.quality import QUALITY
+from laurel.data.sample import read_sample
+from laurel.envs import reference_id
+from laurel.errors import DataError
+from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
+from laurel.evaluation.run_page import RunFacts
+from laurel.evaluation.statistics import rank_agreement, seed_scores, summarise
+from laurel.evaluation.summary import SCHEMA
+from laurel.evaluation.verdict import headline
+from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmParams, arm_infos, judges_of, resolve_arms, used
 from laurel.params.rewards import RewardParams, judge_of
 from laurel.params.training import AgentParams, ShapingParams
+from laurel.progress import progress
+from laurel.rewards.arms import trainers
+from laurel.rewards.method import Inputs, PayTable, RewardContext
+from laurel.rewards.stored import StoredRewards
+from laurel.stages.actor_accounts import asked
+from laurel.stages.films import before_and_after, portraits
+from laurel.stages.label_sets import label_sets, measured
+from laurel.stages.report_files import rendered, with_references, write_run_page
+from laurel.stages.reward_warnings import hacked_arms, reward_distances
+from laurel.stages.track_late import track_late
+from laurel.tracking.agents import log_evaluation, name_of
+from laurel.tracking.runs import BEST, Run, Tracker, flatten
+from laurel.training.loop import CURVE, CURVE_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
-    from laurel.evaluation.play import Played
-    from laurel.evaluation.run_page import RunFacts
-    from laurel.rewards.method import PayTable
-    from laurel.rewards.stored import StoredRewards
-    from laurel.tracking.runs import Run
 
 METRICS, RESULTS, CURVES, REPORT = "metrics.json", "results.parquet", "curves.csv", "report.html"
 EPISODES = "episodes"
@@ -75,28 +97,6 @@ def run(
     """
     import shutil
     from dataclasses import asdict
-
-    from laurel.data.captions import read_vocabulary
-    from laurel.data.directory import output_directory, read_json, read_manifest, write_json
-    from laurel.data.lineage import read_inputs
-    from laurel.data.quality import QUALITY
-    from laurel.data.sample import read_sample
-    from laurel.evaluation.play import Evaluation, play_agents, watched_arm
-    from laurel.evaluation.statistics import rank_agreement, summarise
-    from laurel.evaluation.summary import SCHEMA
-    from laurel.evaluation.verdict import headline
-    from laurel.llm.mirror import mirrored
-    from laurel.progress import progress
-    from laurel.rewards.arms import trainers
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.rewards.stored import StoredRewards
-    from laurel.stages.actor_accounts import asked
-    from laurel.stages.films import before_and_after, portraits
-    from laurel.stages.label_sets import label_sets, measured
-    from laurel.stages.report_files import rendered, with_references, write_run_page
-    from laurel.stages.reward_warnings import hacked_arms, reward_distances
-    from laurel.stages.track_late import track_late
-    from laurel.tracking.runs import Tracker
 
     inputs = {
         "trajectories": trajectories,
@@ -193,8 +193,6 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
     Raises:
         DataError: an agent was not trained, or there is nothing to play.
     """
-    from laurel.errors import DataError
-
     asked = manifest["params"]["arms"]
     played: list[Played] = []
     for arm in arms:
@@ -215,9 +213,6 @@ def _agents(arms: Iterable[Arm], agents: Path, manifest: dict[str, Any]) -> list
 def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     """Gather the learning curves of all trained agents."""
     import pandas as pd
-
-    from laurel.data.parquet import read_table
-    from laurel.training.loop import CURVE, CURVE_SCHEMA
 
     tables = []
     for arm, seed, agent in agents:
@@ -249,8 +244,6 @@ def _reward_threshold(env: EnvParams) -> float | None:
     """Return the mean return at which Gymnasium calls the environment solved, if it says so."""
     import gymnasium as gym
 
-    from laurel.envs import reference_id
-
     return gym.spec(reference_id(env)).reward_threshold
 
 
@@ -269,11 +262,6 @@ def _track(
 
     The best trained agent of a method is registered under an alias.
     """
-    from laurel.data.directory import RUN_PAGE
-    from laurel.evaluation.statistics import seed_scores
-    from laurel.tracking.agents import log_evaluation, name_of
-    from laurel.tracking.runs import BEST, flatten
-
     of_run = {"seconds": facts.stage_seconds, "annotation": {"usage": facts.usage}}
     numbers = {k: v for k, v in {**flatten(metrics), **flatten(of_run)}.items() if isinstance(v, int | float)}
     tracked.log_params({"verdict": metrics["headline"]["verdict"]})

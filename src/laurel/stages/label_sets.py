@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from laurel.data.directory import read_json
+from laurel.data.preferences import labels_of
+from laurel.data.quality import QUALITY
 from laurel.params.annotation import MAIN, AnnotateParams
 
 
@@ -21,8 +24,6 @@ class LabelSet:
 
     def place(self, preferences: Path) -> Path:
         """Return where it is in the output of annotate."""
-        from laurel.data.preferences import labels_of
-
         return labels_of(preferences, self.judge, self.number)
 
 
@@ -64,9 +65,6 @@ def measured(preferences: Path, sets: Sequence[LabelSet]) -> list[dict[str, Any]
     Raises:
         DataError: one is missing or damaged.
     """
-    from laurel.data.directory import read_json
-    from laurel.data.quality import QUALITY
-
     return [
         {"judge": one.judge, "label_set": one.number, **read_json(one.place(preferences) / QUALITY)} for one in sets
     ]

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from laurel.data.directory import checked_manifest, output_directory
+from laurel.data.trajectories import join_trajectories
 from laurel.errors import DataError
 from laurel.params import CollectParams, EnvParams, TrackingParams
 from laurel.params.fields import dumped
 from laurel.stages.collect import PART, STAGE, track
+from laurel.tracking.runs import Tracker
 
 
 def run(
@@ -31,10 +34,6 @@ def run(
     Raises:
         DataError: a part is missing, damaged, there twice, or of other parameters.
     """
-    from laurel.data.directory import checked_manifest, output_directory
-    from laurel.data.trajectories import join_trajectories
-    from laurel.tracking.runs import Tracker
-
     sections = {"seed": seed, "env": env, "collect": collect}
     used = dumped(sections)
     found: dict[int, tuple[Path, dict[str, Any]]] = {}

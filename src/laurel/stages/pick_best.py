@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.data.directory import checked_manifest
+from laurel.data.lineage import read_inputs
+from laurel.errors import DataError
 from laurel.params import Params
-
-if TYPE_CHECKING:
-    from laurel.params.search import Sweep
+from laurel.params.search import Sweep
+from laurel.stages.try_candidate import STAGE
+from laurel.stages.tune import publish, used_by
+from laurel.tuning.trials import TRIALS, read_trials
 
 
 def run(
@@ -39,13 +42,6 @@ def run(
     Raises:
         DataError: a shard is missing, damaged, there twice, or of another sweep; or no trial has a score.
     """
-    from laurel.data.directory import checked_manifest
-    from laurel.data.lineage import read_inputs
-    from laurel.errors import DataError
-    from laurel.stages.try_candidate import STAGE
-    from laurel.stages.tune import publish, used_by
-    from laurel.tuning.trials import TRIALS, read_trials
-
     used = used_by(params, sweep)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     digests = {name: manifest["digest"] for name, manifest in read_inputs(used, inputs).items()}

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from laurel.agents.learner import METRICS
+from laurel.data.directory import output_directory, read_json
+from laurel.data.lineage import read_inputs
+from laurel.device import torch_device
+from laurel.envs.base import EnvAdapter
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmParams, resolve_arms, used
 from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
-
-if TYPE_CHECKING:
-    from laurel.envs.base import EnvAdapter
-    from laurel.tracking.runs import Run, Tracker
+from laurel.progress import progress
+from laurel.rewards.arms import skipped_arms
+from laurel.rewards.method import Inputs, RewardContext
+from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
+from laurel.tracking.runs import Run, Tracker
+from laurel.training.checks import check_agents
+from laurel.training.lockstep import on_device
+from laurel.training.loop import CURVE, STATE, is_finished, read_run
 
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
@@ -61,17 +69,8 @@ def run(
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.data.directory import output_directory
-    from laurel.data.lineage import read_inputs
     from laurel.pool import Job, run_jobs
-    from laurel.progress import progress
-    from laurel.rewards.arms import skipped_arms
-    from laurel.rewards.method import Inputs, RewardContext
-    from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
-    from laurel.tracking.runs import Tracker
     from laurel.training.arms import steps_of, train_arms
-    from laurel.training.checks import check_agents
-    from laurel.training.loop import is_finished
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
@@ -147,8 +146,6 @@ def groups(agents: Agents) -> list[Agents]:
 
 def on_gpu(agent: AgentParams) -> bool:
     """Whether Laurel's own algorithms train on a GPU."""
-    from laurel.device import torch_device
-
     return agent.engine == "laurel" and torch_device(agent.device, "agent.device").type != "cpu"
 
 
@@ -185,8 +182,6 @@ def _notes_on_sb3(arms: Sequence[Arm]) -> list[str]:
 
 def _notes_on_gpu(env: EnvParams, arms: Sequence[Arm], adapter: EnvAdapter) -> list[str]:
     """Say what was on the GPU: the environments, too, or the networks alone."""
-    from laurel.training.lockstep import on_device
-
     notes = []
     for agent in (arm.agent for arm in arms):
         if not on_gpu(agent):
@@ -232,8 +227,6 @@ def notes_on_training(places: Agents) -> list[str]:
 
 def _notes_on_hints(places: Agents) -> list[str]:
     """Say what hints asked of a language model; agents of one process share the answers."""
-    from laurel.training.loop import read_run
-
     notes = []
     for arm, seed, place in places:
         if asked := read_run(place).get("asked"):
@@ -247,9 +240,6 @@ def _notes_on_hints(places: Agents) -> list[str]:
 
 def _notes_on_unseen(places: Agents) -> list[str]:
     """Say which arms met captions that no table held; they were scored when they were met."""
-    from laurel.data.directory import read_json
-    from laurel.training.loop import STATE
-
     notes = []
     for arm in dict.fromkeys(arm.name for arm, _, _ in places):
         unseen = max(read_json(place / STATE)["unseen"] for found, _, place in places if found.name == arm)
@@ -261,9 +251,6 @@ def _notes_on_unseen(places: Agents) -> list[str]:
 def _notes_on_idleness(places: Agents) -> list[str]:
     """Say which agents are what they were at first, e.g. because no episode ended, or a memory never held enough."""
     import pyarrow.parquet as pq
-
-    from laurel.agents.learner import METRICS
-    from laurel.training.loop import CURVE
 
     logged = [name for name in METRICS if name != "epsilon"]
     idle: dict[str, list[str]] = {}
@@ -280,9 +267,6 @@ def _notes_on_idleness(places: Agents) -> list[str]:
 
 def _notes_on_steps(places: Agents) -> list[str]:
     """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
-    from laurel.data.directory import read_json
-    from laurel.training.loop import STATE
-
     taken: dict[tuple[str, int], int] = {}
     for arm, _, place in places:
         if arm.agent.engine == "sb3":
@@ -298,6 +282,4 @@ def _notes_on_steps(places: Agents) -> list[str]:
 
 def track_agents(tracker: Tracker, run: Run, places: Agents) -> None:
     """Log whole agents as runs of their own below the stage's, which begin and end when their training did."""
-    from laurel.tracking.agents import NOTE, AgentRuns
-
     AgentRuns(tracker, run, tracker.output.path / NOTE).finish(places)
