@@ -12,7 +12,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow bench lint format ui docs docs-all classics image image-gpu image-name language-model judge clean
+.PHONY: help setup run test test-slow bench lint format ui docs docs-all docs-site classics image image-gpu image-name language-model judge clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ docs: $(READY)  ## write the results of the last run into README.md and docs/
 
 docs-all: run  ## the same with the other environments, which it runs (some minutes each)
 	@python docs/remake.py --all
+
+docs-site: $(READY)  ## build README and docs/ as a site, in site/
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo "site: file://$(CURDIR)/site/index.html"
 
 language-model: $(READY)  ## put a small chat model on this machine, which annotate.huggingface.model: smollm2 asks
 	@laurel language-model

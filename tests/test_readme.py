@@ -22,7 +22,7 @@ from tiny_project import REPOSITORY, UNTRACKED, Project, read_json
 sys.path.insert(0, str(REPOSITORY / "docs"))
 import remake
 
-PAGES = ["README.md", *sorted(f"docs/{file.name}" for file in (REPOSITORY / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(str(file.relative_to(REPOSITORY)) for file in (REPOSITORY / "docs").rglob("*.md"))]
 TEXT = "\n".join((REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES)
 METRICS = sorted((REPOSITORY / "docs").glob("metrics*.json"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 
 from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter, FloatArray
-from laurel.evaluation.hacking import Earner, earners, hacked, periods
+from laurel.evaluation.hacking import Earner, earners, hacked, misled, periods
 from laurel.params import EnvParams
 from laurel.params.algorithms import PPOParams
-from laurel.params.training import ShapingParams
+from laurel.params.arms import Arm
+from laurel.params.training import AgentParams, ShapingParams
 from laurel.rewards.base import UNPAID, Steps
 from laurel.rewards.paying import Pay
 from laurel.training.credit import CREDIT, Credit
@@ -117,3 +119,31 @@ def test_a_planted_hack_is_found_in_a_training(empty: EnvAdapter, tmp_path: Path
     assert found.measure == "success"
     assert "bump" in found.earners[0].caption
     assert found.earners[0].shares[2] == 1.0
+
+
+# -- sums that mislead --------------------------------------------------------------------------------------------
+def episodes(arm: str, *rows: tuple[float, bool | None, float]) -> pd.DataFrame:
+    returned, success, shaped = zip(*rows, strict=True)
+    return pd.DataFrame({"arm": arm, "return": returned, "success": success, "shaped_reward": shaped})
+
+
+def arm_of_shaping(**shaping: Any) -> Arm:
+    return Arm("a", "method", {"preference": 1.0}, ShapingParams(**shaping), AgentParams(seeds=(0,), steps=1), None, {})
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_failing_that_is_paid_more_than_the_task_is_named_with_what_would_mend_it(known: bool) -> None:
+    """As in FrozenLake8x8: walking over sixty squares is paid 5, the goal 1."""
+    done, failing = (1.0, True if known else None, 10.0), (0.0, False if known else None, 50.0)
+    played = pd.concat([episodes("extrinsic", done, done), episodes("a", failing, failing, done)])
+    (said,) = misled(played, [arm_of_shaping()], (0.0, 1.0))
+    assert re.match(r"a: 2 of 3 episodes do not .*, and are paid 5\.00 on average; .* would be paid 2\.00\.", said)
+    assert "Set shaping.intrinsic below 0.025 (it is 0.1), or shaping.form: potential." in said
+    assert misled(played, [arm_of_shaping(intrinsic=0.02)], (0.0, 1.0)) == []
+    (said,) = misled(played, [arm_of_shaping(extrinsic=0.0)], (0.0, 1.0))
+    assert said.endswith("misleads. Set shaping.form: potential."), "no weight fixes that"
+    rewarded = episodes("a", done, done, failing)
+    assert misled(rewarded, [arm_of_shaping()], (0.0, 1.0)) == [], "its agents do the task all the same"
+    assert misled(episodes("a", failing), [arm_of_shaping()], (0.0, 0.0)) == [], (
+        "no episode did the task: its worth is not known"
+    )

@@ -9,6 +9,7 @@ import yaml
 from PIL import Image
 
 from known_arms import KNOWN
+from laurel.data.directory import RUN_PAGE
 from laurel.evaluation import plots
 from laurel.evaluation.hacking import Earner, Episode, Hacked, Period
 from laurel.evaluation.report import Portrait, ReportContent, render
@@ -95,6 +96,7 @@ def content(tables, vocabulary, folder, tmp_path_factory):
     return ReportContent(
         title="MiniGrid-DoorKey-8x8-v0",
         description="A door & a key.",
+        made=["Laurel 1.2", "commit abc of 2026-01-02", "A <CPU>, AVX2"],
         metrics=metrics,
         figures=figures,
         notes=["EnvPool <was> left out."],
@@ -147,7 +149,8 @@ def test_page_is_whole_and_needs_nothing_beside_it(content):
     assert html.startswith("<!doctype html>")
     assert page.tags.count("script") == 1, "the page's own"
     assert "link" not in page.tags
-    assert all(source.startswith(("data:", "#")) for source in page.sources)
+    assert {source for source in page.sources if not source.startswith(("data:", "#"))} == {RUN_PAGE}, "a link"
+    assert "Laurel 1.2 commit abc of 2026-01-02 A <CPU>, AVX2 date and duration: run.html beside this page" in page.text
     assert not re.search(r"url\((?!#)", html)
     assert page.tags.count("svg") == 5
     encoded = base64.b64encode(content.animation.read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""The examples and the snippets of docs/library.md run as they are printed, with fewer steps."""
+"""The examples and the snippets of docs/ run as they are printed, with fewer steps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,20 @@ def test_an_example_trains(name: str, finished: Project, tmp_path: Path, monkeyp
     runpy.run_path(str(file))
 
 
-def test_the_pages_snippets_run(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (REPOSITORY / "docs/library.md").read_text()
-    snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(snippets) > 4
+def snippets() -> dict[str, str]:
+    """Return page of docs/ -> its Python, but for files that it prints (test_pages) and figures (test_readme)."""
+    docs = REPOSITORY / "docs"
+    pages = [page for page in sorted(docs.rglob("*.md")) if page.name != "classics.md"]
+    code = {
+        str(page.relative_to(docs)): re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) for page in pages
+    }
+    return {name: "\n".join(blocks) for name, blocks in code.items() if blocks}
+
+
+@pytest.mark.parametrize("page", snippets())
+def test_a_pages_snippets_run(page: str, finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(finished.path)
-    exec(compile("\n".join(snippets), "docs/library.md", "exec"), {})
+    exec(compile(snippets()[page], page, "exec"), {})
 
 
 @pytest.mark.slow

@@ -61,6 +61,58 @@ def test_stages_run_that_a_change_touches(ran: tuple[Project, list[str]], capsys
     assert run(force=True) == everything
 
 
+def test_files_that_are_no_longer_what_they_were(
+    ran: tuple[Project, list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Swapped outputs, and files of the user's own beside params.yaml; what only looks written is as it was."""
+    project, started = ran
+    params = project.path / "params.yaml"
+    monkeypatch.chdir(project.path)
+    prompt, adapter = project.path / "mine.jinja", project.path / "adapter"
+    prompt.write_text("one")
+    adapter.mkdir()
+    (adapter / "weights").write_text("one")
+    answers = project.path / "responses" / "responses.db"
+    answers.parent.mkdir()
+    project.change({"annotate.language_model": {"prompt": prompt.name}, "annotate.huggingface": {"adapter": "adapter"}})
+    package = project.path / "own_lake"
+    package.mkdir()
+    (package / "__init__.py").write_text("import gymnasium as gym\nimport minigrid\n")
+    project.change({"env.id": "own_lake:MiniGrid-Empty-5x5-v0"})
+
+    def run() -> list[str]:
+        started.clear()
+        run_project(params, project.path)
+        return started
+
+    everything = list(STAGE)
+    run()
+    assert run() == []
+    answers.write_text("an answer that train-reward asked for")
+    shard = next((project.output("collect")).glob("*.parquet"))
+    shard.touch()
+    assert run() == [], "the same content"
+    weights = next(project.output("train-agents").rglob("model.safetensors"))
+    content = weights.read_bytes()
+    weights.write_bytes(bytes(len(content)))
+    capsys.readouterr()
+    assert run() == ["train-agents"]
+    assert (
+        "data/agents: was changed since laurel train-agents wrote it, so that stage runs again."
+        in capsys.readouterr().err
+    )
+    weights.write_bytes(content)
+    prompt.write_text("another")
+    assert run() == everything[2:]
+    (adapter / "weights").write_text("another")
+    assert run() == everything[2:]
+    (package / "__init__.py").write_text("import minigrid\n")
+    assert run() == everything
+    (project.path / project_module.DONE).write_text("{")
+    assert run() == everything
+    assert run() == []
+
+
 def test_a_stage_that_fails_ends_the_run(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "one", {**UNTRACKED, "collect.policies": [{"kind": "checkpoint", "path": "x"}]})
     with pytest.raises(StageError, match=r"^collect failed\. What is finished is kept"):

@@ -22,7 +22,7 @@ from laurel.agents.policy import ActorCritic
 from laurel.data.directory import Output, digest_directory, output_directory, read_manifest
 from laurel.stages.pipeline import STAGE
 from laurel.tracking import runs as tracking
-from laurel.tracking.runs import BEST, Tracker, configure, flatten, git_sha
+from laurel.tracking.runs import BEST, Tracker, commit, configure, flatten, git_sha
 from tracked import ENV_ID, URI, make_params, opened_and_closed
 
 torch.set_num_threads(1)
@@ -316,16 +316,20 @@ def test_git_sha(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert git_sha() is None, "nothing was committed"
     (tmp_path / "file").write_text("one")
     git("add", ".")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-01-02T23:00:00+0200")
     git("commit", "-m", "first")
     git("tag", "-a", "v1", "-m", "a tag is not a commit")
     head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
     assert git_sha() == head[:12]
     (tmp_path / "file").write_text("two")
     assert git_sha() == f"{head[:12]}+"
+    assert commit() == f"commit {head[:12]}+ of 2026-01-02"
     monkeypatch.setenv("PATH", str(tmp_path))
     assert git_sha() is None, "without git"
+    assert commit() is None
     monkeypatch.setenv("LAUREL_REVISION", f"{head.strip()}-dirty")
     assert git_sha() == f"{head[:12]}+", "in an image"
+    assert commit() == f"commit {head[:12]}+", "whose date only git knows"
 
 
 def test_outside_git_there_is_no_sha_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

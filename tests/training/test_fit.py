@@ -20,7 +20,8 @@ from laurel.params import Params, parse_params
 from laurel.params.arms import WELL_KNOWN
 from laurel.params.kinds import ALGORITHMS
 from laurel.rewards.arms import skipped_arms, trained_arms
-from laurel.rewards.method import RewardContext
+from laurel.rewards.method import PayTable, RewardContext
+from laurel.rewards.stored import StoredRewards
 from laurel.stages.preflight import check_parts, check_run
 from laurel.training.checks import check_agents
 from minimal_params import MINIMAL
@@ -194,6 +195,9 @@ def test_looking_imports_no_torch(algorithm: str) -> None:
     assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0
 
 
+SIXTY_SQUARES = PayTable.of({f"square {i}": float(i > 0) for i in range(60)}, [1] * 60, 0.0)
+
+
 # -- laurel check -----------------------------------------------------------------------------------------------
 def check_command(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     monkeypatch.chdir(project.path)
@@ -232,6 +236,26 @@ def test_check_estimates_what_a_chat_model_costs_once_there_are_captions(
     without = check_command(project, monkeypatch, capsys)
     assert "can be estimated once there are captions: laurel annotate --dry-run" in without
     assert "money" not in without
+
+
+def test_check_says_what_captions_can_pay_once_there_are_rewards(
+    rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(StoredRewards, "table", lambda *_: SIXTY_SQUARES)
+    project = rewarded.copy(
+        tmp_path / "p", {"arms": {"preference": {}, "alone": {"reward": "preference", "extrinsic": 0}}}
+    )
+    bound = (
+        "train-reward preference: meeting each of 59 captions once is paid 5.9 in all; the environment paid the best "
+    )
+    bound += "collected episode 0"
+    said = [line for line in check_command(project, monkeypatch, capsys).splitlines() if "meeting" in line]
+    assert len(said) == 1, "the other arm is paid nothing by the environment"
+    assert said[0].startswith(f"{bound}. Where agents collect captions instead, lower shaping.intrinsic or")
+    project.change({"shaping.intrinsic": 0.01})
+    assert f"{bound}\n".replace("5.9", "0.59") in check_command(project, monkeypatch, capsys)
+    project.change({"rewards.preference.ensemble": 4})
+    assert "meeting" not in check_command(project, monkeypatch, capsys), "rewards of other params say nothing of these"
 
 
 def test_a_run_that_goes_on_needs_only_what_lies_ahead(rewarded: Project) -> None:

@@ -7,6 +7,9 @@ import argparse
 from laurel.cli.command import Commands, add_command, add_input, add_params
 from laurel.console import say
 
+USED = ("trajectories", "captions", "reward")
+"""What says more of a run where it is there: what the annotator will cost, and what rewards can pay."""
+
 
 def add(commands: Commands) -> None:
     """Add the command."""
@@ -14,7 +17,8 @@ def add(commands: Commands) -> None:
         commands, "check", "Check that a run fits together, and say what it will do and cost.", "laurel check"
     )
     add_params(check)
-    add_input(check, "captions")  # the annotator's cost is estimated from them, where they are there
+    for name in USED:
+        add_input(check, name)
     check.set_defaults(run=_run)
 
 
@@ -24,4 +28,4 @@ def _run(options: argparse.Namespace) -> int:
 
     params = load_params(options.params)
     adapter = check_run(params, gold=False)  # labels of a person are given to captions, which may be still to be made
-    return say(described(params, adapter, options.captions))
+    return say(described(params, adapter, {name: getattr(options, name) for name in USED}))

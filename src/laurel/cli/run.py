@@ -67,7 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     folder = Path()
     outputs = places(folder)
     params = load_params(options.params)
-    tell(described(params, check_run(params, gold=False), outputs["captions"]))
+    tell(described(params, check_run(params, gold=False), outputs))
     run_project(options.params, folder, force=options.force)
     metrics = outputs[REPORTS] / "metrics.json"
     report = (outputs[REPORTS] / "report.html").resolve()

@@ -34,12 +34,20 @@ def digest_directory(path: Path, without: Collection[str]) -> str:
     Left out are those of some names, and hidden ones, which file managers and network disks make.
     """
     digest = hashlib.sha256()
-    for file in sorted(
-        f for f in path.rglob("*") if f.is_file() and f.name not in without and not f.name.startswith(".")
-    ):
+    for file in _files(path, without):
         digest.update(file.relative_to(path).as_posix().encode() + b"\0")
         digest.update(bytes.fromhex(digest_file(file)))
     return digest.hexdigest()
+
+
+def stamp_directory(path: Path, without: Collection[str]) -> str:
+    """Return what stays the same while no file below a directory changes, and reads none; files as above."""
+    stamps = {file.relative_to(path).as_posix(): _stamp(file) for file in _files(path, without)}
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()
+
+
+def _files(path: Path, without: Collection[str]) -> list[Path]:
+    return sorted(f for f in path.rglob("*") if f.is_file() and f.name not in without and not f.name.startswith("."))
 
 
 def _stamp(path: Path) -> Stamp:

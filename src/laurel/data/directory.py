@@ -244,6 +244,11 @@ def digest_directory(path: Path) -> str:
     return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE))
 
 
+def stamp_directory(path: Path) -> str:
+    """Return what is the same for as long as no file that `digest_directory` reads is written, moved or removed."""
+    return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE))
+
+
 def _digest_input(path: Path) -> str:
     if path.is_file():
         return digests.digest_file(path)

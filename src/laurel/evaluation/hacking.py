@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from laurel.data.parquet import read_table
+from laurel.evaluation.summary import number
+from laurel.params.arms import Arm
 from laurel.training.credit import CREDIT, SCHEMA, THIRDS
 
 PARTS = 10
@@ -159,3 +161,37 @@ def hacked(curves: pd.DataFrame, arms: Sequence[str], agents: Path, bounds: tupl
             places = [agents / arm / f"seed-{period.seed}" for period in flagged]
             found.append(Hacked(arm, measure, flagged, n, earners(places)))
     return found
+
+
+def misled(results: pd.DataFrame, arms: Sequence[Arm], bounds: tuple[float, float]) -> list[str]:
+    """Say of which arms a failing episode is paid more, in all, than one that does the task.
+
+    Each caption may be paid rightly, and their sum over an episode mislead: agents then learn to collect captions. What
+    the task is worth stands for comparison where any arm did it.
+
+    Args:
+        results: evaluation episodes of all arms.
+        arms: those whose pay `shaped_reward` is.
+        bounds: the lowest and the highest return of the run.
+    """
+    known = bool(results["success"].notna().all())
+    done = results["success"].astype(bool) if known else results["return"] > sum(bounds) / 2
+    what = "solve the task" if known else "return more than half of the best"
+    notes = []
+    for arm in arms:
+        weight = arm.shaping
+        paid = weight.extrinsic * results["return"] + weight.intrinsic * results["shaped_reward"]
+        own = results["arm"] == arm.name
+        failed = own & ~done
+        if not done.any() or 2 * failed.sum() <= own.sum() or paid[failed].mean() <= paid[done].mean():
+            continue
+        worth = weight.extrinsic * (results["return"][done].mean() - results["return"][failed].mean())
+        more = results["shaped_reward"][failed].mean() - results["shaped_reward"][done].mean()
+        lower = f"shaping.intrinsic below {worth / more:.2g} (it is {weight.intrinsic:g}), or " if worth > 0 else ""
+        notes.append(
+            f"{arm.name}: {failed.sum()} of {own.sum()} episodes do not {what}, and are paid "
+            f"{number(paid[failed].mean())} on average; those of any arm that do would be paid "
+            f"{number(paid[done].mean())}. Each caption may be paid rightly, but an episode meets many, and their sum "
+            f"misleads. Set {lower}shaping.form: potential."
+        )
+    return notes

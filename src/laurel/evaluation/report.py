@@ -78,6 +78,8 @@ class ReportContent:
     """Holds `order`, `arms` and `comparisons`, as `statistics.summarise` gives them."""
     description: str = ""
     """The task in a sentence or two."""
+    made: Sequence[str] = ()
+    """By what version, from which commit and on what machine the report was made, in a few words each."""
     figures: Mapping[str, str] = field(default_factory=dict)
     """Name -> figure of `plots.draw` as SVG."""
     notes: Sequence[str] = ()

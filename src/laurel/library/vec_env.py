@@ -24,7 +24,7 @@ class RewardVecEnv(VecEnvWrapper):
         shaping: as in params.yaml; None: the defaults.
 
     Raises:
-        As `laurel.RewardWrapper`.
+        LaurelError: as `laurel.RewardWrapper`.
     """
 
     def __init__(self, venv: VecEnv, reward: LoadedReward | str | Path, shaping: Shaping = None) -> None:

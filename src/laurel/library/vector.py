@@ -33,7 +33,7 @@ class RewardVectorWrapper(VectorWrapper[Any, Any, Any, Any, Any]):
         shaping: as in params.yaml; None: the defaults.
 
     Raises:
-        As `laurel.RewardWrapper`.
+        LaurelError: as `laurel.RewardWrapper`.
     """
 
     def __init__(

@@ -123,7 +123,7 @@ def tune(
     local.model.set_attn_implementation("sdpa")
     adapted.save_pretrained(folder, save_embedding_layers=False)
     _in_half(folder / ADAPTER)
-    _as_anywhere(folder / "adapter_config.json", local.identity.model)
+    as_anywhere(folder / "adapter_config.json", local.identity.model)
     return losses
 
 
@@ -245,7 +245,7 @@ def _in_half(file: Path) -> None:
     save_file({name: weight.to(torch.bfloat16) for name, weight in load_file(file).items()}, file, {"format": "pt"})
 
 
-def _as_anywhere(file: Path, base: str) -> None:
+def as_anywhere(file: Path, base: str) -> None:
     """Name the base as the params do, not by its place on this machine, and sort what peft keeps as a set."""
     config = json.loads(file.read_text(encoding="utf-8"))
     config |= {"base_model_name_or_path": base, "target_modules": sorted(config["target_modules"])}

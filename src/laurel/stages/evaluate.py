@@ -33,7 +33,7 @@ from laurel.stages.actor_accounts import asked
 from laurel.stages.films import before_and_after, portraits
 from laurel.stages.label_sets import label_sets, measured
 from laurel.stages.report_files import rendered, with_references, write_run_page
-from laurel.stages.reward_warnings import hacked_arms, reward_distances
+from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
 from laurel.tracking.runs import BEST, Run, Tracker, flatten
@@ -163,7 +163,7 @@ def run(
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
-            out.notes += left_out
+            out.notes += [*misleading_sums(watched, every, results, curves), *left_out]
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
             advance(1)
             animation = before_and_after(evaluation, adapter, played, out)

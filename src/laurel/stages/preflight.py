@@ -6,6 +6,7 @@ no language model and asks none; stages themselves check only what they use.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,19 +82,19 @@ def check_parts(params: Params, compiled: int) -> None:
         )
 
 
-def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
+def described(params: Params, adapter: EnvAdapter, outputs: Mapping[str, Path]) -> str:
     """Say in a few lines what a run will do, with an estimate of what the annotator will cost.
 
     Args:
         params: of the run, all sections; `check_run` accepted them.
         adapter: the environment's.
-        captions: output of the caption stage. With those of these params the cost is estimated; without them, or with
-            others, only how much is asked at most.
+        outputs: names of PLACES -> outputs of stages. With captions of these params the cost is estimated; without
+            them, or with others, only how much is asked at most. With rewards, it is said what they can pay.
     """
     from laurel.rewards.arms import skipped_arms, trained_arms, trainers
     from laurel.rewards.method import RewardContext
 
-    collect, agent = params.collect, params.agent
+    collect, agent, captions = params.collect, params.agent, outputs["captions"]
     context = RewardContext.of(params)
     skipped = skipped_arms(params.arms, context, adapter)
     arms = [arm for arm in params.arm_names if arm not in skipped]
@@ -108,6 +109,7 @@ def described(params: Params, adapter: EnvAdapter, captions: Path) -> str:
         ("arms", ", ".join(arms)),
         *(("", sentence) for sentence in skipped.values()),
         *(("train-reward", line) for line in _rewards(params, adapter, captions)),
+        *(("train-reward", line) for line in _paid(params, outputs)),
         (
             "train",
             f"{runs} agents of {agent.steps:,} steps with {trained_by} ({len(agent.seeds)} seeds an arm)",
@@ -177,6 +179,19 @@ def _rewards(params: Params, adapter: EnvAdapter, captions: Path) -> list[str]:
             line = "what a chat model is asked, if any, can be estimated once there are captions"
         lines += [f"{name}: {line}"] if line else []
     return lines
+
+
+def _paid(params: Params, outputs: Mapping[str, Path]) -> list[str]:
+    """Say what rewards that were made with these params can pay an episode; nothing where they were not made yet."""
+    from laurel.data.lineage import read_inputs
+    from laurel.stages.reward_warnings import most_paid
+
+    try:
+        used = params.used("seed", "env", "caption", "annotate", "rewards")
+        read_inputs(used, {name: outputs[name] for name in ("trajectories", "reward")})
+        return most_paid(params.resolved_arms.values(), outputs["reward"], outputs["trajectories"])
+    except DataError:  # made with other params, or not made yet
+        return []
 
 
 def _estimated(params: Params, captions: Path) -> list[str]:

@@ -8,21 +8,28 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from laurel import __version__
 from laurel.console import tell
 from laurel.data.digests import digest_file
-from laurel.data.directory import digest_json, read_json, read_manifest, write_json
+from laurel.data.directory import (
+    checked_manifest,
+    digest_json,
+    read_json,
+    read_manifest,
+    stamp_directory,
+    write_json,
+)
 from laurel.errors import DataError, StageError
 from laurel.evaluation.run_page import in_words
 from laurel.params import Params, load_params
 from laurel.stages.pipeline import PLACES, STAGES, Stage
 
 DONE = ".laurel.json"
-"""Beside the outputs: stage -> what its output was made from, and the digest of that output."""
+"""Beside the outputs: stage -> what its output was made from, the digest of that output, and the stamp of its files."""
 REPORTS = "reports"
 WITHOUT_EFFECT = frozenset({"tracking", "pipeline"})
 """Sections that no result depends on."""
@@ -79,12 +86,28 @@ def _seconds(output: Path) -> float | None:
 
 def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
     """Say whether a stage's output is the one that this version of Laurel wrote from these parameters and inputs."""
-    state = _state(stage, params, folder)
-    return state is not None and _recorded(folder).get(stage.name) == state
+    state, recorded = _state(stage, params, folder), _recorded(folder).get(stage.name)
+    if state is None or recorded is None or any(state[key] != recorded.get(key) for key in ("made_from", "digest")):
+        return False
+    if state["stamp"] != recorded.get("stamp"):
+        try:
+            checked_manifest(folder / stage.output, stage.name)
+        except DataError:
+            tell(f"{folder / stage.output}: was changed since laurel {stage.name} wrote it, so that stage runs again.")
+            return False
+    return True
 
 
 def _recorded(folder: Path) -> Mapping[str, Any]:
-    return read_json(folder / DONE) if (folder / DONE).exists() else {}
+    """Return what DONE says; nothing where it is missing or damaged, so that stages run again."""
+    try:
+        found = read_json(folder / DONE) if (folder / DONE).exists() else {}
+    except DataError:
+        found = None
+    if isinstance(found, dict) and all(isinstance(state, dict) for state in found.values()):
+        return found
+    tell(f"{folder / DONE}: is damaged, so it is not known what is up to date, and all stages run again.")
+    return {}
 
 
 def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
@@ -98,20 +121,34 @@ def _state(stage: Stage, params: Params, folder: Path) -> dict[str, str] | None:
     except DataError:
         return None
     used = params.used(*sections)
-    about = {"params": used, "files": _files_of(used), "judges": judges, "inputs": inputs, "version": __version__}
-    return {"made_from": digest_json(about), "digest": digest}
+    own = {file: found for file, found in _files_of(used).items() if not _among(outputs.values(), file)}
+    about = {"params": used, "files": own, "judges": judges, "inputs": inputs, "version": __version__}
+    return {"made_from": digest_json(about), "digest": digest, "stamp": stamp_directory(folder / stage.output)}
 
 
 def _files_of(content: Any) -> dict[str, str]:
-    """Return digests of the user's own files that parameters name: prompts, labels, modules of environments."""
+    """Return digests of the user's own files that parameters name: prompts, labels, modules, models.
+
+    Of a directory it is the stamp, since a model may be large. The store of answers changes with what it is asked.
+    """
     if isinstance(content, Mapping):
-        content = list(content.values())
+        content = [value for key, value in content.items() if key != "responses"]
     if isinstance(content, list):
         return {name: digest for value in content for name, digest in _files_of(value).items()}
-    if not isinstance(content, str):
+    if not isinstance(content, str) or not 0 < len(content) < 1000:
         return {}
-    named = (Path(content), Path(f"{content.partition(':')[0].replace('.', '/')}.py"))
-    return {str(file): digest_file(file) for file in named if len(content) < 1000 and file.is_file()}
+    module = content.partition(":")[0].replace(".", "/")
+    named = {Path(content), Path(f"{module}.py"), *([Path(module)] if ":" in content else [])} - {Path()}
+    files = {str(file): digest_file(file) for file in named if file.is_file()}
+    return files | {str(place): stamp_directory(place) for place in named if place.is_dir()}
+
+
+def _among(outputs: Iterable[Path], file: str) -> bool:
+    """Say whether a file is an output of a stage, or a folder that holds one."""
+    return any(
+        one.resolve().is_relative_to(Path(file).resolve()) or Path(file).resolve().is_relative_to(one.resolve())
+        for one in outputs
+    )
 
 
 def _run(stage: Stage, params_file: Path, folder: Path) -> None:

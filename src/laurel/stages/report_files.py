@@ -24,7 +24,7 @@ from laurel.params.fields import dumped
 from laurel.rewards.method import PayTable
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.label_quality import gold_of
-from laurel.tracking.runs import git_sha
+from laurel.tracking.runs import commit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,19 +54,19 @@ def with_references(
     ]
 
 
+def _made_by() -> list[str]:
+    """Return by what version, from which commit and on what machine this is made: the same for equal runs."""
+    found, of = machine(), commit()
+    where = ", ".join(found[key] for key in ("cpu", "architecture", "torch_isa") if key in found)
+    return [f"Laurel {__version__}", *([of] if of else []), where, f"Python {found['python']}"]
+
+
 def _made() -> list[str]:
-    """Return when, from which commit and on what machine this is made."""
+    """Return when this is made, besides `_made_by`, and on how many cores."""
     import os
     from datetime import UTC, datetime
 
-    found = machine()
-    commit = git_sha()
-    return [
-        datetime.now(UTC).strftime("%Y-%m-%d"),
-        *([f"commit {commit}"] if commit else []),
-        f"{found['cpu']}, {found['architecture']}, {os.cpu_count()} cores",
-        f"Python {found['python']}",
-    ]
+    return [datetime.now(UTC).strftime("%Y-%m-%d"), *_made_by(), f"{os.cpu_count()} cores"]
 
 
 def rendered(
@@ -101,6 +101,7 @@ def rendered(
     drawn = {name: plots.save(figure, out.path / "figures", name) for name, figure in figures.items()}
     content = ReportContent(
         title=sections["env"].id,
+        made=_made_by(),
         metrics=metrics,
         description=adapter.description,
         figures=drawn,

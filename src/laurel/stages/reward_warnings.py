@@ -1,8 +1,8 @@
-"""What evaluation says against rewards: arms that earn more and do worse, and how far rewards are apart."""
+"""What is said against rewards: arms that earn more and do worse, sums that mislead, and how far rewards are apart."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,73 @@ def hacked_arms(
     bounds = return_range(curves, seed_scores(results)["return"].to_numpy())
     found = hacked(curves, [arm.name for arm in arms.values() if arm.reward], agents, bounds)
     return [replace(one, episodes=_to_look_at(evaluation, arms[one.arm], agents, one)) for one in found]
+
+
+def misleading_sums(
+    watched: Arm | None, arms: Mapping[str, Arm], results: pd.DataFrame, curves: pd.DataFrame
+) -> list[str]:
+    """Say of which arms failing is paid more than the task, as far as episodes were scored by what the arm is paid."""
+    from laurel.evaluation.hacking import misled
+    from laurel.evaluation.statistics import return_range, seed_scores
+
+    paid = [
+        arm
+        for arm in arms.values()
+        if watched and arm.trained and (arm.reward, arm.shaping) == (watched.reward, watched.shaping)
+    ]
+    return misled(results, paid, return_range(curves, seed_scores(results)["return"].to_numpy())) if paid else []
+
+
+def most_paid(arms: Iterable[Arm], reward: Path, trajectories: Path) -> list[str]:
+    """Say what an episode can earn from learned rewards beside what the environment paid the collected ones.
+
+    Args:
+        arms: of the run; those are looked at that are paid one reward of captions beside the environment's, as a bonus.
+        reward: output of the train-reward stage.
+        trajectories: output of the collect stage.
+
+    Raises:
+        DataError: an input is not there, or damaged.
+    """
+    import numpy as np
+
+    from laurel.rewards.stored import StoredRewards
+
+    stored, lines = StoredRewards.read(reward), []
+    highest = _highest_return(trajectories)
+    for arm in arms:
+        name = next(iter(arm.reward), "")
+        beside_the_task = arm.trained and arm.shaping.extrinsic > 0 and arm.shaping.form == "bonus"
+        bonus = beside_the_task and list(arm.reward.values()) == [1.0]
+        table = (
+            stored.table(name, arm.shaping.quantile, arm.agent.seeds[0]) if bonus and name in stored.settings else None
+        )
+        if table is None or highest is None:
+            continue
+        paid = np.maximum(table.rewards - table.threshold, 0)
+        most, task = arm.shaping.intrinsic * float(paid.sum()), arm.shaping.extrinsic * highest
+        line = (
+            f"{arm.name}: meeting each of {np.count_nonzero(paid)} captions once is paid {most:.3g} in all; the "
+            f"environment paid the best collected episode {task:.3g}"
+        )
+        if most > max(task, arm.shaping.extrinsic):  # collection may never have met a sparse reward, often of 1
+            line += ". Where agents collect captions instead, lower shaping.intrinsic or set shaping.form: potential"
+        lines.append(line)
+    return lines
+
+
+def _highest_return(trajectories: Path) -> float | None:
+    """Return the environment's pay for the best collected episode, unfinished ones too; None without any."""
+    import numpy as np
+
+    from laurel.data.trajectories import read_trajectories
+
+    highest = None
+    for steps, position in read_trajectories(trajectories):
+        _, begins = np.unique(position.episode_id, return_index=True)
+        best = float(np.add.reduceat(steps.reward.astype(np.float64), np.sort(begins)).max())
+        highest = best if highest is None else max(highest, best)
+    return highest
 
 
 def _to_look_at(evaluation: Evaluation, arm: Arm, agents: Path, found: Hacked) -> list[Episode]:

@@ -368,11 +368,25 @@ def git_sha() -> str | None:
 
     An image says itself what it was built from, in LAUREL_REVISION: the working directory is not what runs there.
     """
-    if revision := re.fullmatch("([0-9a-f]{40})(-dirty)?", os.environ.get("LAUREL_REVISION", "")):
+    if revision := _of_image():
         return f"{revision[1][:12]}{'+' if revision[2] else ''}"
-    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    return _git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
+
+
+def commit() -> str | None:
+    """Return the commit as of `git_sha` in words, with its date where git knows that; None outside git."""
+    sha, day = git_sha(), None if _of_image() else _git("show", "--no-patch", "--format=%cs", "HEAD")
+    return f"commit {sha}{f' of {day}' if day else ''}" if sha else None
+
+
+def _of_image() -> re.Match[str] | None:
+    return re.fullmatch("([0-9a-f]{40})(-dirty)?", os.environ.get("LAUREL_REVISION", ""))
+
+
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the working directory; None where it says nothing."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
+        result = subprocess.run(("git", *arguments), capture_output=True, text=True, timeout=10, check=False)  # noqa: S603, S607
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() or None

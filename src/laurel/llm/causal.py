@@ -1,0 +1,113 @@
+"""A causal language model that is trained: loaded from a directory, the hub, or `smollm2`, with LoRA weights (Hu et al.
+2021, arXiv 2106.09685) or trained whole; saved as peft or transformers saves it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from laurel.errors import AnnotationError
+from laurel.extras import need
+from laurel.llm.local_model import LocalModel, load_model
+from laurel.llm.local_tuning import as_anywhere
+from laurel.params.judges import HuggingFaceParams
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+def load_causal(
+    model: str, *, adapter: str | None = None, device: Literal["auto", "cpu", "cuda"] = "cpu", dtype: Dtype = "float32"
+) -> LocalModel:
+    """Load a model to be trained or to write.
+
+    Args:
+        model: a directory, `smollm2`, or a name on the Hugging Face hub; with a chat template.
+        adapter: LoRA weights on top, a directory or a name on the hub.
+        device: where it runs.
+        dtype: of its weights; training wants float32 or, where the machine is quick with it, bfloat16.
+
+    Raises:
+        RefusedError: it cannot be loaded.
+        ParamsError: a GPU is asked for, and there is none.
+    """
+    return load_model(HuggingFaceParams(model=model, adapter=adapter, device=device, dtype=dtype))
+
+
+def with_lora(local: LocalModel, rank: int) -> LocalModel:
+    """Return the model with new LoRA weights on all linear layers but the last; all else is frozen. Torch's own
+    generator draws them; they change nothing before they are trained.
+
+    Raises:
+        AnnotationError: there are no such layers.
+        MissingPackageError: peft is not installed.
+    """
+    need("peft")
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of what peft still calls in transformers
+            return dataclasses.replace(local, model=get_peft_model(local.model, config))
+    except ValueError as error:
+        raise AnnotationError(f"{type(local.model).__name__} cannot be given LoRA weights: {error}.") from None
+
+
+def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the weights that training changes, by name: LoRA's where there are any, else all."""
+    return ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the weights that training changes."""
+    return {name: weight.detach().clone() for name, weight in trained(model)}
+
+
+def put_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put `weights_of` a model of the same kind into this one.
+
+    Raises:
+        KeyError: a weight is missing.
+        RuntimeError: one has another shape.
+    """
+    import torch
+
+    with torch.no_grad():
+        for name, weight in trained(model):
+            weight.copy_(weights[name])
+
+
+def save_causal(local: LocalModel, folder: Path) -> None:
+    """Write what was trained: an adapter as peft loads it, or the whole model with its tokenizer."""
+    if is_adapted(local):
+        local.model.save_pretrained(folder, save_embedding_layers=False)
+        as_anywhere(folder / "adapter_config.json", local.identity.model)
+    else:
+        local.model.save_pretrained(folder)
+        local.tokenizer.save_pretrained(folder)
+
+
+def is_adapted(local: LocalModel) -> bool:
+    """Whether the model has LoRA weights, and they alone are trained."""
+    return hasattr(local.model, "peft_config")
+
+
+def written_prompt(local: LocalModel, user: str, system: str | None = None) -> str:
+    """Return what a model reads before it answers: messages by its chat template."""
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": user})
+    text: Any = local.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return str(text)
+
+
+def tokens_of(local: LocalModel, text: str) -> list[int]:
+    """Return the tokens of a text in which a chat template has put all special ones."""
+    found: list[int] = local.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return found

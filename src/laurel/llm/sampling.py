@@ -1,0 +1,193 @@
+"""Answers drawn from a causal language model in large batches, with their log-probabilities.
+
+Each distinct prompt is read once, and its cache of keys and values goes to all answers to it. All numbers come from
+one generator, so that a seed repeats the batch. An answer may be held to a grammar: an automaton over tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from laurel.envs.base import FloatArray
+from laurel.llm.local_model import LocalModel
+
+BATCH_TOKENS = 2**16
+"""Tokens, prompts and answers together, of a batch."""
+
+
+class Sampled(NamedTuple):
+    """N answers."""
+
+    tokens: list[list[int]]
+    """Without the one that ended them."""
+    log_prob: FloatArray
+    """(N,) sum over the tokens, the end included, under the model as it draws: within the grammar, at its
+    temperature."""
+    ended: list[bool]
+    """Whether the model ended the answer, rather than the limit."""
+
+
+@dataclass
+class Grammar:
+    """What may be written: states, and the tokens that lead from one to another. The first state is 0."""
+
+    edges: list[dict[int, int]] = field(default_factory=lambda: [{}])
+    """State -> token -> next state."""
+    END = -1
+    """The next state of a token that ends the answer."""
+
+    def add(self, path: Sequence[int], start: int = 0) -> int:
+        """Allow tokens one after another from a state on; return the state after them."""
+        state = start
+        for token in path:
+            if token not in self.edges[state]:
+                self.edges.append({})
+                self.edges[state][token] = len(self.edges) - 1
+            state = self.edges[state][token]
+        return state
+
+    def end(self, state: int, stops: Iterable[int]) -> None:
+        """Allow the answer to end in a state."""
+        self.edges[state] |= dict.fromkeys(stops, self.END)
+
+    def allowed(self, size: int) -> torch.Tensor:
+        """Return which of `size` tokens may follow each state (S, V).
+
+        Raises:
+            ValueError: none may follow one of them.
+        """
+        if not all(self.edges):
+            raise ValueError("a state of the grammar has neither a next token nor an end")
+        found = torch.zeros(len(self.edges), size, dtype=torch.bool)
+        for state, edges in enumerate(self.edges):
+            found[state, list(edges)] = True
+        return found
+
+
+def sample(
+    local: LocalModel,
+    prompts: Sequence[Sequence[int]],
+    rng: np.random.Generator,
+    *,
+    max_tokens: int,
+    temperature: float = 1.0,
+    grammar: Grammar | None = None,
+) -> Sampled:
+    """Draw an answer to each prompt (N of them, as tokens); equal prompts are read once.
+
+    Args:
+        local: the model.
+        prompts: to be answered.
+        rng: draws the tokens; at temperature 0 the likeliest are taken.
+        max_tokens: of an answer, its end included.
+        temperature: of the draw.
+        grammar: what may be written; None: anything. It must end within `max_tokens`.
+    """
+    distinct = list(dict.fromkeys(map(tuple, prompts)))
+    place = {prompt: number for number, prompt in enumerate(distinct)}
+    which = np.array([place[tuple(prompt)] for prompt in prompts])
+    order = np.argsort(which, kind="stable")
+    rows = max(1, BATCH_TOKENS // (max(map(len, distinct)) + max_tokens))
+    tokens: list[list[int]] = [[] for _ in prompts]
+    log_prob, ended = np.zeros(len(prompts), dtype=np.float32), [False] * len(prompts)
+    was_training = local.model.training
+    local.model.eval()
+    for start in range(0, len(order), rows):
+        some = order[start : start + rows]
+        answers = _batch(local, [distinct[i] for i in which[some]], rng, max_tokens, temperature, grammar)
+        for i, answer, log, over in zip(some, *answers, strict=True):
+            tokens[i], log_prob[i], ended[i] = answer, log, over
+    local.model.train(was_training)
+    return Sampled(tokens, log_prob, ended)
+
+
+def _batch(
+    local: LocalModel,
+    prompts: Sequence[tuple[int, ...]],
+    rng: np.random.Generator,
+    max_tokens: int,
+    temperature: float,
+    grammar: Grammar | None,
+) -> Sampled:
+    distinct = list(dict.fromkeys(prompts))
+    place = {prompt: number for number, prompt in enumerate(distinct)}
+    whose = torch.tensor([place[prompt] for prompt in prompts], device=local.device)
+    width = max(map(len, distinct))
+    # padding on the left, so that the next token of every prompt comes in the same column
+    read = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in distinct])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct], device=local.device)
+    cache = DynamicCache(config=local.model.config)
+    inputs = {"past_key_values": cache, "use_cache": True}
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    logits = local.logits(read, torch.tensor([width - 1]), attention_mask=mask, position_ids=positions, **inputs)
+    cache.reorder_cache(whose)  # type: ignore[arg-type]  # its LongTensor is an alias of old
+    logits, mask, positions = logits[whose, -1], mask[whose], positions[whose, -1:]
+    allowed = None if grammar is None else grammar.allowed(logits.shape[-1]).to(local.device)
+    states = torch.zeros(len(prompts), dtype=torch.long)
+    n = len(prompts)
+    tokens: list[list[int]] = [[] for _ in range(n)]
+    log_prob, ended = np.zeros(n, dtype=np.float32), [False] * n
+    rows = np.arange(n)
+    for step in range(max_tokens):
+        scores = logits.float() / (temperature or 1.0)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed[states.to(local.device)], -torch.inf)
+        logs = scores.log_softmax(dim=-1)
+        drawn = logs.argmax(dim=-1) if temperature == 0 else _draw(logs, rng)
+        log_prob[rows] += logs.gather(1, drawn[:, None])[:, 0].cpu().numpy()
+        chosen, going = drawn.tolist(), []
+        for i, (row, token) in enumerate(zip(rows.tolist(), chosen, strict=True)):
+            if token in local.stops:
+                ended[row] = True
+                continue
+            tokens[row].append(token)
+            if grammar is not None:
+                states[i] = grammar.edges[int(states[i])][token]
+            going.append(i)
+        if not going or step + 1 == max_tokens:
+            break
+        if len(going) < len(rows):
+            left = torch.tensor(going)
+            cache.reorder_cache(left.to(local.device))  # type: ignore[arg-type]
+            drawn, states, rows = drawn[left], states[left], rows[going]
+            mask, positions = mask[left], positions[left]
+        mask, positions = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1), positions + 1
+        logits = local.logits(
+            drawn[:, None].cpu(), torch.tensor([0]), attention_mask=mask, position_ids=positions, **inputs
+        )[:, -1]
+    return Sampled(tokens, log_prob, ended)
+
+
+def _draw(logs: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """Draw a token (N,) by log-probabilities (N, V); one of probability 0 is never drawn."""
+    cumulated = logs.double().exp().cumsum(dim=-1)
+    levels = torch.from_numpy(rng.random((len(logs), 1))).to(logs.device) * cumulated[:, -1:]
+    return (cumulated <= levels).sum(dim=-1).clamp(max=logs.shape[-1] - 1)
+
+
+def log_probs(
+    local: LocalModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], temperature: float = 1.0
+) -> FloatArray:
+    """Return the log-probabilities (N,) of answers, given as tokens with the one that ends them, without a grammar."""
+    found = np.zeros(len(prompts), dtype=np.float32)
+    longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
+    rows = max(1, BATCH_TOKENS // 4 // longest)
+    for start in range(0, len(prompts), rows):
+        some = [
+            [*prompt, *answer]
+            for prompt, answer in zip(prompts[start : start + rows], answers[start : start + rows], strict=True)
+        ]
+        width = max(map(len, some))
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in some])  # nothing before padding sees it
+        logs = (local.logits(tokens, torch.arange(width)).float() / temperature).log_softmax(dim=-1)
+        for i, row in enumerate(some):
+            first = len(prompts[start + i])
+            places = torch.arange(first - 1, len(row) - 1)
+            found[start + i] = float(logs[i, places, torch.tensor(row[first:])].sum())
+    return found

@@ -1,0 +1,82 @@
+"""A language model made on the spot: a Llama of a few layers with random weights, and a tokenizer learned from texts.
+
+It knows no language; it is for tests, examples, and tasks of few words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+BEGIN, END = "<|begin|>", "<|end|>"
+ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def write_tiny_model(
+    folder: Path,
+    texts: Iterable[str],
+    *,
+    layers: int = 2,
+    width: int = 64,
+    heads: int = 4,
+    context: int = 512,
+    vocabulary: int = 600,
+    seed: int = 0,
+) -> Path:
+    """Write the model as transformers does; any text can be written in its tokens, those of `texts` in few.
+
+    Args:
+        folder: to write into.
+        texts: from which the tokenizer, a byte-level BPE, learns its words.
+        layers: of the network.
+        width: of its hidden states; its feed-forward layers have twice that.
+        heads: of attention.
+        context: tokens of prompt and answer together.
+        vocabulary: tokens at most, the bytes among them.
+        seed: of the weights.
+
+    Returns:
+        The folder.
+    """
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    learned = Tokenizer(models.BPE())
+    learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    learned.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[BEGIN, END, *ROLES],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    learned.train_from_iterator(list(texts), trainer)
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=learned, bos_token=BEGIN, eos_token=END, pad_token=BEGIN, chat_template=TEMPLATE
+    )
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=context,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

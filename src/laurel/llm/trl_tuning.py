@@ -1,0 +1,243 @@
+"""Training of a causal language model by TRL's trainers on what it wrote: imitation (SFT), pairs (DPO, SimPO), single
+answers (KTO), or groups of scored answers to one prompt (GRPO, RLOO).
+
+No loss is computed here. Groups were sampled and scored before; TRL's GRPO and RLOO are handed them where they would
+sample. Each call makes a new trainer and optimizer, so that between two calls there is nothing to keep but the weights.
+
+SimPO: Meng et al. 2024 (arXiv 2405.14734); DPO: Rafailov et al. 2023 (arXiv 2305.18290); KTO: Ethayarajh et al. 2024
+(arXiv 2402.01306); GRPO: Shao et al. 2024 (arXiv 2402.03300); RLOO: Ahmadian et al. 2024 (arXiv 2402.14740).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from laurel.errors import TrainingError
+from laurel.extras import need
+from laurel.llm.causal import put_weights, trained, weights_of
+from laurel.llm.local_model import LocalModel
+
+Loss = Literal["dpo", "kto", "simpo", "grpo", "rloo"]
+PAIRED: tuple[Loss, ...] = ("dpo", "kto", "simpo")
+"""Losses that learn from pairs; the others learn from groups."""
+
+
+class Pair(NamedTuple):
+    """Two answers to a prompt, as texts."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+
+class Group(NamedTuple):
+    """k answers to a prompt, each with what it is worth; all groups of a call have the same k."""
+
+    prompt: str
+    answers: tuple[str, ...]
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the weights are trained in one call."""
+
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    """Pairs, or answers of groups, of a step."""
+    epochs: int = 1
+    beta: float = 2.0
+    """Of the loss: how strongly pairs pull; of grpo and rloo: weight of the divergence from the model of before."""
+    gamma: float = 0.5
+    """simpo only: the margin by which a chosen answer should be likelier."""
+    imitation: float = 0.1
+    """simpo only: weight of the chosen answer's negative log-likelihood."""
+    max_grad_norm: float = 1.0
+
+
+def imitate(local: LocalModel, rows: Sequence[tuple[str, str]], how: Tuning, seed: int) -> float:
+    """Train the model in place to answer as it is shown: rows of a prompt and its answer; return the loss.
+
+    Raises:
+        MissingPackageError: TRL is not installed.
+        TrainingError: the loss is NaN or infinite.
+    """
+    need("trl")
+    from trl import SFTConfig, SFTTrainer
+
+    data = [{"prompt": prompt, "completion": answer} for prompt, answer in rows]
+    return _train(local, SFTTrainer, SFTConfig, data, how, seed, {"max_length": local.context})
+
+
+def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: Tuning, seed: int) -> float:
+    """Train the model in place to prefer the chosen answers; return the loss.
+
+    The reference of dpo and kto is the model as it was before.
+
+    Raises:
+        MissingPackageError: TRL is not installed.
+        TrainingError: the loss is NaN or infinite.
+    """
+    need("trl")
+    data = [pair._asdict() for pair in pairs]
+    extra: dict[str, Any] = {"max_length": local.context, "beta": how.beta}
+    if loss == "simpo":
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # it may change, but its version is pinned
+        from trl.experimental.cpo import CPOConfig, CPOTrainer
+
+        extra |= {"loss_type": "simpo", "simpo_gamma": how.gamma, "cpo_alpha": how.imitation}
+        extra |= {"remove_unused_columns": False}
+        return _train(local, CPOTrainer, CPOConfig, data, how, seed, extra)
+    if loss == "dpo":
+        from trl import DPOConfig, DPOTrainer
+
+        return _train(local, DPOTrainer, DPOConfig, data, how, seed, extra, reference=True)
+    if loss != "kto":
+        raise ValueError(f"{loss} does not learn from pairs")
+    from trl import KTOConfig, KTOTrainer
+
+    single = [
+        {"prompt": pair.prompt, "completion": answer, "label": good}
+        for pair in pairs
+        for answer, good in ((pair.chosen, True), (pair.rejected, False))
+    ]
+    return _train(local, KTOTrainer, KTOConfig, single, how, seed, extra, reference=True)
+
+
+def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:
+    """Train the model in place towards the answers that score above their group's others; return the loss.
+
+    Raises:
+        MissingPackageError: TRL is not installed.
+        TrainingError: the loss is NaN or infinite.
+    """
+    need("trl")
+    size = len(groups[0].answers)
+    whole = min(max(1, how.batch_size // size), len(groups)) * size  # TRL leaves out what fills no batch
+    extra: dict[str, Any] = {
+        "num_generations": size,
+        "beta": how.beta,
+        "max_completion_length": local.context,
+        "per_device_train_batch_size": whole,
+    }
+    if loss == "grpo":
+        from trl import GRPOConfig, GRPOTrainer
+
+        trainer, config = GRPOTrainer, GRPOConfig
+    elif loss == "rloo":
+        from trl import RLOOConfig, RLOOTrainer
+
+        trainer, config = RLOOTrainer, RLOOConfig
+    else:
+        raise ValueError(f"{loss} does not learn from groups")
+    recorded = _recorded(trainer, groups, returns_log_probs=loss == "grpo")
+    data = [{"prompt": group.prompt} for group in groups]
+    reward = {"reward_funcs": [recorded.scores_of]}
+    return _train(local, recorded, config, data, how, seed, extra, arguments=reward)
+
+
+def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) -> Any:
+    """Return TRL's trainer of groups, which takes recorded answers where it would sample."""
+    waiting: dict[str, list[Group]] = {}
+    for group in reversed(groups):
+        waiting.setdefault(group.prompt, []).append(group)
+    drawn: list[float] = []
+
+    class Recorded(base):  # type: ignore[misc]
+        def _generate(self, prompts: list[str]) -> Any:
+            self.laurel_prompts = prompts
+            return super()._generate(prompts)
+
+        def _generate_single_turn(self, prompt_ids: Any, *_: Any) -> Any:
+            drawn.clear()
+            answers: list[str] = []
+            prompts = self.laurel_prompts[:: self.num_generations]
+            for prompt in prompts:
+                left = waiting[prompt]
+                group = left.pop()
+                left.insert(0, group)  # for the next epoch
+                answers += group.answers
+                drawn.extend(group.scores)
+            tokenizer = self.processing_class
+            ids = tokenizer([answer + tokenizer.eos_token for answer in answers], add_special_tokens=False)["input_ids"]
+            return (ids, None) if returns_log_probs else ids
+
+        @staticmethod
+        def scores_of(**_: Any) -> list[float]:
+            return list(drawn)
+
+    return Recorded
+
+
+def _train(
+    local: LocalModel,
+    trainer: Any,
+    config: Any,
+    data: list[dict[str, Any]],
+    how: Tuning,
+    seed: int,
+    extra: Mapping[str, Any],
+    *,
+    reference: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+) -> float:
+    """Train a copy, which TRL may change as it likes, and take its weights over; frozen weights are shared."""
+    from datasets import Dataset, disable_progress_bars
+    from transformers import PrinterCallback
+    from transformers.utils import logging
+
+    disable_progress_bars()
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    model = _copy(local)
+    with tempfile.TemporaryDirectory(prefix="laurel-") as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that transformers will drop, used by TRL
+        settings: dict[str, Any] = {
+            "output_dir": scratch,
+            "num_train_epochs": how.epochs,
+            "learning_rate": how.learning_rate,
+            "lr_scheduler_type": "constant",
+            "per_device_train_batch_size": how.batch_size,
+            "max_grad_norm": how.max_grad_norm,
+            "weight_decay": 0.0,
+            "bf16": False,
+            "gradient_checkpointing": False,
+            "use_cpu": local.device.type == "cpu",
+            "report_to": [],
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "disable_tqdm": True,
+            "dataloader_pin_memory": False,
+            "seed": seed % 2**32,
+        }
+        given = dict(arguments or {})
+        if reference and not hasattr(model, "peft_config"):
+            given["ref_model"] = _copy(local)
+        made = trainer(
+            model=model,
+            args=config(**{**settings, **extra}),
+            processing_class=local.tokenizer,
+            train_dataset=Dataset.from_list(data),
+            **given,
+        )
+        made.remove_callback(PrinterCallback)  # it would write to standard output
+        loss = float(made.train().training_loss)
+    logging.set_verbosity(before)
+    if not math.isfinite(loss):
+        raise TrainingError("The language model's loss is NaN or infinite: lower its learning_rate.")
+    put_weights(local.model, dict(weights_of(model)))
+    return loss
+
+
+def _copy(local: LocalModel) -> Any:
+    """Copy a model, its frozen weights shared."""
+    changed = {id(weight) for _, weight in trained(local.model)}
+    shared = {id(weight): weight for weight in local.model.parameters() if id(weight) not in changed}
+    return copy.deepcopy(local.model, shared)

@@ -1,0 +1,113 @@
+"""A causal language model that is trained: answers that are drawn, losses that learn, adapters that are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from laurel.llm import trl_tuning
+from laurel.llm.causal import load_causal, put_weights, save_causal, tokens_of, weights_of, with_lora, written_prompt
+from laurel.llm.local_model import LocalModel
+from laurel.llm.sampling import Grammar, log_probs, sample
+from laurel.llm.tiny_model import write_tiny_model
+from laurel.llm.trl_tuning import Group, Pair, Tuning, imitate, learn_from_groups, learn_from_pairs
+
+GOOD, BAD = "forward, left", "left, forward"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [f"You are in row {row}." for row in range(4)] + [GOOD, BAD]
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), texts, width=16, heads=2, vocabulary=320)
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> LocalModel:
+    return load_causal(str(place))
+
+
+@pytest.fixture
+def local(whole: LocalModel) -> LocalModel:
+    """Return the model with its first weights."""
+    first = weights_of(whole.model)
+    yield whole
+    put_weights(whole.model, first)
+
+
+def prompts(local: LocalModel) -> list[str]:
+    return [written_prompt(local, f"You are in row {row}.") for row in range(4)]
+
+
+def lead(local: LocalModel) -> float:
+    """Return by how much the good answer is likelier than the bad one."""
+    end = [local.tokenizer.eos_token_id]
+    asked = [tokens_of(local, prompts(local)[0])] * 2
+    good, bad = log_probs(local, asked, [tokens_of(local, text) + end for text in (GOOD, BAD)])
+    return float(good - bad)
+
+
+def test_drawn_answers_have_the_probabilities_that_the_model_gives_them(local: LocalModel) -> None:
+    ids = [tokens_of(local, text) for text in prompts(local)]
+    drawn = sample(local, [*ids, *ids], np.random.default_rng(0), max_tokens=5)
+    again = sample(local, [*ids, *ids], np.random.default_rng(0), max_tokens=5)
+    assert drawn.tokens == again.tokens
+    end = local.tokenizer.eos_token_id
+    whole = [tokens + [end] * ended for tokens, ended in zip(drawn.tokens, drawn.ended, strict=True)]
+    np.testing.assert_allclose(drawn.log_prob, log_probs(local, [*ids, *ids], whole), atol=1e-4)
+    one, *_ = sample(local, [ids[2]], np.random.default_rng(0), max_tokens=5, temperature=0).tokens
+    many = sample(local, [*ids, *ids], np.random.default_rng(1), max_tokens=5, temperature=0).tokens
+    assert many[2] == many[6] == one
+
+
+def test_a_grammar_allows_nothing_else(local: LocalModel) -> None:
+    grammar = Grammar()
+    for text in (GOOD, "left"):
+        grammar.end(grammar.add(tokens_of(local, text)), local.stops)
+    asked = [tokens_of(local, prompts(local)[0])] * 64
+    drawn = sample(local, asked, np.random.default_rng(0), max_tokens=12, grammar=grammar)
+    assert all(drawn.ended)
+    assert {local.tokenizer.decode(tokens) for tokens in drawn.tokens} == {GOOD, "left"}
+    chances = {tuple(tokens): np.exp(log) for tokens, log in zip(drawn.tokens, drawn.log_prob, strict=True)}
+    assert sum(chances.values()) == pytest.approx(1.0, abs=1e-4)
+    grammar.add([0])
+    with pytest.raises(ValueError, match="neither a next token nor an end"):
+        grammar.allowed(400)
+
+
+@pytest.mark.parametrize("loss", ["dpo", "kto", "simpo"])
+def test_losses_of_pairs_prefer_what_was_chosen(local: LocalModel, loss: trl_tuning.Loss) -> None:
+    how = Tuning(learning_rate=5e-3, batch_size=8, beta=2.0 if loss == "simpo" else 0.5)
+    before = lead(local)
+    learn_from_pairs(local, [Pair(prompt, GOOD, BAD) for prompt in prompts(local)] * 4, loss, how, 0)
+    assert lead(local) > before + 1
+
+
+@pytest.mark.parametrize("loss", ["grpo", "rloo"])
+def test_losses_of_groups_prefer_what_scored_better(local: LocalModel, loss: trl_tuning.Loss) -> None:
+    how = Tuning(learning_rate=5e-3, batch_size=8, beta=0.0)
+    groups = [Group(prompt, (BAD, GOOD, BAD, BAD), (0.0, 1.0, 0.0, 0.0)) for prompt in prompts(local)]
+    before = lead(local)
+    learn_from_groups(local, groups * 4, loss, how, 0)
+    assert lead(local) > before + 1
+
+
+def test_an_adapter_is_kept_and_the_same_for_the_same_seed(place: Path, tmp_path: Path) -> None:
+    kept = []
+    for number in range(2):
+        torch.manual_seed(0)
+        local = with_lora(load_causal(str(place)), 2)
+        base = {name: weight.clone() for name, weight in local.model.named_parameters() if not weight.requires_grad}
+        how = Tuning(learning_rate=1e-2, batch_size=8)
+        imitate(local, [(prompt, GOOD) for prompt in prompts(local)] * 2, how, seed=3)
+        learn_from_pairs(local, [Pair(prompts(local)[0], GOOD, BAD)] * 8, "dpo", replace(how, beta=0.5), seed=4)
+        assert all(torch.equal(weight, base[name]) for name, weight in local.model.named_parameters() if name in base)
+        assert list(local.model.peft_config) == ["default"]  # TRL's copy has a reference, ours has none
+        save_causal(local, tmp_path / str(number))
+        kept.append((tmp_path / str(number) / "adapter_model.safetensors").read_bytes())
+    assert kept[0] == kept[1]
+    again = load_causal(str(place), adapter=str(tmp_path / "0"))
+    assert lead(again) == pytest.approx(lead(local), abs=1e-4)

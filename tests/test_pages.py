@@ -1,0 +1,108 @@
+"""The pages of README and docs/ as a site, and their snippets: YAML is valid, listings are the files.
+
+Other Python is run by test_library_examples, commands are parsed by test_readme.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from installed import EXAMPLES
+from laurel.params import Params, parse_params
+from tiny_project import REPOSITORY
+
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+LISTING = re.compile(r"```python title=\"(.+?)\"\n(.*?)```", re.DOTALL)
+
+
+def listings() -> list[Any]:
+    """Return the files of examples/ that pages print."""
+    return [
+        pytest.param(name, code, id=name)
+        for page in PAGES
+        for name, code in LISTING.findall(page.read_text(encoding="utf-8"))
+    ]
+
+
+def yaml_blocks() -> list[Any]:
+    """Return what pages show of params.yaml, fenced or indented: YAML whose keys are sections."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"^```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+        blocks += map(textwrap.dedent, re.findall(r"(?<=\n\n)((?:    .*\n|\n(?=    ))+)", text))
+        for block in blocks:
+            try:
+                content = yaml.safe_load(block)
+            except yaml.YAMLError:
+                continue
+            if isinstance(content, dict) and content.keys() <= Params.model_fields.keys():
+                found.append(pytest.param(content, id=f"{page.stem}-{len(found)}"))
+    return found
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return params with sections of others in them; arms are replaced as a whole."""
+    both = {
+        key: merged(base[key], value)
+        for key, value in changes.items()
+        if key != "arms" and isinstance(value, dict) and isinstance(base.get(key), dict)
+    }
+    return {**base, **changes, **both}
+
+
+@pytest.mark.parametrize(("name", "code"), listings())
+def test_a_listing_is_the_file_that_other_tests_run(name: str, code: str) -> None:
+    assert (EXAMPLES / name).read_text(encoding="utf-8") == code
+
+
+@pytest.mark.parametrize("content", yaml_blocks())
+def test_what_pages_show_of_params_is_valid(
+    content: dict[str, Any], examples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)  # for examples/, and files that params name
+    base = yaml.safe_load((REPOSITORY / "params.yaml").read_text(encoding="utf-8"))
+    parse_params(merged(base, content), "params.yaml")
+
+
+def test_pages_show_many_params() -> None:
+    assert len(yaml_blocks()) > 15
+
+
+def test_the_custom_job_has_the_fields_of_googles_client() -> None:
+    """No server of Google's was asked."""
+    from google.cloud.aiplatform_v1.types import CustomJobSpec
+
+    page = (REPOSITORY / "docs/vertex-ai.md").read_text(encoding="utf-8")
+    (job,) = re.findall(r"```yaml title=\"job.yaml\"\n(.*?)```", page, re.DOTALL)
+    spec = CustomJobSpec.from_json(json.dumps(yaml.safe_load(job)))
+    assert spec.scheduling.strategy.name == "SPOT"
+    assert spec.worker_pool_specs[0].machine_spec.machine_type == "g2-standard-8"
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links and anchors are checked, those into the repository's files, too."""
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    build(load_config(str(REPOSITORY / "mkdocs.yml"), site_dir=str(tmp_path / "site"), strict=True))
+    built = (tmp_path / "site/reference/params.html").read_text(encoding="utf-8")
+    assert "agent.ppo.learning_rate" in built
+    assert "laurel annotate review" in (tmp_path / "site/reference/commands.html").read_text(encoding="utf-8")
+    assert "class Corridor" in re.sub("<.*?>", "", (tmp_path / "site/repository/examples/corridor.py.html").read_text())
+    external = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"https?://(?!www\.sitemaps)")
+    for page in (tmp_path / "site").rglob("*.html"):
+        assert not external.search(page.read_text(encoding="utf-8")), f"{page}: loads something from elsewhere"
