@@ -92,7 +92,7 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
             "line 2, column rejected: is 3, ",
         ),
         ("r.jsonl", '{"chosen": "a", "rejected": "b", "margin": 2}', "line 1, column margin: is 2, which"),
-        ("r.jsonl", '{"chosen": "a", "rejected": "\\ud800"}', "line 1, column rejected: holds half of"),
+        ("r.jsonl", '{"chosen": "a", "rejected": "\\ud800"}', "line 1, column rejected: holds an unpaired surrogate"),
         ("r.jsonl", '\n{"chosen"', "line 2 is not JSON"),
         ("r.jsonl", "[1]", "line 1 is not a JSON object"),
         ("r.jsonl", "", "holds no row."),

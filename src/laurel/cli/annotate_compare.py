@@ -1,4 +1,4 @@
-"""`laurel annotate compare`: which model, prompt and temperature judges best. Imports nothing heavy before it runs."""
+"""`laurel annotate compare`: which model, prompt and temperature judges best."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def add(actions: Commands) -> None:
 
 def _compare(options: argparse.Namespace) -> str:
     from laurel.params import load_params
-    from laurel.stages import compare, estimate_compare
+    from laurel.stages import compare
     from laurel.tracking.runs import configure
 
     if options.dry_run:
-        return estimate_compare.run(load_params(options.params), options.captions, options.grid, gold=options.gold)
+        return compare.estimated(load_params(options.params), options.captions, options.grid, gold=options.gold)
     log_warnings()
     params = load_params(options.params)
     configure(options.params.parent)

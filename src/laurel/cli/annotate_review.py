@@ -1,4 +1,4 @@
-"""The command `laurel annotate review`: a person labels pairs in the terminal. Imports nothing heavy before it runs."""
+"""The command `laurel annotate review`: a person labels pairs in the terminal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _review(options: argparse.Namespace) -> str:
 
 
 def _pairs(params: Params, options: argparse.Namespace) -> tuple[Pairs, Preferences | None]:
-    """Return the pairs that were labelled, or those that would be.
+    """Return the labelled pairs, or without labels those that would be drawn.
 
     Raises:
         AnnotationError: those in doubt are wanted, but nothing was labelled yet.

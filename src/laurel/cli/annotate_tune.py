@@ -1,4 +1,4 @@
-"""`laurel annotate tune`: a small chat model becomes a judge of one's own. Imports nothing heavy before it runs."""
+"""`laurel annotate tune`: a small chat model becomes a judge of one's own."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ MOST = 2**31 - 1
 
 
 def whole(least: int = 1, most: int = MOST) -> Callable[[str], int]:
-    """Return what reads a whole number, as argparse's `type`.
+    """Return a parser of whole numbers, for argparse's `type`.
 
     >>> whole(0)("12")
     12
@@ -25,7 +25,7 @@ def whole(least: int = 1, most: int = MOST) -> Callable[[str], int]:
 
 
 def number(least: float, most: float) -> Callable[[str], float]:
-    """Return what reads a number, as argparse's `type`.
+    """Return a parser of numbers, for argparse's `type`.
 
     >>> number(0.05, 3600)("15")
     15.0

@@ -1,4 +1,4 @@
-"""`laurel classics`: draw how agents learn well-known tasks. Imports nothing heavy before it is to run."""
+"""`laurel classics`: draw how agents learn well-known tasks."""
 
 from __future__ import annotations
 

@@ -32,24 +32,24 @@ def _parser(commands: Commands, name: str, summary: str, epilog: str) -> argpars
 
 
 def add_params(command: argparse.ArgumentParser, *, of_parent: bool = False) -> None:
-    """Let a command be told where the parameters are; `of_parent` leaves the default to the command above it."""
+    """Add the option --params; `of_parent` leaves the default to the command above it."""
     default = argparse.SUPPRESS if of_parent else Path("params.yaml")
     command.add_argument("--params", type=Path, default=default, metavar="FILE", help="the parameters")
 
 
 def add_input(command: argparse.ArgumentParser, name: str, *, of_parent: bool = False) -> None:
-    """Let a command be told where one of PLACES is; `of_parent` as in `add_params`."""
+    """Add the option that names one of PLACES; `of_parent` as in `add_params`."""
     default = argparse.SUPPRESS if of_parent else Path(PLACES[name])
     command.add_argument(f"--{name}", type=Path, default=default, metavar="DIR", help=f"default: {PLACES[name]}")
 
 
 def add_output(command: argparse.ArgumentParser, default: str | Path) -> None:
-    """Let a command be told where to write."""
+    """Add the option --output."""
     command.add_argument("--output", type=Path, default=Path(default), metavar="DIR", help=f"default: {default}")
 
 
 def add_dry_run(action: argparse.ArgumentParser) -> None:
-    """Let an action of a command be tried, whether it or the command was told so."""
+    """Add --dry-run to an action; it may also stand before the action."""
     add_permissions(action)
     action.add_argument(
         "--dry-run",
@@ -60,7 +60,7 @@ def add_dry_run(action: argparse.ArgumentParser) -> None:
 
 
 def log_warnings() -> None:
-    """Write what libraries warn of to standard error, a line each."""
+    """Log the warnings of libraries to standard error, a line each."""
     import logging
     import sys
 

@@ -1,4 +1,4 @@
-"""`laurel export` and `laurel import`: data in other libraries' formats. Imports nothing heavy before it is to run."""
+"""`laurel export` and `laurel import`: data in other libraries' formats."""
 
 from __future__ import annotations
 

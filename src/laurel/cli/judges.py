@@ -1,4 +1,4 @@
-"""`laurel judges`: whose preferences the arms need. Imports nothing heavy before it is to run."""
+"""`laurel judges`: the judges that arms need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laurel pipeline compile` and `run`; `laurel.cli.pipeline_runs` submits. Heavy imports wait until a command runs."""
+"""`laurel pipeline compile` and `run`; `laurel.cli.pipeline_runs` submits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`laurel pipeline submit`, `status` and `cancel`. Heavy imports wait until there is something to check."""
+"""`laurel pipeline submit`, `status` and `cancel`."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def _submitted(
     *,
     afterwards: Callable[[], None] | None = None,
 ) -> int:
-    """Say what was started, and how to follow and cancel it; do what can be done only now."""
+    """Print what was started, and how to follow and cancel it; then call `afterwards`."""
     again, stop = _commands(where)
     say(f"job:    {job}\npage:   {page}\nfollow: {again} --wait\ncancel: {stop}\n")
     with _leaving_the_run_alone(where):
@@ -265,7 +265,7 @@ def _commands(where: str) -> tuple[str, str]:
 
 @contextmanager
 def _leaving_the_run_alone(where: str) -> Iterator[None]:
-    """Say that the run goes on where Ctrl-C or silence ends the following."""
+    """Tell the user that the run continues when Ctrl-C or a lost connection ends the following."""
     again, stop = _commands(where)
     try:
         yield
@@ -277,7 +277,7 @@ def _leaving_the_run_alone(where: str) -> Iterator[None]:
 
 
 def _follow(options: argparse.Namespace, backend: Backend, job: str) -> int:
-    """Say every change until the run has ended; return the exit code."""
+    """Print every change until the run has ended; return the exit code."""
     progress: Progress = pipelines_module("follow").follow(lambda: backend.look(job), tell, seconds=options.poll)
     for line in progress.failures():
         tell(line)

@@ -1,4 +1,4 @@
-"""`laurel play`: watch a trained agent, with what is said of it and paid. Imports nothing heavy before it runs."""
+"""`laurel play`: watch a trained agent, with what is said of it and paid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `laurel prompt list` and `laurel prompt show`. Imports nothing heavy before one is to run."""
+"""The commands `laurel prompt list` and `laurel prompt show`."""
 
 from __future__ import annotations
 

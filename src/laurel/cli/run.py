@@ -1,4 +1,4 @@
-"""`laurel run` and `laurel benchmark`: all stages of a project, and of many. Imports nothing heavy at the start."""
+"""`laurel run` and `laurel benchmark`: all stages of a project, and of many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options that define a search, of `laurel tune` and of a sweep. Imports nothing heavy."""
+"""The options that define a search, of `laurel tune` and of a sweep."""
 
 from __future__ import annotations
 

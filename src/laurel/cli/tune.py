@@ -1,4 +1,4 @@
-"""`laurel tune`: search the parameters of the agents' training. Imports nothing heavy before it is to run."""
+"""`laurel tune`: search the parameters of the agents' training."""
 
 from __future__ import annotations
 

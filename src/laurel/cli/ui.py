@@ -1,4 +1,4 @@
-"""`laurel ui`: MLflow's pages, opened on the comparison of arms. Imports nothing heavy before it is to run."""
+"""`laurel ui`: MLflow's pages, opened on the comparison of arms."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class PPOParams(AlgorithmParams):
     """Remember what was seen before in the episode, by a gated recurrent unit of the last width of `hidden`."""
     hidden: Widths = (64, 64)
     hints: HintsParams | None = Field(default=None, exclude_if=lambda hints: hints is None)
-    """Who helps the agent to explore, such as a language model; null: nobody. Discrete actions, plain layers only."""
+    """An actor that helps to explore, such as a language model; null: none. Discrete actions, plain layers only."""
 
     @model_validator(mode="after")
     def _hints_go_to_plain_layers(self) -> PPOParams:

@@ -19,6 +19,7 @@ from laurel.envs import adapter_for
 from laurel.envs.base import EnvAdapter
 from laurel.errors import AnnotationError, DataError, LaurelError
 from laurel.feedback.annotator import Judgement, judge
+from laurel.feedback.estimate_grid import forecast, in_table
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.known_pairs import KnownPairs, known_by_gold, known_by_oracle
 from laurel.feedback.leaderboard import Entry, Row, leaderboard, markdown, title
@@ -27,6 +28,7 @@ from laurel.params import Params
 from laurel.params.grid import Cell, load_grid
 from laurel.progress import progress
 from laurel.seeding import derive_seed
+from laurel.stages.estimate_annotate import NOTHING
 from laurel.tracking.runs import Tracker
 
 STAGE = "annotate-compare"
@@ -83,6 +85,22 @@ def run(params: Params, captions: Path, grid: Path, output: Path, gold: Path | N
                     child.end()
                 tracked.log_directory(out.path, "leaderboard")
     return text
+
+
+def estimated(params: Params, captions: Path, grid: Path, gold: Path | None = None) -> str:
+    """Return the estimated cost of `run`, which has the same arguments, as text; asks and writes nothing.
+
+    Raises:
+        ParamsError: the grid is missing or not allowed.
+        AnnotationError: it is not known of any pair which is the better.
+        DataError: the captions, the gold labels or a store of answers cannot be read.
+    """
+    wanted, cells = load_grid(grid, params.annotate)
+    read_inputs(params.dump("env", "caption"), {"captions": captions})
+    adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    known = known_pairs(params, captions, adapter, wanted.pairs, gold)
+    found = forecast(cells, adapter, known.questions, params.annotate.budget)
+    return "\n".join([f"{about(adapter, known)}\n", in_table(found), NOTHING]) + "\n"
 
 
 def known_pairs(params: Params, captions: Path, adapter: EnvAdapter, n: int, gold: Path | None) -> KnownPairs:

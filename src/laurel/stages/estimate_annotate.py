@@ -23,7 +23,7 @@ NOTHING = "Nothing was asked, and nothing was written."
 
 
 def run(params: Params, captions: Path) -> str:
-    """Say in lines of text what `annotate.run` would take.
+    """Return the estimated cost of `annotate.run` as text.
 
     Args:
         params: sections seed, env, caption and annotate are used.
@@ -69,7 +69,7 @@ def run(params: Params, captions: Path) -> str:
 
 
 def of_probe(params: Params) -> str:
-    """Say in lines of text what `laurel annotate probe` would take; errors as of `run`.
+    """Return the estimated cost of `laurel annotate probe` as text; errors as of `run`.
 
     Raises:
         AnnotationError: no probe is for the environment.
@@ -80,14 +80,14 @@ def of_probe(params: Params) -> str:
 
 
 def _of_all(asking: AnnotateParams, adapter: EnvAdapter, questions: Sequence[Pair]) -> Iterator[str]:
-    """Say what each annotator would take that is asked."""
+    """Yield the estimated cost of each annotator that is asked."""
     for number, voter in enumerate(asking.voters):
         heading = f"member {number + 1} of {len(asking.voters)}\n" if asking.annotator == "ensemble" else ""
         yield heading + _of_one(voter, adapter, questions)
 
 
 def _of_one(asking: AnnotateParams, adapter: EnvAdapter, pairs: Sequence[Pair]) -> str:
-    """Say what one annotator would take."""
+    """Return the estimated cost of one annotator as text."""
     found = kind_of(asking).estimate(adapter, pairs)
     if found is None:
         return (

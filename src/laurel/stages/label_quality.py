@@ -34,12 +34,12 @@ from laurel.seeding import derive_seed
 
 SUCCESS_FILE = "success.json"
 REFUSED = "annotate-refused"
-"""The stage that labels belong to which nothing is to be trained on."""
+"""Stage name of refused labels, on which nothing is trained."""
 
 
 @contextmanager
 def setting_aside(output: Path, out: Output, params: Mapping[str, Any], inputs: Mapping[str, Path]) -> Iterator[None]:
-    """Keep labels that are refused, with their quality, beside where they were to go; remove such ones of before.
+    """Keep refused labels, with their quality, beside the output; remove those of an earlier run.
 
     Args:
         output: where labels were to go.
@@ -93,7 +93,7 @@ def keep_sample(seed: int, annotate: AnnotateParams, texts: Sequence[str], out: 
 
 
 def keep_missing(annotate: AnnotateParams, failures: Mapping[str, Mapping[str, int]], out: Output) -> None:
-    """Write why answers are missing: what was told when they were asked for, and how those ended that cannot be read.
+    """Write why answers are missing: the failures reported, and how unreadable answers ended.
 
     Args:
         annotate: where answers are kept.

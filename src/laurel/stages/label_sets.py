@@ -46,7 +46,7 @@ def title(judge: str, numbers: Sequence[int], annotate: AnnotateParams) -> str:
 
 
 def titled(notes: Mapping[LabelSet, Sequence[str]], annotate: AnnotateParams) -> Iterator[str]:
-    """Yield the notes on label sets, each once for a judge, with whom it is about.
+    """Yield the notes on label sets, each once for a judge, with the sets that it is about.
 
     Those on the main judge's first label set are left out, since they stand untitled among the notes of the stage.
     """

@@ -1,6 +1,6 @@
 """All stages of a project, one after another: those run whose parameters or inputs changed since they last ran.
 
-Knows nothing about DVC. Each stage is a process of its own, so that it starts as `laurel collect` and the like do.
+Does not use DVC. Each stage is a process of its own, so that it starts as `laurel collect` and the like do.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def up_to_date(stage: Stage, params: Params, folder: Path) -> bool:
 
 
 def _recorded(folder: Path) -> Mapping[str, Any]:
-    """Return what DONE says; nothing where it is missing or damaged, so that stages run again."""
+    """Return the content of DONE; empty where it is missing or damaged, so that stages run again."""
     try:
         found = read_json(folder / DONE) if (folder / DONE).exists() else {}
     except DataError:

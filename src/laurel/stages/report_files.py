@@ -128,7 +128,7 @@ def rendered(
 def write_run_page(
     env: EnvParams, manifests: Mapping[str, dict[str, Any]], metrics: Mapping[str, Any], out: Output
 ) -> RunFacts:
-    """Write what is true of this run alone beside the report."""
+    """Write what holds for this run alone (seconds, costs, MLflow runs) beside the report."""
     took = {PRODUCERS[name]: manifest["seconds"] for name, manifest in manifests.items()} | {"evaluate": out.seconds}
     facts = RunFacts(
         title=env.id,

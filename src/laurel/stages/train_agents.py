@@ -249,7 +249,7 @@ def _notes_on_unseen(places: Agents) -> list[str]:
 
 
 def _notes_on_idleness(places: Agents) -> list[str]:
-    """Say which agents are what they were at first, e.g. because no episode ended, or a memory never held enough."""
+    """Say which agents never learned, e.g. because no episode ended, or a memory never held enough."""
     import pyarrow.parquet as pq
 
     logged = [name for name in METRICS if name != "epsilon"]
@@ -266,7 +266,7 @@ def _notes_on_idleness(places: Agents) -> list[str]:
 
 
 def _notes_on_steps(places: Agents) -> list[str]:
-    """Say where Stable-Baselines3 took many more steps than it was to: its rollouts are long, and the last is whole."""
+    """Say where Stable-Baselines3 took many more steps than requested: it finishes its last, long rollout."""
     taken: dict[tuple[str, int], int] = {}
     for arm, _, place in places:
         if arm.agent.engine == "sb3":
@@ -281,5 +281,5 @@ def _notes_on_steps(places: Agents) -> list[str]:
 
 
 def track_agents(tracker: Tracker, run: Run, places: Agents) -> None:
-    """Log whole agents as runs of their own below the stage's, which begin and end when their training did."""
+    """Log finished agents as child runs of the stage's, with the times at which their training began and ended."""
     AgentRuns(tracker, run, tracker.output.path / NOTE).finish(places)

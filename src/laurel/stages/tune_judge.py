@@ -144,7 +144,7 @@ def _prompt(name: str) -> Prompt:
 
 
 def _subjects(params: Params, labels: Labels) -> tuple[list[Subject], list[Subject]]:
-    """Return what is learned from and what is tested with."""
+    """Return the pairs to train on, and those to test with."""
 
     def adapter_of(env_id: str) -> EnvAdapter:
         return adapter_for(EnvParams(id=env_id))

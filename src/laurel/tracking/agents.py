@@ -103,7 +103,7 @@ class AgentRuns:
                 self._followed[name_of(arm.name, seed)] = _Followed(arm, seed, place, time.time())
 
     def finish(self, agents: Sequence[Agent]) -> None:
-        """Log what is missing of whole agents, and end their runs; note the runs in the stage's output.
+        """Log what is not logged yet of finished agents, end their runs, and note these in the stage's output.
 
         Raises:
             MlflowException: the server refuses it, or any other of `laurel.tracking.runs.failures`.
@@ -224,7 +224,7 @@ def log_evaluation(run: Run, agents: Mapping[str, str], scores: Mapping[str, Map
 
 
 def thinned(rows: Sequence[Mapping[str, Any]], total: int, finished: bool) -> list[Mapping[str, Any]]:
-    """Return POINTS rows of a curve, evenly over its steps, and the last one of a whole curve.
+    """Return POINTS rows of a curve, evenly over its steps, and the last one of a finished curve.
 
     Which rows are taken does not depend on how far the training is.
     """

@@ -183,7 +183,7 @@ def train_together(
 
 
 def _advisor(task: Task, adapter: EnvAdapter) -> Advisor | None:
-    """Return who hints at actions, one for all agents of a process; None where nobody does."""
+    """Return the advisor that hints at actions, one for all agents of a process; None without hints."""
     hints = getattr(task.settings, "hints", None)
     return None if hints is None else make_advisor(hints.actor, hints.options, adapter, task.annotate)
 
@@ -221,10 +221,10 @@ def _move_on(runs: Sequence[_Run], observations: Sequence[Array]) -> None:
 
 
 class _Run:
-    """The training of one agent: what it goes on with, and what is kept of it."""
+    """The state of one agent's training."""
 
     def __init__(self, agent: Assignment, adapter: EnvAdapter, tensors: bool, advisor: Advisor | None) -> None:
-        """Begin anew, or from the checkpoint, whose actions are still to be taken again."""
+        """Start training, or resume from the checkpoint, whose actions are replayed later."""
         self.task, self.directory = agent.task, agent.directory
         task = agent.task
         recover(agent.directory)
