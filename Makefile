@@ -41,12 +41,14 @@ run: $(READY)  ## run the pipeline and print the table of results
 
 # With two processes on two cores, threads of BLAS and OpenMP wait for each other instead of computing.
 test test-slow: export OMP_NUM_THREADS := 1
+# Tests start hundreds of processes, which should find their modules compiled.
+test test-slow: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY)  ## run the tests
-	@$(BIN)/python -m pytest -n 2 -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(READY)  ## run the tests that train until something is learned
-	@$(BIN)/python -m pytest -n 2 -m slow
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 BENCHMARKS = annotate_cached annotate_throughput cartpole_ppo collect_caption crafting_steps device_ppo doorkey_ppo kfp_overhead \
 	labels_needed local_judge nethack_steps reward_training score_calls score_vs_generate seed_batch text_reward

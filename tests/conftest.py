@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+import laurel.envs
 from installed import install_examples
 from tiny_project import UNTRACKED, Project, make_repository
 
@@ -65,20 +67,23 @@ def examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-@pytest.fixture(scope="session")
-def warm_workers() -> None:
-    """Import once what training and evaluation processes need, for all stages that run in this process."""
-    forkserver.set_forkserver_preload(
-        [
-            "laurel.training.arms",
-            "laurel.evaluation.play",
-            "torch._dynamo",
-            "envpool",
-            "minigrid",
-            "pyarrow.pandas_compat",
-        ]
-    )
-    forkserver.ensure_running()
+@pytest.fixture(scope="session", autouse=True)
+def _warm_workers() -> Iterator[None]:
+    """Import once what worker processes need.
+
+    The server that they are forked from starts with the first test that wants one, and serves all others of this
+    process, whatever they would have it import.
+    """
+    modules = ("laurel.training.arms", "laurel.evaluation.play", "torch._dynamo", "envpool", "minigrid", "pandas")
+    adapters = [f"laurel.envs.{module.name}" for module in pkgutil.iter_modules(laurel.envs.__path__)]
+    choose = forkserver.set_forkserver_preload
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            forkserver,
+            "set_forkserver_preload",
+            lambda names: choose([*names, *modules, *adapters, "pyarrow.pandas_compat"]),
+        )
+        yield
 
 
 @pytest.fixture(scope="session")

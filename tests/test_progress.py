@@ -86,6 +86,26 @@ def test_slow_work_has_a_rate_too(wait: Clock, capsys: pytest.CaptureFixture[str
     assert lines(capsys) == ["tune: 1/4 trials (0.025/s, 120 s left)", "tune: 4/4 trials (0.05/s, 80 s)"]
 
 
+@pytest.mark.parametrize("pauses", [[0.0], [25.0], [2.0, 0.05]], ids=["at once", "after a slow start", "in bursts"])
+def test_the_time_left_is_right_within_a_fifth_from_a_tenth_of_the_way(
+    wait: Clock, capsys: pytest.CaptureFixture[str], pauses: list[float]
+) -> None:
+    """Processes start, which takes time once; then each step takes as long, a little more or a little less."""
+    took, now = [1.0 + 0.3 * (-1) ** i + (i % 7) / 10 for i in range(200)], 0.0
+    with progress(200_000, "train-agents", "steps") as advance:
+        wait(pauses[0])
+        now += pauses[0]
+        begins = [now := now + seconds for seconds in took]
+        for i, seconds in enumerate(took):
+            wait(seconds)
+            advance(1000 if len(pauses) == 1 else 2000 * (i % 2))
+            for line in lines(capsys):
+                done = int(line.partition(": ")[2].partition("/")[0].replace(",", ""))
+                if line.endswith("s left)") and 20_000 <= done < 190_000:
+                    left = float(line.rpartition(", ")[2].partition(" ")[0])
+                    assert left == pytest.approx(begins[-1] - begins[i], rel=0.2)
+
+
 def test_no_end_is_claimed_of_work_that_failed(wait: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with progress(10, "collect", "steps") as advance:

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from laurel.data.directory import RUN, RUN_FACTS, RUN_PAGE, read_manifest, write_json
+from laurel.data.directory import LIVE_PAGE, RUN, RUN_FACTS, RUN_PAGE, read_manifest, write_json
 from laurel.params import Params, load_params
 from laurel.stages.pipeline import PLACES, STAGE, STAGES
 
@@ -179,7 +179,9 @@ def lasting_content(output: Path) -> dict[str, Any]:
     Of the manifest, what is said of the machine is left out, which depends on what a process has imported.
     """
     content: dict[str, Any] = {}
-    for file in sorted(path for path in output.rglob("*") if path.is_file() and path.name not in (RUN, RUN_PAGE)):
+    for file in sorted(
+        path for path in output.rglob("*") if path.is_file() and path.name not in (RUN, RUN_PAGE, LIVE_PAGE)
+    ):
         name = file.relative_to(output).as_posix()
         match file.name:
             case "manifest.json":

@@ -16,11 +16,15 @@ Nothing is imported before it is loaded. Modules whose names begin with an under
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Mapping
+from importlib.metadata import EntryPoints
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from laurel.errors import MissingPackageError, ParamsError, closest
@@ -60,7 +64,7 @@ class Plugins(Generic[T_co]):
         """
         found: dict[str, importlib.metadata.EntryPoint] = {}
         builtin = self.builtin()
-        for entry in importlib.metadata.entry_points(group=self.group):
+        for entry in _installed(self.group):
             if entry.name in builtin or found.get(entry.name, entry).value != entry.value:
                 other = "is built in" if entry.name in builtin else f"is also {found[entry.name].value}"
                 raise ParamsError(
@@ -117,3 +121,21 @@ class Plugins(Generic[T_co]):
             return getattr(plugin, self.attribute)
         except AttributeError:
             raise ParamsError(f"{begin}: its module has no {self.attribute}.") from None
+
+
+def _installed(group: str) -> EntryPoints:
+    """Return the entry points of a group; they are read again once a folder on the path has changed."""
+    return _read_entry_points(group, tuple((place, _changed(place)) for place in sys.path))
+
+
+@functools.lru_cache(maxsize=32)
+def _read_entry_points(group: str, path: tuple[tuple[str, int], ...]) -> EntryPoints:
+    # Reading the metadata of some hundreds of packages would take most of the time of reading params.
+    return importlib.metadata.entry_points(group=group)
+
+
+def _changed(place: str) -> int:
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return 0

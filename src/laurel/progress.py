@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 LINE_EVERY = 10.0
 """Seconds between two lines where there is no terminal."""
@@ -32,10 +33,19 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
     if sys.stderr.isatty():
         from tqdm import tqdm
 
-        with tqdm(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
+        class Bar(tqdm):  # type: ignore[type-arg]  # generic in its stubs alone
+            """A bar whose rate, and so the time left, is the pace's."""
+
+            @property
+            def format_dict(self) -> MutableMapping[str, Any]:
+                shown: MutableMapping[str, Any] = super().format_dict
+                return {**shown, "rate": pace.rate() or None}
+
+        pace = Pace()
+        with Bar(total=total, desc=description, unit=f" {unit}", unit_scale=True, dynamic_ncols=True) as bar:
 
             def advance(n: int, *, free: bool = False) -> None:
-                bar.initial += n if free else 0  # which tqdm leaves out of the rate
+                pace.add(n, free=free)
                 bar.update(n)
 
             yield advance
@@ -45,17 +55,40 @@ def progress(total: int, description: str, unit: str) -> Iterator[Advance]:
     lines.close()
 
 
+class Pace:
+    """How fast work goes on, by its latest half: the time before, in which processes start, says little of it."""
+
+    def __init__(self) -> None:
+        self._done = 0
+        self._marks = deque([(time.monotonic(), 0)])
+
+    def add(self, n: int, *, free: bool = False) -> None:
+        """Count units that were done now; those that are `free` took no time."""
+        if n and not free:
+            self._done += n
+            self._marks.append((time.monotonic(), self._done))
+            while 2 * self._marks[1][1] <= self._done:
+                self._marks.popleft()
+
+    def rate(self) -> float:
+        """Return units a second; 0 before any is done."""
+        began, before = self._marks[0]
+        return (self._done - before) / max(time.monotonic() - began, 1e-9)
+
+
 class _Lines:
     """Counts, rate and time left as a line every few seconds, and one at the end of work that took a second."""
 
     def __init__(self, total: int, description: str, unit: str) -> None:
         self._total, self._description, self._unit = total, description, unit
         self._done = self._free = 0
+        self._pace = Pace()
         self._started = self._written = time.monotonic()
 
     def advance(self, n: int, *, free: bool = False) -> None:
         self._done += n
         self._free += n if free else 0
+        self._pace.add(n, free=free)
         if time.monotonic() - self._written >= LINE_EVERY and self._done != self._total:  # `close` writes the last line
             self._written = time.monotonic()
             self._write()
@@ -66,10 +99,11 @@ class _Lines:
 
     def _write(self) -> None:
         seconds = time.monotonic() - self._started
-        rate = (self._done - self._free) / max(seconds, 1e-9)
         if self._done >= self._total:
+            rate = (self._done - self._free) / max(seconds, 1e-9)
             ending = f"{seconds:.0f} s"
         else:
+            rate = self._pace.rate()
             ending = f"{(self._total - self._done) / rate:.0f} s left" if rate else "just begun"
         sys.stderr.write(
             f"{self._description}: {self._done:,}/{self._total:,} {self._unit} ({_shown(rate)}/s, {ending})\n"

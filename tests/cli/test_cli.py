@@ -185,9 +185,7 @@ def test_missing_and_foreign_inputs(refused: Refused, project: Project, finished
         ("evaluate", "data/agents/manifest.json"),
     ],
 )
-def test_truncated_inputs(
-    refused: Refused, project: Project, finished: Project, warm_workers: None, stage: str, file: str
-) -> None:
+def test_truncated_inputs(refused: Refused, project: Project, finished: Project, stage: str, file: str) -> None:
     finished.copy(project.path, UNTRACKED)
     damaged = project.path / file
     os.truncate(damaged, damaged.stat().st_size // 2)

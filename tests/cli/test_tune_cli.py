@@ -18,7 +18,7 @@ def project(rewarded: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return project
 
 
-def test_a_search(project: Project, capsys: Captured, warm_workers: None) -> None:
+def test_a_search(project: Project, capsys: Captured) -> None:
     arguments = ["--trials", "2", "--steps", "512", "--seeds", "5", "--search", "shaping.beta=1,2", "--sampler", "grid"]
     assert main(["tune", *arguments, "--study", "b"]) == 0
     said = capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from laurel.cli.app import main
 from laurel.data.motif import write_motif
 from laurel.data.own_preferences import import_rows, read_any
-from laurel.data.preference_rows import LAYOUTS, PreferenceRows, Row
+from laurel.data.preference_rows import LAYOUTS, PreferenceRows, Row, extras_of
 from laurel.data.row_files import read_file, write_file
 from laurel.errors import DataError
 
@@ -83,6 +84,12 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
     assert [(row.prompt, row.first, row.second, row.p_first) for row in found] == [("Q", "x", "y", 1.0)] * 2
 
 
+def test_marks_that_windows_puts_before_a_file_are_no_part_of_it(tmp_path: Path) -> None:
+    for name, content in (("r.jsonl", '{"chosen": "a", "rejected": "b"}'), ("r.csv", "chosen,rejected\na,b")):
+        (tmp_path / name).write_text(content, encoding="utf-8-sig")
+        assert list(read_file(tmp_path / name).first) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
@@ -100,6 +107,7 @@ def test_messages_of_a_question_and_an_answer_are_text(tmp_path: Path) -> None:
         ("r.csv", "candidate_0,candidate_1,choice\na,b,0\na,b,2", 'line 3, column choice: is "2", but must be 0 or 1'),
         ("r.csv", "candidate_0,candidate_1,choice\na,b", "line 2 has 2 columns, but the first has 3."),
         ("r.csv", 'candidate_0,candidate_1,choice\n"a\nb",c,0\na,b,', 'line 4, column choice: is ""'),
+        ("r.csv", "chosen,chosen,rejected\na,b,c", 'has two columns "chosen". Rename or remove one.'),
         ("r.txt", "a", "is not a file of rows."),
         ("missing.csv", None, "there is no such file or directory."),
     ],
@@ -128,6 +136,9 @@ def test_what_a_format_has_no_place_for_is_refused(tmp_path: Path) -> None:
     assert not [*tmp_path.iterdir()]
 
 
+PROMPTED_EXTRAS = extras_of(Row("", "a", "b", 1.0, "ok", 1, None, **JUDGED))
+
+
 def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     write_file(PreferenceRows.of(PROMPTED, ""), LAYOUTS["gemini"], file)
@@ -138,6 +149,17 @@ def test_changed_rows_beside_what_laurel_knows_are_refused(tmp_path: Path) -> No
     file.write_text("\n".join([lines[1], *lines[1:]]))
     with pytest.raises(DataError, match=r"line 1, column laurel_p_first: is 0\.75, but the row names the other"):
         read_file(file)
+    whole = {**PROMPTED_EXTRAS, "chosen": "a", "rejected": "b"}
+    for change, why in (
+        ({"laurel_p_first": 7}, "laurel_p_first: is 7, but must be a number from 0 to 1"),
+        ({"laurel_p_first": math.nan}, "laurel_p_first: is nan, but must"),
+        ({"laurel_votes": -1}, "laurel_votes: is below 0"),
+        ({"laurel_status": ""}, "laurel_status: is missing, but laurel_p_first is there"),
+    ):
+        rows = tmp_path / "changed.jsonl"
+        rows.write_text(json.dumps({**whole, **change}))
+        with pytest.raises(DataError, match=why):
+            read_file(rows)
 
 
 def test_the_commands_convert(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from tiny_project import STAGE, UNTRACKED, Project, lasting_content, make_reposi
 
 
 @pytest.fixture(scope="module")
-def again(tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Project:
+def again(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The chain of `finished`, in one process, in another folder, without MLflow."""
     project = Project.create(tmp_path_factory.mktemp("again") / "elsewhere", UNTRACKED)
     project.run()

@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, warm_workers: None) -> None:
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn for the report alone."""
     monkeypatch.setattr("laurel.evaluation.plots.save", lambda figure, *_: svg(figure))
 

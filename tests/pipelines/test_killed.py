@@ -94,7 +94,7 @@ def began(place: Path) -> dict[str, float]:
     return found
 
 
-def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path, warm_workers: None) -> None:
+def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path) -> None:
     changes = {**UNTRACKED, "agent.steps": 24576, "agent.workers": 2}
     project = finished.copy(tmp_path / "p", changes)
     undisturbed = project.copy(tmp_path / "q")
@@ -125,7 +125,7 @@ def test_killed_agents_are_trained_on(finished: Project, tmp_path: Path, warm_wo
     assert partial(project, "train-agents") == []
 
 
-def test_a_killed_evaluation_goes_on(finished: Project, tmp_path: Path, warm_workers: None) -> None:
+def test_a_killed_evaluation_goes_on(finished: Project, tmp_path: Path) -> None:
     project = finished.copy(tmp_path / "p", {**UNTRACKED, "evaluate.episodes": 8})
     undisturbed = project.copy(tmp_path / "q")
     undisturbed.run("evaluate")

@@ -18,7 +18,7 @@ from tiny_project import Project, set_run_facts
 
 
 @pytest.fixture(scope="module")
-def direct(tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Project:
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Every stage called in turn, all arms at once."""
     project = Project.create(tmp_path_factory.mktemp("direct") / "p", SMALL)
     project.run("collect", "caption", "annotate", "train-reward", "train-agents")

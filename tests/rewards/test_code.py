@@ -25,6 +25,7 @@ from laurel.rewards.normalizer import Normalizer
 from laurel.rewards.sandbox import SandboxError
 from laurel.rewards.stored import StoredRewards
 from laurel.stages.preflight import described
+from laurel.stages.project import places
 from laurel.training.trial import ShortTraining
 from tiny_project import UNTRACKED, Project, read_json
 
@@ -189,7 +190,7 @@ def test_a_simulated_writer_says_so_in_manifest_and_plan(simulated: Project) -> 
     program = StoredRewards.read(rewards).programs()["code"]
     assert (program.writer, program.simulated, len(program.candidates)) == (who, True, 6)
     assert [program.source] == [(rewards / "code" / "reward.py").read_text()]
-    plan = described(simulated.params, ADAPTER, simulated.output("caption"))
+    plan = described(simulated.params, ADAPTER, places(simulated.path))
     assert f"{who} writes 2 rounds of 3 functions" in plan
 
 
@@ -222,7 +223,7 @@ def test_a_chat_server_writes_and_reflects(tmp_path: Path, monkeypatch: pytest.M
         server.plan = answer
         asking = {"annotate.annotator": "openai", "annotate.openai": {"model": "tiny", "base_url": server.url}}
         project.change(asking)
-        plan = described(project.params, ADAPTER, project.output("caption"))
+        plan = described(project.params, ADAPTER, places(project.path))
         assert "tiny writes 2 rounds of 2 functions: 2 calls at most in the first round, cost" in plan
         project.run("collect", "caption", "annotate", "train-reward")
         assert len(server.bodies) == 4
@@ -250,4 +251,4 @@ def test_who_cannot_write_is_refused_before_the_run(
 ) -> None:
     params = Project.create(tmp_path / "p", {**CARTPOLE, **changes}).params
     with pytest.raises(error, match=why):
-        described(params, adapter_for(params.env), tmp_path)
+        described(params, adapter_for(params.env), places(tmp_path))

@@ -20,6 +20,7 @@ from laurel.rewards.outcomes import OutcomeReward, OutcomeTable, collected_outco
 from laurel.stages import train_reward
 from laurel.stages.pipeline import STAGE
 from laurel.stages.preflight import described
+from laurel.stages.project import places
 from tiny_project import UNTRACKED, Project, read_json
 
 GAME = {
@@ -81,7 +82,7 @@ def test_a_chat_model_sees_examples_with_explanations_and_is_asked_once(
         project.run("collect", "caption", "annotate")
         train(project, tmp_path / "bucket")
         adapter = adapter_for(project.params.env)
-        said = described(project.params, adapter, project.output("caption"))
+        said = described(project.params, adapter, places(project.path))
         assert "outcome: tiny is asked about outcomes: 176 calls at most, cost unknown" in said
         asked = [body["messages"][-1]["content"] for body in server.bodies]
         project.params.annotate.language_model.store.unlink()  # the machine of a step is discarded with its disk

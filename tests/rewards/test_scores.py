@@ -12,6 +12,7 @@ import pytest
 from chat_server import chat_server
 
 from laurel.data.captions import Segments
+from laurel.data.directory import read_manifest
 from laurel.envs import adapter_for
 from laurel.errors import AnnotationError
 from laurel.feedback.questions.score import ScoreQuestion
@@ -146,6 +147,32 @@ def test_a_chat_model_scores_groups_once(tmp_path: Path, monkeypatch: pytest.Mon
     ahead = np.array(["forward" in text for text in table.texts])
     assert 0 < ahead.sum() < len(ahead)
     assert table.rewards[ahead].min() > table.rewards[~ahead].max()
+
+
+def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents would be trained on a reward of 0 for all, and the report say how far that is from progress."""
+    said = {"cut": "I", "same": '{"analysis": "", "scores": [7, 7, 7]}', "few": '{"analysis": "", "scores": [7, 7]}'}
+    arms = {"arms": {"score": {"reward": "score"}}, "rewards": {"score": {"size": 3, "n_groups": 6}}}
+    project = Project.create(tmp_path / "p", {**UNTRACKED, **arms, "collect.steps": 500})
+    monkeypatch.chdir(project.path)
+    project.run("collect", "caption")
+    with chat_server() as server:
+        for model, answer in said.items():
+            server.plan = lambda body, answer=answer: (body["messages"][-1]["content"], [], answer)
+            asked = {"model": model, "base_url": server.url}
+            project.change({"annotate.annotator": "openai", "annotate.openai": asked})
+            project.run("annotate")
+            if model == "same":
+                project.run("train-reward")
+                (note,) = read_manifest(project.output("train-reward"))["notes"]
+                assert note.startswith("The reward score pays all ")
+                continue
+            with pytest.raises(
+                AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read .*says any"
+            ):
+                project.run("train-reward")
 
 
 def test_an_annotator_of_pairs_alone_is_refused() -> None:

@@ -54,6 +54,13 @@ def of_texts(pairs: TextPairs, vectors: Any) -> Any:
     return vectors[[int(text) for text in pairs.texts]]
 
 
+def test_nothing_to_learn_from_is_right_half_the_time_and_a_format_is_no_baseline() -> None:
+    """Each fold of a single pair has no other; TRL's rows name the better text first, whatever it says."""
+    pairs = TextPairs.of(PreferenceRows.of([Row("", "good", "bad", 1.0)], "one"))
+    quality = fit_head("encoder", pairs, np.eye(2, 3, dtype=np.float32), 0)[1]
+    assert (quality["heldout_agreement"], quality["baselines"]) == (0.5, {"longer": 1.0, "majority": None})
+
+
 def test_a_head_finds_a_planted_utility_and_not_one_in_shuffled_labels() -> None:
     found, vectors = planted(200)
     pairs = TextPairs.of(found)

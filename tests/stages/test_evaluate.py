@@ -21,7 +21,7 @@ FIGURES = {"arms", "calibration", "label_calibration", "return_curve", "reward_v
 
 
 @pytest.fixture
-def project(finished: Project, tmp_path: Path, warm_workers: None) -> Project:
+def project(finished: Project, tmp_path: Path) -> Project:
     """A project with agents that are still to be evaluated; quickly, and without pictures."""
     changes = {**UNTRACKED, "evaluate.animation_steps": 0, "evaluate.bootstrap": 20}
     return finished.copy(tmp_path / "p", changes, without=["evaluate"])

@@ -38,7 +38,7 @@ def manifest(project: Project, stage: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def lake(rewarded: Project, tmp_path: Path, warm_workers: None) -> Project:
+def lake(rewarded: Project, tmp_path: Path) -> Project:
     """A project with a reward model, on the frozen lake."""
     return rewarded.copy(tmp_path / "p", COMMON)
 
@@ -74,7 +74,7 @@ def test_discrete_agents_from_training_to_the_report(
     assert capsys.readouterr().out.startswith("preference, seed 0, FrozenLake-v1\n")
 
 
-def test_continuous_agents_from_training_to_the_report(tmp_path: Path, warm_workers: None) -> None:
+def test_continuous_agents_from_training_to_the_report(tmp_path: Path) -> None:
     project = Project.create(
         tmp_path / "p",
         {

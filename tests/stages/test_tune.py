@@ -26,7 +26,7 @@ SMALL = {"entries": ENTRIES, "steps": 512, "prune": False, "sampler": "sobol"}
 
 
 @pytest.fixture(scope="module")
-def searched(rewarded: Project, tmp_path_factory: pytest.TempPathFactory, warm_workers: None) -> Project:
+def searched(rewarded: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = rewarded.copy(tmp_path_factory.mktemp("searched") / "p", {"env.backend": "gymnasium"})
     file = project.path / "params.yaml"
     file.write_text(f"# of mine\n{file.read_text()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ OURS: tuple[type[PolicyNetwork], ...] = (
     RecurrentActorCritic,
 )
 """Networks that config.json names by their kind. Others are named by the algorithm that trains them."""
+SLOW = {"writer": "laurel.agents.writer:Writer"}
+"""Those whose module takes seconds to import."""
 
 
 def save_policy(path: Path, network: PolicyNetwork, **extra: Any) -> None:
@@ -83,6 +86,8 @@ def _network_of(kind: str, path: Path) -> type[PolicyNetwork]:
         DataError: neither Laurel nor an installed package has it.
     """
     found = next((network for network in OURS if network.kind == kind), None)
+    if kind in SLOW:
+        found = pkgutil.resolve_name(SLOW[kind])
     if found is None:
         try:
             found = ALGORITHMS.load(kind, str(path / CONFIG)).Network

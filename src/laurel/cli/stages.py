@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from laurel.cli import annotate
 from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
+from laurel.console import tell
 from laurel.stages.pipeline import STAGES, Stage
 
 
@@ -17,6 +19,14 @@ def add(commands: Commands) -> None:
         for name in stage.inputs:
             add_input(command, name)
         add_output(command, stage.output)
+        if stage.name == "train-agents":
+            command.add_argument(
+                "--live",
+                type=Path,
+                default=Path("reports/live.html"),
+                metavar="FILE",
+                help="page with learning curves while agents train; default: reports/live.html",
+            )
         command.set_defaults(run=_run, stage=stage)
         if stage.name == "annotate":
             annotate.add_actions(command)
@@ -32,5 +42,13 @@ def _run(options: argparse.Namespace) -> int:
     params = load_params(options.params)
     configure(options.params.parent)
     check_run(params, stage.name, gold=stage.name == "annotate")  # they are given to captions that are made before it
-    stage.run(params, **{name: getattr(options, name) for name in stage.inputs}, output=options.output)
+    more = {}
+    if stage.name == "train-agents":
+        from functools import partial
+
+        from laurel.stages.live import LivePage
+
+        more["live"] = partial(LivePage, options.live)
+        tell(f"learning curves: {options.live.resolve().as_uri()}")
+    stage.run(params, **{name: getattr(options, name) for name in stage.inputs}, **more, output=options.output)
     return 0

@@ -33,6 +33,8 @@ RUN = ".run.json"
 runs with the same result have the same hashes; it lies in the output, so that it appears and moves with it."""
 RUN_PAGE = "run.html"
 """The same for a person, beside the report; DVC ignores it, too."""
+LIVE_PAGE = "live.html"
+"""Learning curves while agents train, where the report will be; DVC ignores it, too."""
 RUN_FACTS: Mapping[str, Any] = {
     "seconds": None,
     "usage": {},
@@ -240,13 +242,13 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def digest_directory(path: Path) -> str:
-    """Return the SHA-256 of a directory's files, by name and content, without MANIFEST, RUN_PAGE and hidden ones."""
-    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE))
+    """Return the SHA-256 of a directory's files, without MANIFEST, pages of one run and hidden ones."""
+    return digests.digest_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
 
 
 def stamp_directory(path: Path) -> str:
     """Return what is the same for as long as no file that `digest_directory` reads is written, moved or removed."""
-    return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE))
+    return digests.stamp_directory(path, without=(MANIFEST, RUN_PAGE, LIVE_PAGE))
 
 
 def _digest_input(path: Path) -> str:
@@ -353,7 +355,7 @@ def _remove_half_written(partial: Path) -> None:
 def _check_replaceable(output: Path) -> None:
     """Refuse to replace what no stage wrote: publishing deletes what was there."""
     if output.is_dir():
-        if (output / MANIFEST).is_file() or not any(output.iterdir()):
+        if (output / MANIFEST).is_file() or all(file.name == LIVE_PAGE for file in output.iterdir()):
             return
         raise DataError(f"{output}: holds files that are not Laurel's. Choose another --output, or empty it first.")
     if output.exists():

@@ -102,6 +102,12 @@ class PreferenceRows:
         prompts, first, second = ([getattr(row, name) for row in rows] for name in ("prompt", "first", "second"))
         return cls(prompts, first, second, labels, sampler, seed, left_out)
 
+    def shuffled(self, seed: int) -> PreferenceRows:
+        """Return the same pairs, each with the label of another one."""
+        order, own = np.random.default_rng(seed).permutation(len(self)), self.labels
+        columns = {name: getattr(own, name)[order] for name in ("p_first", "status", "votes", "swap_consistent")}
+        return replace(self, labels=replace(own, **columns))
+
     def rows(self) -> list[Row]:
         """Return them one by one."""
         labels = self.labels
@@ -143,6 +149,9 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
         RowError: it is of another type, not allowed, or contradicts what the row says.
     """
     if columns.get("laurel_status") in (None, ""):
+        left = next((name for name in EXTRAS if columns.get(f"laurel_{name}") not in (None, "")), None)
+        if left is not None:
+            raise RowError("laurel_status", f"is missing, but laurel_{left} is there: leave out both, or neither")
         return row
     try:
         p = columns["laurel_p_first"]
@@ -160,6 +169,10 @@ def with_extras(row: Row, columns: Mapping[str, Any]) -> Row:
         raise RowError(
             "laurel_...", f"the columns that Laurel wrote are incomplete or were changed ({error})"
         ) from None
+    if found.p_first is not None and not 0 <= found.p_first <= 1:
+        raise RowError("laurel_p_first", f"is {shown(p)}, but must be a number from 0 to 1")
+    if found.votes < 0 or found.seed < 0:
+        raise RowError("laurel_votes" if found.votes < 0 else "laurel_seed", "is below 0")
     if found.status not in STATUSES or (found.p_first is None) != (found.status in UNLABELLED):
         raise RowError("laurel_status", f"is {shown(found.status)}, which does not go with its probability")
     if row.p_first is not None and (found.p_first is None or (found.p_first > 0.5) != (row.p_first > 0.5)):

@@ -96,13 +96,13 @@ def _json_rows(path: Path) -> _Numbered:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line.decode())
+                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
             except UnicodeDecodeError:
                 raise DataError(f"{path}: line {number} is not text in UTF-8.") from None
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}: line {number} is not JSON ({error}).") from None
             if not isinstance(row, dict):
-                raise DataError(f"{path}: line {number} is not a JSON object, such as {{'prompt': ...}}.")
+                raise DataError(f'{path}: line {number} is not a JSON object, such as {{"chosen": "...", ...}}.')
             yield number, row
 
 
@@ -111,7 +111,7 @@ def _csv_rows(path: Path) -> _Numbered:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
-            head = next(reader, [])
+            head = _distinct(path, next(reader, []))
             while True:
                 number = reader.line_num + 1
                 cells = next(reader, None)
@@ -130,11 +130,20 @@ def _csv_rows(path: Path) -> _Numbered:
 
 def _parquet_rows(path: Path) -> _Numbered:
     with opened(path, None, "export") as file:
+        _distinct(path, file.schema_arrow.names)
         number = 0
         for batch in file.iter_batches(8192):
             for row in batch.to_pylist():
                 number += 1
                 yield number, row
+
+
+def _distinct(path: Path, columns: list[str]) -> list[str]:
+    """Refuse a column that is there twice, of which one would be read."""
+    twice = next((name for place, name in enumerate(columns) if name in columns[:place]), None)
+    if twice is not None:
+        raise DataError(f'{path}: has two columns "{twice}". Rename or remove one.')
+    return columns
 
 
 def _datasets_rows(path: Path) -> _Numbered:

@@ -140,6 +140,8 @@ class EnvAdapter:
     keep of it, a number a step."""
     limit_argument: ClassVar[str] = "max_episode_steps"
     """Argument of the environment that sets its limit."""
+    texts: ClassVar[bool] = False
+    """Whether observations and actions are texts, as `laurel.envs.builtin.completions` packs them."""
 
     def __init__(
         self, env_id: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, with_action: bool = False

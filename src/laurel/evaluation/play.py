@@ -97,7 +97,7 @@ def play_agent(
     adapter = context.adapter
     actor = load_actor(adapter, arm, agent, greedy=evaluate.greedy, annotate=context.annotate)
     rows = roll_out(
-        context.env,
+        context.env.with_kwargs(evaluate.kwargs),
         adapter,
         actor,
         n_envs=evaluate.n_envs,

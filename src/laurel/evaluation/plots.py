@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from laurel.data.quality import REFERENCES
 from laurel.evaluation.arms import arms_of, main_of, ordered
+from laurel.evaluation.divergence import divergence_curve
 from laurel.evaluation.label_report import calibrations
 from laurel.evaluation.statistics import areas, curve_band, return_range, seed_scores
 from laurel.evaluation.style import BAND, INK, MUTED, POSITIVE, ArmStyle, drawing, mark, settings, styles
@@ -39,7 +40,7 @@ def draw(
 
     Returns:
         name -> figure, of `success_curve`, `return_curve`, `arms`, `calibration`, `label_calibration`,
-        `reward_vs_return`.
+        `divergence`, `reward_vs_return`.
     """
     arms, infos = metrics["arms"], arms_of(metrics)
     figures: dict[str, Figure] = {}
@@ -68,6 +69,8 @@ def draw(
             xlabel="how sure the label is (area: pairs)",
             ylabel="share that is right",
         )
+    if "reference_kl" in curves:
+        figures["divergence"] = divergence_curve(curves, infos)
     if results["shaped_reward"].notna().any():
         figures["reward_vs_return"] = reward_scatter(results, infos)
     return figures

@@ -34,6 +34,7 @@ from laurel.evaluation.summary import (
     main_arm,
     number,
     steps,
+    text_columns,
 )
 from laurel.evaluation.verdict import Headline, headline
 from laurel.evaluation.words import flat, in_words, key_in_words
@@ -51,6 +52,7 @@ _FIGURES = {
     "arms": "Every seed of each arm as a dot, their mean and its 95% interval.",
     "calibration": "Observed against predicted probability of preference.",
     "label_calibration": "How often labels are right against how sure they are.",
+    "divergence": "Pay and return of each arm over its divergence from the frozen language model.",
     "reward_vs_return": "Learned reward against true return, a panel for each arm.",
 }
 """Figures the report has a place for, and what a screen reader says of each."""
@@ -90,6 +92,8 @@ class ReportContent:
     """Rewards that are code, by name."""
     hacked: Sequence[Hacked] = ()
     """Arms whose agents earn more and do worse."""
+    written: Sequence[tuple[str, Sequence[tuple[str, str, float]]]] = ()
+    """Prompts, with what each arm that trained a language model wrote to them, and its return."""
     portraits: Sequence[Portrait] = ()
     """An episode of each arm."""
     animation_of: str = ""
@@ -133,7 +137,7 @@ def render(content: ReportContent) -> str:
         headline=_in_words(headline(content.metrics), arms),
         facts=_facts(arms, content.metrics.get("algorithm")),
         notes=[*content.notes, *_own_notes(content)],
-        figures={name: _inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
+        figures={name: inline(name, text, places) for name, text in content.figures.items() if name in _FIGURES},
         places=places,
         dark={color[1:]: instead for color, instead in DARK.items()},
         portraits=[(one, _data_uri(one.file)) for one in content.portraits],
@@ -150,6 +154,7 @@ def render(content: ReportContent) -> str:
         captions=_captions(content.vocabulary),
         warning=_rank_warning(content.rank),
         thirds=THIRDS,
+        models=text_columns(content.metrics),
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
@@ -279,7 +284,7 @@ def _heldout_agreement(reward: Mapping[str, Any] | None) -> list[tuple[str, floa
 
 
 # -- pictures -------------------------------------------------------------------------------------
-def _inline(name: str, text: str, places: Mapping[str, int]) -> Markup:
+def inline(name: str, text: str, places: Mapping[str, int]) -> Markup:
     """Return the SVG of a figure so that it scales with the page, and takes its colours from it.
 
     Ids are made unique within the page. Parts of an arm get classes, by which the page finds them: `a` and the arm's

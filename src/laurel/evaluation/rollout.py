@@ -46,7 +46,8 @@ def roll_out(
 
     Returns:
         A row an episode: return, length, success (None without a notion of it), terminated, and the learned
-        reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one.
+        reward's mean a step (raw_reward) and its shaped sum (shaped_reward), None without one. Of texts also the
+        prompt and the whole text.
     """
     n_envs = min(n_envs, episodes)
     left = np.full(n_envs, episodes // n_envs) + (np.arange(n_envs) < episodes % n_envs)
@@ -75,6 +76,10 @@ def roll_out(
                     "terminated": bool(step.terminated[i]),
                 }
                 row["success"] = None if success is None else bool(success[i])
+                if adapter.texts:
+                    one = transitions[i : i + 1]
+                    row["prompt"] = adapter.describe_observation(one.observation[0])
+                    row["text"] = adapter.describe(int(adapter.encode(one)[0]))
                 played[i].append({**row, **meter.episode(int(i))})
                 left[i] -= 1
         actor.begin(~step.valid)

@@ -184,15 +184,39 @@ def comparison_columns(metrics: Mapping[str, Any]) -> Table | None:
     return (heads, rows) if rows else None
 
 
+def text_columns(metrics: Mapping[str, Any]) -> Table | None:
+    """Return the table of language models that were trained, the strongest first; None where there are none."""
+    found: Arms = metrics.get("texts", {})
+    heads = ["arm", "wins over the base", "Elo", "KL to the base", "words"]
+    rows = []
+    for name, entry in sorted(found.items(), key=lambda one: -one[1]["elo"]["value"]):
+        wins, elo = entry.get("wins"), entry["elo"]
+        low, high = elo["ci95"]
+        rows.append(
+            [
+                name,
+                "the base"
+                if wins is None
+                else f"{wins['value']:.0%} [{wins['ci95'][0]:.0%}, {wins['ci95'][1]:.0%}] of {wins['of']}",
+                "0" if wins is None else f"{elo['value']:+.0f} [{low:+.0f}, {high:+.0f}]",
+                "0" if wins is None else f"{entry['kl']:.1f}",
+                f"{entry['words']:.1f}",
+            ]
+        )
+    return (heads, rows) if rows else None
+
+
 def table(metrics: Mapping[str, Any]) -> str:
     """Return arms and comparisons as aligned plain text; the first column to the left, numbers to the right."""
     compared = comparison_columns(metrics)
     heads, rows = columns(metrics)
     roles = [metrics["arms"][row[0]]["role"] for row in rows]
     rows = [[arm, role, *numbers] for role, (arm, *numbers) in zip(roles, rows, strict=True)]
+    texts = text_columns(metrics)
     parts = [
         aligned(([heads[0], "role", *heads[1:]], rows)),
         *([aligned(compared)] if compared else []),
+        *([aligned(texts)] if texts else []),
         legend(metrics),
     ]
     sentences = metrics.get("headline", {}).get("sentences", ())
@@ -222,6 +246,12 @@ def legend(metrics: Mapping[str, Any]) -> str:
         sentences.append(
             "P(higher): probability that a seed of the first arm returns more than one of the second; p: exact "
             f"permutation test, adjusted for {counted(n, 'comparison')} (Holm)."
+        )
+    if metrics.get("texts"):
+        sentences.append(
+            "Wins: share of the same prompts in which an arm's text returns more than the base's; Elo: Bradley-Terry "
+            "model, 0 is the base; KL: divergence from the base at the end of training, nats a completion; intervals "
+            "are over prompts."
         )
     for arm, found in metrics.get("hacking", {}).items():
         sentences.append(

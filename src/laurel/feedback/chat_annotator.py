@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Answer
 from laurel.feedback.annotator_kind import Advice, AnnotatorKind, kind_of
-from laurel.feedback.asker import Asker
+from laurel.feedback.asker import FAILED, UNASKED, UNREAD, Asker
 from laurel.feedback.estimate import Estimate
 from laurel.feedback.goals import goal_in_words
 from laurel.feedback.keys import QuestionKeys
@@ -142,6 +144,41 @@ class ChatAnnotator(AnnotatorKind):
             model = BudgetedChat(model, budget, price)
         votes, gives_up = self.params.language_model.votes, self.params.max_failure_rate < 1
         return Asker(model, self.sampling, question, store, votes=votes, price=price, gives_up=gives_up)
+
+    def answers(
+        self, question: Question[Item, Value], items: Sequence[Item], asking: str
+    ) -> Iterator[list[Answer[Value]]]:
+        """Yield the answers about each item, in their order, for what is to learn from them.
+
+        Args:
+            question: what is asked.
+            items: about which.
+            asking: who asks, such as `rewards.score`, for the error.
+
+        Raises:
+            AnnotationError: as `asker`; also where, in the end, more answers never came or cannot be read than
+                annotate.max_failure_rate allows, or none says anything.
+        """
+        verdicts: Counter[str] = Counter()
+        says = False
+        for answers in self.asker(question).ask(items):
+            verdicts.update(answer.verdict for answer in answers)
+            says = says or any(answer.value is not None for answer in answers)
+            yield answers
+        asked, most = verdicts.total() - verdicts[UNASKED], self.params.max_failure_rate
+        if says and verdicts[UNREAD] + verdicts[FAILED] <= most * asked:
+            return
+        if not asked:
+            why = "no question was asked, since annotate.budget allowed for none"
+        else:
+            why = f"of {asked:,} answers {verdicts[UNREAD]:,} could not be read and {verdicts[FAILED]:,} never came"
+            why += (
+                f"; at most {most:.0%} are allowed (annotate.max_failure_rate)" if says else ", and none says anything"
+            )
+        raise AnnotationError(
+            f"{asking}: {why}. The answers are kept: look at them with `laurel export responses`, and try another "
+            "model or prompt."
+        )
 
     def pair_question(self, adapter: EnvAdapter) -> PairQuestion:
         """Return the question about pairs in the words that the params name; errors as of the base."""

@@ -29,8 +29,18 @@ class Sampled(NamedTuple):
     log_prob: FloatArray
     """(N,) sum over the tokens, the end included, under the model as it draws: within the grammar, at its
     temperature."""
-    ended: list[bool]
-    """Whether the model ended the answer, rather than the limit."""
+    ends: list[int | None]
+    """The token that ended each answer; None where the limit did."""
+
+    @property
+    def ended(self) -> list[bool]:
+        """Whether the model ended the answer, rather than the limit."""
+        return [end is not None for end in self.ends]
+
+    @property
+    def whole(self) -> list[list[int]]:
+        """The tokens with those that ended them."""
+        return [[*own, *([] if end is None else [end])] for own, end in zip(self.tokens, self.ends, strict=True)]
 
 
 @dataclass
@@ -95,16 +105,17 @@ def sample(
     order = np.argsort(which, kind="stable")
     rows = max(1, BATCH_TOKENS // (max(map(len, distinct)) + max_tokens))
     tokens: list[list[int]] = [[] for _ in prompts]
-    log_prob, ended = np.zeros(len(prompts), dtype=np.float32), [False] * len(prompts)
+    log_prob = np.zeros(len(prompts), dtype=np.float32)
+    ends: list[int | None] = [None] * len(prompts)
     was_training = local.model.training
     local.model.eval()
     for start in range(0, len(order), rows):
         some = order[start : start + rows]
         answers = _batch(local, [distinct[i] for i in which[some]], rng, max_tokens, temperature, grammar)
         for i, answer, log, over in zip(some, *answers, strict=True):
-            tokens[i], log_prob[i], ended[i] = answer, log, over
+            tokens[i], log_prob[i], ends[i] = answer, log, over
     local.model.train(was_training)
-    return Sampled(tokens, log_prob, ended)
+    return Sampled(tokens, log_prob, ends)
 
 
 def _batch(
@@ -132,7 +143,8 @@ def _batch(
     states = torch.zeros(len(prompts), dtype=torch.long)
     n = len(prompts)
     tokens: list[list[int]] = [[] for _ in range(n)]
-    log_prob, ended = np.zeros(n, dtype=np.float32), [False] * n
+    log_prob = np.zeros(n, dtype=np.float32)
+    ends: list[int | None] = [None] * n
     rows = np.arange(n)
     for step in range(max_tokens):
         scores = logits.float() / (temperature or 1.0)
@@ -144,7 +156,7 @@ def _batch(
         chosen, going = drawn.tolist(), []
         for i, (row, token) in enumerate(zip(rows.tolist(), chosen, strict=True)):
             if token in local.stops:
-                ended[row] = True
+                ends[row] = token
                 continue
             tokens[row].append(token)
             if grammar is not None:
@@ -161,7 +173,7 @@ def _batch(
         logits = local.logits(
             drawn[:, None].cpu(), torch.tensor([0]), attention_mask=mask, position_ids=positions, **inputs
         )[:, -1]
-    return Sampled(tokens, log_prob, ended)
+    return Sampled(tokens, log_prob, ends)
 
 
 def _draw(logs: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:

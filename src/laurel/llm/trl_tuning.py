@@ -17,12 +17,15 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from laurel.errors import TrainingError
 from laurel.extras import need
 from laurel.llm.causal import put_weights, trained, weights_of
 from laurel.llm.local_model import LocalModel
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Loss = Literal["dpo", "kto", "simpo", "grpo", "rloo"]
 PAIRED: tuple[Loss, ...] = ("dpo", "kto", "simpo")
@@ -41,7 +44,8 @@ class Group(NamedTuple):
     """k answers to a prompt, each with what it is worth; all groups of a call have the same k."""
 
     prompt: str
-    answers: tuple[str, ...]
+    answers: tuple[str | Sequence[int], ...]
+    """Texts, which the model's own token ends; or tokens as they were drawn, with those that ended them."""
     scores: tuple[float, ...]
 
 
@@ -114,10 +118,53 @@ def learn_from_pairs(local: LocalModel, pairs: Sequence[Pair], loss: Loss, how: 
 def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int) -> float:
     """Train the model in place towards the answers that score above their group's others; return the loss.
 
+    Divergence is measured from the model as it was before.
+
     Raises:
         MissingPackageError: TRL is not installed.
         TrainingError: the loss is NaN or infinite.
     """
+    return _of_groups(local, groups, loss, how, seed, {})
+
+
+def gradient_of_groups(
+    local: LocalModel, groups: Sequence[Group], loss: Loss, how: Tuning, seed: int, *, temperature: float
+) -> tuple[float, dict[str, Tensor]]:
+    """Return the loss of all groups at once and its gradient by LoRA weight, for an optimizer of the caller's.
+
+    Divergence is measured from the model without its LoRA weights.
+
+    Args:
+        local: the model, which stays as it is.
+        groups: of one size; those of a batch fill `how.batch_size`, and batches only save memory.
+        loss: grpo or rloo.
+        how: max_grad_norm is the longest gradient, beta and batch_size as in training.
+        seed: of the order.
+        temperature: at which the answers were drawn.
+
+    Raises:
+        MissingPackageError: TRL is not installed.
+        TrainingError: the loss is NaN or infinite.
+    """
+    before = weights_of(local.model)
+    batches = sum(len(group.answers) for group in groups) // how.batch_size
+    once = {"optim": "sgd", "learning_rate": 1.0, "gradient_accumulation_steps": batches, "temperature": temperature}
+    found = _of_groups(local, groups, loss, how, seed, once, from_base=True)
+    gradient = {name: before[name] - weight for name, weight in weights_of(local.model).items()}  # a step of plain SGD
+    put_weights(local.model, before)
+    return found, gradient
+
+
+def _of_groups(
+    local: LocalModel,
+    groups: Sequence[Group],
+    loss: Loss,
+    how: Tuning,
+    seed: int,
+    changes: Mapping[str, Any],
+    *,
+    from_base: bool = False,
+) -> float:
     need("trl")
     size = len(groups[0].answers)
     whole = min(max(1, how.batch_size // size), len(groups)) * size  # TRL leaves out what fills no batch
@@ -126,6 +173,7 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
         "beta": how.beta,
         "max_completion_length": local.context,
         "per_device_train_batch_size": whole,
+        **changes,
     }
     if loss == "grpo":
         from trl import GRPOConfig, GRPOTrainer
@@ -140,7 +188,7 @@ def learn_from_groups(local: LocalModel, groups: Sequence[Group], loss: Loss, ho
     recorded = _recorded(trainer, groups, returns_log_probs=loss == "grpo")
     data = [{"prompt": group.prompt} for group in groups]
     reward = {"reward_funcs": [recorded.scores_of]}
-    return _train(local, recorded, config, data, how, seed, extra, arguments=reward)
+    return _train(local, recorded, config, data, how, seed, extra, arguments=reward, from_base=from_base)
 
 
 def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) -> Any:
@@ -157,7 +205,7 @@ def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) ->
 
         def _generate_single_turn(self, prompt_ids: Any, *_: Any) -> Any:
             drawn.clear()
-            answers: list[str] = []
+            answers: list[str | Sequence[int]] = []
             prompts = self.laurel_prompts[:: self.num_generations]
             for prompt in prompts:
                 left = waiting[prompt]
@@ -165,8 +213,13 @@ def _recorded(base: Any, groups: Sequence[Group], *, returns_log_probs: bool) ->
                 left.insert(0, group)  # for the next epoch
                 answers += group.answers
                 drawn.extend(group.scores)
-            tokenizer = self.processing_class
-            ids = tokenizer([answer + tokenizer.eos_token for answer in answers], add_special_tokens=False)["input_ids"]
+            end = self.processing_class.eos_token_id
+            ids = [
+                [*self.processing_class(one, add_special_tokens=False)["input_ids"], end]
+                if isinstance(one, str)
+                else list(one)
+                for one in answers
+            ]
             return (ids, None) if returns_log_probs else ids
 
         @staticmethod
@@ -186,6 +239,7 @@ def _train(
     extra: Mapping[str, Any],
     *,
     reference: bool = False,
+    from_base: bool = False,
     arguments: Mapping[str, Any] | None = None,
 ) -> float:
     """Train a copy, which TRL may change as it likes, and take its weights over; frozen weights are shared."""
@@ -228,6 +282,8 @@ def _train(
             **given,
         )
         made.remove_callback(PrinterCallback)  # it would write to standard output
+        if from_base and "ref" in made.model.peft_config:
+            made.model.delete_adapter("ref")  # TRL's copy of the adapter; without one it takes the base
         loss = float(made.train().training_loss)
     logging.set_verbosity(before)
     if not math.isfinite(loss):

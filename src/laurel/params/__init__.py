@@ -41,6 +41,10 @@ class EnvParams(Section):
     max_episode_steps: Count | None = None
     """Truncate episodes here; null takes the environment's own limit."""
 
+    def with_kwargs(self, kwargs: Mapping[str, JsonValue]) -> EnvParams:
+        """Return the environment with further arguments."""
+        return self.model_copy(update={"kwargs": {**self.kwargs, **kwargs}}) if kwargs else self
+
 
 class PolicyShare(Section):
     kind: Annotated[str, AfterValidator(known_actor)] = "random"
@@ -104,6 +108,9 @@ class EvaluateParams(Section):
     episodes: Count = 20
     """Fresh episodes for each trained agent."""
     n_envs: Count = 20
+    kwargs: dict[str, JsonValue] = Field(default={}, exclude_if=lambda kwargs: not kwargs)
+    """Keyword arguments of the environment in evaluation alone, over `env.kwargs`, e.g. {part: fresh} for prompts that
+    training never showed; observations and actions must stay as they are."""
     greedy: bool = False
     """Take the likeliest action instead of sampling from the policy."""
     success_threshold: Probability = 0.9

@@ -199,3 +199,52 @@ class BanditParams(AlgorithmParams):
         if self.method == "gradient" and not self.step_size:
             raise ValueError("has method gradient, which keeps no averages: set step_size above 0, e.g. 0.1.")
         return self
+
+
+class GroupParams(AlgorithmParams):
+    """What grpo and rloo have in common: several completions of each prompt, compared with each other."""
+
+    model: str = "smollm2"
+    """The causal language model that is trained: smollm2 (`make language-model`), a directory, or a name on the hub."""
+    rank: Count = 16
+    """Of the LoRA weights, which alone are trained."""
+    n_envs: Count = 32
+    """Completions of an update; a multiple of `group`."""
+    n_steps: Count = 2
+    """Steps of each environment between two updates: a completion and the reset after it take one each."""
+    group: Annotated[int, Field(ge=2)] = 8
+    """Completions of one prompt."""
+    max_tokens: Count = 24
+    """Of a completion."""
+    temperature: Positive = 0.7
+    """Of sampling."""
+    stop: str = '"\n'
+    """Characters that end a completion, which is without them."""
+    learning_rate: Positive = 1e-3
+    batch_size: Count = 16
+    """Completions whose gradient is computed at once, which is a matter of memory alone."""
+    beta: NonNegative = 0.05
+    """Weight of the divergence from the frozen model."""
+    max_kl: Positive | None = None
+    """Nothing more is learned once completions diverge by more from the frozen model, in nats a completion; null: no
+    limit."""
+    max_grad_norm: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _groups_are_whole(self) -> GroupParams:
+        if self.n_envs % self.group or self.batch_size % self.group or self.n_envs % self.batch_size:
+            raise ValueError(
+                f"has n_envs {self.n_envs}, batch_size {self.batch_size} and group {self.group}: n_envs must be a "
+                "multiple of batch_size, and batch_size one of group."
+            )
+        if self.n_steps % 2:
+            raise ValueError(f"has n_steps {self.n_steps}, but must be even: every other step is a reset.")
+        return self
+
+
+class GRPOParams(GroupParams):
+    algorithm: ClassVar[str] = "grpo"
+
+
+class RLOOParams(GroupParams):
+    algorithm: ClassVar[str] = "rloo"

@@ -197,8 +197,8 @@ class ChatJudge(OutcomeJudge):
 
     def answers(self, texts: Sequence[str], labelled: Mapping[str, bool]) -> list[float | None]:
         shown = [Example(text, reached) for text, reached in labelled.items()]
-        asker = self._kind.asker(self._question(shown))
-        return [probability(answers) for answers in asker.ask(texts)]
+        asked = self._kind.answers(self._question(shown), texts, f"rewards.{self._settings.kind}")
+        return [probability(answers) for answers in asked]
 
     def _question(self, more: Sequence[Example]) -> OutcomeQuestion:
         own = self._settings

@@ -130,7 +130,7 @@ def asked(
     if kind is not None:
         question = question_of(prompt, goal, params, adapter, groups.shape[1])
         scores = np.full(groups.shape, np.nan)
-        for number, answers in enumerate(kind.asker(question).ask(items)):
+        for number, answers in enumerate(kind.answers(question, items, "rewards.score")):
             values = [answer.value for answer in answers if answer.value is not None]
             if 2 * len(values) > len(answers):
                 scores[number] = np.mean(values, axis=0)
@@ -193,4 +193,4 @@ def right_order(texts: Sequence[str], values: FloatArray, counts: IntArray, adap
     apart = progress[first] != progress[second]
     first, second = first[apart], second[apart]
     right = (values[often][first] - values[often][second]) * (progress[first] - progress[second]) > 0
-    return paired_rate(right, first, second)
+    return paired_rate(right.astype(np.float64), first, second)

@@ -81,20 +81,23 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: npt.NDArray[Any]) -> 
 
     Args:
         held_out: (P,) which pairs are judged.
-        logits: (P,) of p(first better), by a model that has not seen one of the texts.
+        logits: (P,) of p(first better), by a model that has not seen one of the texts; 0, which is right half the time,
+            where it had nothing to learn from.
 
     Returns:
         pairs, ties, texts; heldout_pairs, those with a side; heldout_agreement with `heldout_ci95`; heldout_loss, over
-        ties, too; and baselines: the longer text, and the first.
+        ties, too; and baselines: the longer text, and the first, None where all rows name the better text first.
     """
     target = pairs.p_first[held_out]
     side = target != 0.5
     lengths = np.array([len(text) for text in pairs.texts])
     longer = np.sign(lengths[pairs.first] - lengths[pairs.second])[held_out]
-    right = ((logits[held_out] > 0) == (target > 0.5))[side]
+    judged = logits[held_out][side]
+    right = np.where(judged == 0, 0.5, (judged > 0) == (target[side] > 0.5))
     agreement = paired_rate(right, pairs.first[held_out][side], pairs.second[held_out][side])
     loss = np.logaddexp(0, logits[held_out]) - target * logits[held_out]
     firsts = float((target[side] > 0.5).mean()) if side.any() else 0.5
+    majority = max(firsts, 1 - firsts)
     told = np.where(longer[side] == 0, 0.5, (longer[side] > 0) == (target[side] > 0.5))
     return {
         "pairs": len(pairs.first),
@@ -104,12 +107,15 @@ def quality(pairs: TextPairs, held_out: BoolArray, logits: npt.NDArray[Any]) -> 
         "heldout_agreement": agreement["value"] if agreement else None,
         "heldout_ci95": agreement["ci95"] if agreement else None,
         "heldout_loss": rounded(float(loss.mean())) if len(loss) else None,
-        "baselines": {"longer": float(told.mean()) if side.any() else None, "majority": max(firsts, 1 - firsts)},
+        "baselines": {
+            "longer": float(told.mean()) if side.any() else None,
+            "majority": majority if majority < 1 else None,
+        },
     }
 
 
-def paired_rate(right: BoolArray, first: IntArray, second: IntArray) -> Rate | None:
-    """Return a share of pairs, of which those that have a text in common depend on each other.
+def paired_rate(right: npt.NDArray[np.float64], first: IntArray, second: IntArray) -> Rate | None:
+    """Return the share of right pairs (1; wrong 0, undecided 1/2), of which those with a text in common are dependent.
 
     The variance is the dyadic one (Aronow, Samii and Assenova 2015, Political Analysis 23(4)): with e the errors,
 

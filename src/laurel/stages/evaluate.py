@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from laurel.data.captions import read_vocabulary
-from laurel.data.directory import RUN_PAGE, output_directory, read_json, read_manifest, write_json
+from laurel.data.directory import LIVE_PAGE, RUN_PAGE, output_directory, read_json, read_manifest, write_json
 from laurel.data.lineage import read_inputs
-from laurel.data.parquet import read_table
 from laurel.data.quality import QUALITY
 from laurel.data.sample import read_sample
 from laurel.envs import reference_id
 from laurel.errors import DataError
+from laurel.evaluation.live_page import MOVED
 from laurel.evaluation.play import Evaluation, Played, play_agents, watched_arm
 from laurel.evaluation.run_page import RunFacts
 from laurel.evaluation.statistics import rank_agreement, seed_scores, summarise
 from laurel.evaluation.summary import SCHEMA
 from laurel.evaluation.verdict import headline
+from laurel.evaluation.win_rates import win_rates
 from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
@@ -37,7 +38,7 @@ from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_d
 from laurel.stages.track_late import track_late
 from laurel.tracking.agents import log_evaluation, name_of
 from laurel.tracking.runs import BEST, Run, Tracker, flatten
-from laurel.training.loop import CURVE, CURVE_SCHEMA
+from laurel.training.loop import CURVE_SCHEMA, read_curve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -162,6 +163,8 @@ def run(
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
                 }
+            if models := win_rates(results, curves, every, seed):
+                metrics["texts"] = models
             metrics["distances"], left_out = reward_distances(stored, trajectories, adapter, agent, seed)
             out.notes += [*misleading_sums(watched, every, results, curves), *left_out]
             out.notes += [note for manifest in manifests.values() for note in manifest["notes"]]
@@ -175,6 +178,8 @@ def run(
             page = rendered(sections, adapter, stored, table, metrics, results, curves, rank, films, sample, found, out)
             (out.path / REPORT).write_text(page, encoding="utf-8")
             facts = write_run_page(env, manifests, metrics, out)
+            if (output / LIVE_PAGE).exists():  # a browser that shows it goes on to the report
+                (out.path / LIVE_PAGE).write_text(MOVED, encoding="utf-8")
             advance(1)
             shutil.rmtree(out.path / EPISODES)
             out.counts = {"arms": len(summary["arms"]), "agents": len(played), "episodes": len(results)}
@@ -217,7 +222,7 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     tables = []
     for arm, seed, agent in agents:
         if agent is not None:
-            table = read_table(agent / CURVE, CURVE_SCHEMA, "train-agents").to_pandas()
+            table = read_curve(agent).to_pandas()
             table.insert(0, "arm", arm.name)
             table.insert(1, "seed", seed)
             tables.append(table)

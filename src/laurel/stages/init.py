@@ -22,7 +22,7 @@ TEMPLATES = {
 }
 """File of a project -> template."""
 PROMPT = "motif"
-IGNORED_BY_DVC = ("__pycache__", ".*.lock", ".*.partial", ".*.previous", ".run.json", "run.html")
+IGNORED_BY_DVC = ("__pycache__", ".*.lock", ".*.partial", ".*.previous", ".run.json", "run.html", "live.html")
 OWN = "corridor.py"
 DVC_HEAD = f"""# What `laurel run` does, for DVC: dvc repro. Stages depend on files of your own that params.yaml names:
 # put the name of your environment's file, and of a prompt of your own, in the place of {OWN}.

@@ -41,6 +41,8 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
     from laurel.stages.label_quality import gold_of
 
     adapter = adapter_for(params.env, with_action=params.caption.with_action)
+    if params.evaluate.kwargs:
+        _check_evaluation(params, adapter)
     names = list(STAGE)
     ahead = names[names.index(start) :]
     if "train-agents" in ahead:
@@ -55,6 +57,18 @@ def check_run(params: Params, start: str = "collect", *, gold: bool = True) -> E
         if arm.actor is not None:
             make_actor(arm.actor, adapter, f"arms.{arm.name}.agent", annotate=params.annotate, **arm.actor_options)
     return adapter
+
+
+def _check_evaluation(params: Params, adapter: EnvAdapter) -> None:
+    """Refuse arguments of the environment in evaluation with which agents could not act there."""
+    from laurel.envs import adapter_for
+
+    other = adapter_for(params.env.with_kwargs(params.evaluate.kwargs))
+    if (other.row_space, other.action_space) != (adapter.row_space, adapter.action_space):
+        raise ParamsError(
+            f"evaluate.kwargs is {params.evaluate.kwargs}, with which {params.env.id} has other observations or "
+            "actions than in training. Leave out what changes them."
+        )
 
 
 def check_fit(params: Params, adapter: EnvAdapter) -> None:

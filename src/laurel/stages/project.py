@@ -16,6 +16,7 @@ from laurel import __version__
 from laurel.console import tell
 from laurel.data.digests import digest_file
 from laurel.data.directory import (
+    LIVE_PAGE,
     checked_manifest,
     digest_json,
     read_json,
@@ -157,6 +158,7 @@ def _run(stage: Stage, params_file: Path, folder: Path) -> None:
     inputs = [word for name in stage.inputs for word in (f"--{name}", str(outputs[name]))]
     command = [sys.executable, "-m", "laurel", stage.name, "--params", str(params_file), *inputs]
     command += ["--output", str(folder / stage.output)]
+    command += ["--live", str(folder / REPORTS / LIVE_PAGE)] if stage.name == "train-agents" else []
     with subprocess.Popen(command, process_group=0) as process:  # noqa: S603 - this package's own command
         while True:
             try:

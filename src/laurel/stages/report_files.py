@@ -15,6 +15,7 @@ from laurel.evaluation import plots
 from laurel.evaluation.hacking import Hacked
 from laurel.evaluation.report import Portrait, ReportContent, render
 from laurel.evaluation.run_page import RunFacts, render_run
+from laurel.evaluation.win_rates import examples
 from laurel.feedback.references import references
 from laurel.machine import machine
 from laurel.params import EnvParams
@@ -108,6 +109,7 @@ def rendered(
         notes=out.notes,
         programs=stored.programs(),
         hacked=found,
+        written=examples(results, list(metrics["texts"])) if "texts" in metrics else (),
         portraits=films[1],
         animation=animation[0] if animation else None,
         animation_of=animation[1] if animation else "",

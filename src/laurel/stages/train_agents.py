@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from laurel.agents.learner import METRICS
 from laurel.data.directory import output_directory, read_json
@@ -13,7 +14,7 @@ from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
-from laurel.params.arms import Arm, ArmParams, resolve_arms, used
+from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, resolve_arms, used
 from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.progress import progress
@@ -25,8 +26,14 @@ from laurel.training.checks import check_agents
 from laurel.training.lockstep import on_device
 from laurel.training.loop import CURVE, STATE, is_finished, read_run
 
+if TYPE_CHECKING:
+    from laurel.stages.live import LivePage
+
 Agents = Sequence[tuple[Arm, int, Path]]
 """Arm, seed and directory of each."""
+Live: TypeAlias = "Callable[[str, Sequence[ArmInfo], Agents, int, int], LivePage]"
+"""Takes what `laurel.stages.live.LivePage` takes behind its place. It is handed in, so that agents do not depend on
+what draws the page."""
 MAX_GROUP = 8
 """Agents that a process trains at once: more gain little, and end no sooner than the last of them."""
 
@@ -45,6 +52,7 @@ def run(
     preferences: Path,
     reward: Path,
     output: Path,
+    live: Live | None = None,
 ) -> None:
     """Train the agents of all arms and seeds.
 
@@ -62,6 +70,7 @@ def run(
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
+        live: makes the page of learning curves while agents train; None: there is none.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
@@ -105,10 +114,14 @@ def run(
                     _, _, agents, *_ = job.args
                     runs.begin(agents)
 
-            with runs or nullcontext():
+            whole = sum(steps_of(arm) for arm, _, _ in places)
+            page = live(env.id, arm_infos(arms, rewards), places, whole - total, whole) if live else None
+            if page and tracked:
+                tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
+            with runs or nullcontext(), page or nullcontext():
                 with progress(total, "train-agents", "steps") as advance:
                     modules = ["laurel.training.arms", *preload(every.values())]
-                    run_jobs(jobs, agent.workers, advance, modules, begun)
+                    run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
                 if runs:
                     runs.finish(places)
         _remove_leftovers(out.path)
@@ -116,6 +129,7 @@ def run(
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
         out.notes += notes_on_training(places)
         out.run_notes += _notes_on_hints(places)
+        out.run_notes += page.notes if page else []
 
 
 def groups(agents: Agents) -> list[Agents]:

@@ -86,6 +86,8 @@ def _make(
     seed: int, context: RewardContext, arms: Sequence[ArmParams], agent: AgentParams, inputs: Inputs, out: Output
 ) -> None:
     """Make the rewards of all arms but those that are left out; those drawn anew for each seed side by side."""
+    import numpy as np
+
     from laurel.data.preferences import set_of
     from laurel.pool import Job, run_jobs
     from laurel.progress import progress
@@ -122,6 +124,11 @@ def _make(
     stored = StoredRewards.read(out.path)
     out.notes += [
         f"The reward {name} is simulated: it is the work of {who}." for name, who in stored.simulated().items()
+    ]
+    out.notes += [
+        f"The reward {name} pays all {len(table.texts):,} captions or outcomes the same: it tells no behaviour apart."
+        for name in stored.settings
+        if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)

@@ -135,8 +135,8 @@ class AgentRuns:
         """Log what an agent's checkpoint has that MLflow has not."""
         if agent.ended:
             return
-        stamp = _written(agent.place)
-        checkpoint = _read(agent.place) if stamp is not None and stamp != agent.stamp else None
+        stamp = written(agent.place)
+        checkpoint = read_checkpoint(agent.place) if stamp is not None and stamp != agent.stamp else None
         if agent.run is None:
             began = checkpoint[0][0] if checkpoint else agent.began
             agent.time = began
@@ -243,7 +243,8 @@ def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
     return {key: value for key, value in row.items() if key != "env_steps"}
 
 
-def _written(place: Path) -> int | None:
+def written(place: Path) -> int | None:
+    """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
     from laurel.training.loop import STATE
 
     try:
@@ -252,7 +253,7 @@ def _written(place: Path) -> int | None:
         return None
 
 
-def _read(place: Path) -> tuple[tuple[float, float], dict[str, Any], list[dict[str, Any]]] | None:
+def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], list[dict[str, Any]]] | None:
     """Read an agent's checkpoint: when its training began and had come so far, its state, and its curve.
 
     None where it is being replaced.

@@ -120,6 +120,10 @@ class Run:
         self.client.log_outputs(self.id, [LoggedModelOutput(model.model_id, 0)])
         return str(model.model_uri)
 
+    def describe(self, text: str) -> None:
+        """Set the run's description, in Markdown, as MLflow's pages show it."""
+        self.client.set_tag(self.id, "mlflow.note.content", text)
+
     def log_file(self, path: Path) -> None:
         self.client.log_artifact(self.id, str(path))
 

@@ -35,6 +35,7 @@ from laurel.agents.learner import METRICS, Learner, LearnerGroup
 from laurel.agents.ppo import PPO
 from laurel.data.digests import digest_file
 from laurel.data.directory import RUN, read_json, recover, replace_directory, write_json
+from laurel.data.parquet import read_table
 from laurel.device import torch_device
 from laurel.envs.base import Array, EnvAdapter
 from laurel.errors import DataError, TrainingError
@@ -65,6 +66,8 @@ CURVE_SCHEMA = pa.schema(
         *[(name, pa.float64()) for name in METRICS],  # null where the algorithm does not say
     ]
 )
+KL = "reference_kl"
+KL_SCHEMA = CURVE_SCHEMA.append(pa.field(KL, pa.float64()))  # nats a completion; of language models alone
 
 
 @dataclass(frozen=True)
@@ -293,7 +296,9 @@ def _save(
     if not finished:
         taken = {f"{i:06d}": actions for i, actions in enumerate(progress.actions)}
         (partial / ACTIONS).write_bytes(arrays_as_bytes(taken))
-    pq.write_table(pa.Table.from_pylist(progress.curve, schema=CURVE_SCHEMA), partial / CURVE, compression="zstd")
+    diverges = any(row.get(KL) is not None for row in progress.curve)
+    curve = pa.Table.from_pylist(progress.curve, schema=KL_SCHEMA if diverges else CURVE_SCHEMA)
+    pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
     write_json(
@@ -345,10 +350,22 @@ def read_rows(directory: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: it is of an older version, whose means were over other episodes.
     """
-    rows = pq.read_table(directory / CURVE, schema=CURVE_SCHEMA).to_pylist()
+    rows = pq.read_table(directory / CURVE, schema=KL_SCHEMA).to_pylist()
     if any(row["window"] is None for row in rows):
         raise ValueError("its learning curve is of an older version")
     return rows
+
+
+def read_curve(directory: Path) -> pa.Table:
+    """Read the learning curve of an agent, with the column KL where it is a language model.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    table = read_table(directory / CURVE, CURVE_SCHEMA, "train-agents")
+    if KL in pq.read_schema(directory / CURVE).names:
+        table = read_table(directory / CURVE, KL_SCHEMA, "train-agents")
+    return table
 
 
 def run_of(seconds: float, began: float) -> dict[str, Any]:

@@ -21,6 +21,7 @@ ULTIMATUM = "laurel/Ultimatum-v0"
 MATRIX_GAME = "laurel/MatrixGame-v0"
 CRAFTING = "laurel/Crafting-v0"
 NETHACK = "laurel/NetHack-v0"
+COMPLETIONS = "laurel/Completions-v0"
 
 gym.register(
     id=ARMED_BANDIT,
@@ -54,4 +55,9 @@ gym.register(
     entry_point="laurel.envs.builtin.nethack:NetHack",
     vector_entry_point="laurel.envs.builtin.nethack:NetHackVector",
     max_episode_steps=5000,
+)
+gym.register(
+    id=COMPLETIONS,
+    entry_point="laurel.envs.builtin.completions:Completions",
+    vector_entry_point="laurel.envs.builtin.completions:CompletionsVector",
 )

@@ -31,6 +31,8 @@ class TextParams(RewardParams):
     """Whose labels it learns: main, the annotator of the section annotate, or one of annotate.judges."""
     path: str | None = None
     """A model that `laurel reward fit` wrote, which is paid as it is; null: learn from the labels."""
+    shuffle: bool = False
+    """Give the labels to the wrong pairs, for a control; write role: control in its arm."""
     train: Literal["head", "all"] = "head"
     """head: a linear head on the vectors of a sentence encoder; all: the whole model with a scalar head, through TRL
     (extra trl)."""
@@ -84,8 +86,9 @@ class Text(Method[TextParams]):
             model, quality = TextReward.load(Path(own.path)), {"model": own.path}
             model.save(place)
         else:
+            rows = read_own(inputs.preferences, inputs.captions)
             model, quality = fit_rows(
-                read_own(inputs.preferences, inputs.captions),
+                rows.shuffled(seed) if own.shuffle else rows,
                 own.model,
                 train=own.train,
                 seed=seed,

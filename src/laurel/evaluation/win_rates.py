@@ -1,0 +1,111 @@
+"""Language models compared by what they wrote to the same prompts: win rates over the base, and Elo.
+
+Who returns more wins, so that the judge is the environment's own reward. Elo is the Bradley-Terry model's, 400 points
+for odds of ten to one, with the base at 0:
+
+    P(i beats j) = 1 / (1 + 10^((E_j - E_i) / 400))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from laurel.feedback.rates import grouped_rate
+from laurel.params.arms import Arm
+from laurel.rewards.logistic import logistic
+from laurel.seeding import generator
+
+POINTS = 400 / math.log(10)
+"""Elo of a logit."""
+PRIOR = 1000 / POINTS
+"""Standard deviation of a strength that is assumed before any comparison, in logits: who never lost stays finite."""
+DRAWS = 200
+"""Of the bootstrap over prompts."""
+BASE = "writer"
+"""The actor of the arm that others are compared with."""
+LAST = 0.1
+"""Share of a training at its end, over which divergence is averaged."""
+
+
+def win_rates(
+    results: pd.DataFrame, curves: pd.DataFrame, arms: Mapping[str, Arm], seed: int
+) -> dict[str, dict[str, Any]]:
+    """Return for each arm that trained a language model, and for their base, what it is worth.
+
+    Args:
+        results: an episode a row; those of the same seed and number have the same prompt in all arms.
+        curves: learning curves of all arms.
+        arms: by name.
+        seed: of the bootstrap.
+
+    Returns:
+        Arm -> `elo` and `words` (of a text); of a trained one also `kl`, its divergence from the frozen model in nats a
+        completion at the end of its training, and `wins` over the base, a rate with its interval. Empty where no
+        language model was trained, or no arm has the untrained one as its actor.
+    """
+    base = next((name for name, arm in arms.items() if arm.actor == BASE), None)
+    if base is None or "reference_kl" not in curves or "text" not in results:
+        return {}
+    trained = [name for name in arms if curves.loc[curves["arm"] == name, "reference_kl"].notna().any()]
+    names = [base, *trained]
+    returns = results.pivot_table("return", ["seed", "episode"], "arm")[names].dropna()
+    asked = results[results["arm"] == base].set_index(["seed", "episode"]).loc[returns.index, "prompt"]
+    prompt, _ = pd.factorize(asked)
+    elo = _elo(returns.to_numpy(), prompt, seed)
+    found = {}
+    for number, name in enumerate(names):
+        texts = results.loc[results["arm"] == name, "text"]
+        entry: dict[str, Any] = {"elo": elo[number], "words": float(texts.str.split().str.len().mean())}
+        if name != base:
+            won = (returns[name] > returns[base]).to_numpy()
+            entry |= {"kl": _divergence(curves[curves["arm"] == name]), "wins": grouped_rate(won, prompt)}
+        found[name] = entry
+    return found
+
+
+def _elo(returns: npt.NDArray[np.float64], prompt: npt.NDArray[np.int64], seed: int) -> list[dict[str, Any]]:
+    """Return the strength of each of K arms by their returns (N, K); intervals by the bootstrap over prompts (N,)."""
+    n, k = returns.shape
+    pairs = list(combinations(range(k), 2))
+    rows = np.zeros((len(pairs) * n, k), dtype=np.float64)
+    targets = np.zeros(len(rows))
+    for number, (i, j) in enumerate(pairs):
+        part = slice(number * n, (number + 1) * n)
+        rows[part, i], rows[part, j] = 1.0, -1.0
+        targets[part] = np.where(returns[:, i] == returns[:, j], 0.5, returns[:, i] > returns[:, j])
+    distinct = int(prompt.max()) + 1
+    drawn = generator(seed, "elo").multinomial(distinct, np.full(distinct, 1 / distinct), size=DRAWS)
+    counts = np.concatenate([np.ones((1, distinct)), drawn])[:, prompt]  # (1 + DRAWS, N): how often each episode counts
+    weights = np.tile(counts, (1, len(pairs))).T
+    ridges = 1 / (2 * PRIOR**2 * np.maximum(weights.sum(axis=0), 1))
+    strengths = logistic(rows[:, 1:], targets, weights, ridges) * POINTS
+    points = np.concatenate([np.zeros((1, 1 + DRAWS)), strengths])
+    low, high = np.percentile(points[:, 1:], [2.5, 97.5], axis=1)
+    return [
+        {"value": float(own[0]), "ci95": [float(below), float(above)]}
+        for own, below, above in zip(points, low, high, strict=True)
+    ]
+
+
+def _divergence(curves: pd.DataFrame) -> float:
+    """Return the mean divergence at the end of trainings."""
+    last = curves["env_steps"] > (1 - LAST) * curves["env_steps"].max()
+    return float(curves.loc[last, "reference_kl"].mean())
+
+
+def examples(results: pd.DataFrame, names: list[str], shown: int = 3) -> list[tuple[str, list[tuple[str, str, float]]]]:
+    """Return some prompts, and what each arm wrote to them with what it returned."""
+    first = results[results["seed"] == results["seed"].min()]
+    found = []
+    for episode in sorted(first["episode"].unique())[:shown]:
+        of_episode = first[first["episode"] == episode].set_index("arm")
+        own = [(name, str(of_episode.loc[name, "text"]), float(of_episode.loc[name, "return"])) for name in names]
+        found.append((str(of_episode.loc[names[0], "prompt"]), own))
+    return found

@@ -1,0 +1,116 @@
+"""The live page of `train-agents`: written from the agents' checkpoints by a thread, while their processes train."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from laurel.data.directory import LIVE_PAGE
+from laurel.params.arms import Arm, ArmInfo
+from laurel.progress import Advance, Pace
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+SECONDS = 10
+"""Between two writings of the page, and after which a browser loads it again."""
+
+
+@dataclass
+class LivePage:
+    """Writes the page while the block runs, and once at its end."""
+
+    place: Path
+    """The file: whole or not at all."""
+    title: str
+    infos: Sequence[ArmInfo]
+    agents: Sequence[tuple[Arm, int, Path]]
+    """Arm, seed and directory of each, those that are trained already, too."""
+    done: int
+    """Environment steps that an earlier run did."""
+    total: int
+    notes: list[str] = field(default_factory=list)
+    """Why there is no page, if there is none."""
+    _pace: Pace = field(default_factory=Pace)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _stamps: dict[Path, int] = field(default_factory=dict)
+    _figures: list[Markup] = field(default_factory=list)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> LivePage:
+        self._thread = threading.Thread(target=self._follow, name="live", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if error is None and not self.notes:
+            self._try(ended=True)
+
+    def counting(self, advance: Advance) -> Advance:
+        """Return an `advance` that the page is told of, too."""
+
+        def both(n: int, *, free: bool = False) -> None:
+            self.done += n
+            self._pace.add(n, free=free)
+            advance(n, free=free)
+
+        return both
+
+    def _follow(self) -> None:
+        self._try()
+        while not self.notes and not self._over.wait(SECONDS):
+            self._try()
+
+    def _try(self, *, ended: bool = False) -> None:
+        """Write the page; where that cannot be done, agents train without it."""
+        try:
+            self.write(ended=ended)
+        except OSError as error:
+            self.notes.append(f"{self.place} was not written ({error.strerror or error}).")
+
+    def write(self, *, ended: bool = False) -> None:
+        """Write the page as of now; figures are drawn anew where a checkpoint is new."""
+        import pandas as pd
+
+        from laurel.evaluation.live_page import Live, curve_figures, render_live
+        from laurel.tracking.agents import read_checkpoint, written
+        from laurel.training.loop import CURVE_SCHEMA
+
+        updates, finished, stamps = [], Counter[str](), {}
+        for arm, seed, place in self.agents:
+            stamp = written(place)
+            checkpoint = read_checkpoint(place) if stamp is not None else None
+            if stamp is None or checkpoint is None:
+                continue
+            stamps[place] = stamp
+            _, state, rows = checkpoint
+            finished[arm.name] += bool(state["finished"])
+            updates += [{**row, "arm": arm.name, "seed": seed} for row in rows]
+        curves = pd.DataFrame(updates, columns=["arm", "seed", *CURVE_SCHEMA.names])
+        curves = curves.astype(dict.fromkeys(("return_mean", "success_rate"), "float64"))
+        rate = self._pace.rate()
+        live = Live(
+            title=self.title,
+            arms=self.infos,
+            agents=Counter(arm.name for arm, _, _ in self.agents),
+            done=self.done,
+            total=self.total,
+            seconds_left=(self.total - self.done) / rate if rate else None,
+            finished=finished,
+            every=SECONDS,
+            ended=ended,
+        )
+        if stamps != self._stamps:
+            self._figures, self._stamps = curve_figures(live, curves), stamps
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.place.with_name(f".{LIVE_PAGE}.partial")
+        partial.write_text(render_live(live, curves, self._figures), encoding="utf-8")
+        partial.replace(self.place)

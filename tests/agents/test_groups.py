@@ -1,0 +1,134 @@
+"""GRPO and RLOO of a language model that writes texts: what is paid more becomes likelier, and a seed repeats it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_llama import make_tiny_llama
+
+from laurel.agents.actor import View
+from laurel.agents.algorithms import algorithm_of, initial_policy, make_learner
+from laurel.agents.checkpoint import load_policy, save_policy
+from laurel.agents.groups import GroupLearner
+from laurel.agents.learner import Rollout
+from laurel.envs import adapter_for
+from laurel.envs.builtin.completions import Completions, packed_text, text_of
+from laurel.envs.vector import VectorEnv, make_vector
+from laurel.errors import EnvError
+from laurel.params import EnvParams
+from laurel.params.algorithms import GroupParams, GRPOParams, RLOOParams
+
+PROMPTS = ["It was", "The film was"]
+ENV = EnvParams(id="laurel/Completions-v0", kwargs={"prompts": PROMPTS, "part": "all", "length": 16})
+SMALL = {"rank": 2, "n_envs": 32, "group": 16, "batch_size": 32, "max_tokens": 4, "temperature": 1.0}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(autouse=True)
+def _no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Completions, "utilities", lambda self, texts: np.array([len(text) for text in texts]) * 1.0)
+
+
+def made(kind: type[GroupParams], model: Path, **changes: Any) -> tuple[GroupLearner, VectorEnv, Rollout]:
+    adapter, settings = adapter_for(ENV), kind(model=str(model), **{**SMALL, **changes})
+    learner = make_learner(initial_policy(adapter, settings, 0, 0), settings, np.random.default_rng(0))
+    assert isinstance(learner, GroupLearner)
+    envs = make_vector(ENV, adapter, settings.n_envs, 0)
+    return learner, envs, learner.rollout(envs)
+
+
+def letters(actions: Any) -> Any:
+    return np.array([sum(one.isalpha() for one in text_of(row)) for row in actions])
+
+
+def worth(learner: GroupLearner) -> float:
+    """Return the mean pay of many completions."""
+    prompts = np.repeat(np.stack([packed_text(prompt, 12) for prompt in PROMPTS]), 200, axis=0)
+    return float(letters(learner.policy.act(prompts, np.random.default_rng(5))[0]).mean())
+
+
+def trained(kind: type[GroupParams], model: Path, updates: int, **changes: Any) -> tuple[GroupLearner, list[Any]]:
+    """Pay for letters, and return what each update told."""
+    learner, envs, rollout = made(kind, model, **changes)
+    observation, told = envs.reset(), []
+    for _ in range(updates):
+        observation = learner.collect(envs, observation, rollout)
+        rollout.reward[0] = letters(rollout.action[0])
+        told.append((float(rollout.reward[0].mean()), learner.learn(rollout)))
+    return learner, told
+
+
+@pytest.mark.parametrize("kind", [GRPOParams, RLOOParams])
+def test_what_is_paid_more_becomes_likelier(kind: type[GroupParams], model: Path) -> None:
+    """Fails where the sign of the advantage is turned."""
+    first, _, _ = made(kind, model)
+    learner, told = trained(kind, model, 6, learning_rate=0.015, beta=0.0)
+    assert worth(learner) > worth(first) + 0.4
+    kl = [metrics["reference_kl"] for _, metrics in told]
+    assert kl[0] == pytest.approx(0.0, abs=1e-4), "nothing is trained yet"
+    assert kl[-1] > 0.05
+
+
+@pytest.mark.parametrize("kind", [GRPOParams, RLOOParams])
+def test_divergence_from_the_frozen_model_is_held_back(kind: type[GroupParams], model: Path) -> None:
+    free, held = (trained(kind, model, 4, learning_rate=0.02, beta=beta)[1][-1][1] for beta in (0.0, 5.0))
+    assert held["reference_kl"] < 0.7 * free["reference_kl"]
+
+
+def test_nothing_is_learned_beyond_the_largest_divergence(model: Path) -> None:
+    learner, told = trained(GRPOParams, model, 4, learning_rate=0.05, beta=0.0, max_kl=1e-3)
+    assert "policy" in told[0][1]
+    assert told[-1][1].keys() == {"reference_kl"}
+    before = learner.policy.state_dict()
+    envs = make_vector(ENV, adapter_for(ENV), 32, 0)
+    rollout = learner.rollout(envs)
+    learner.collect(envs, envs.reset(), rollout)
+    learner.learn(rollout)
+    assert all(torch.equal(weight, before[name]) for name, weight in learner.policy.state_dict().items())
+
+
+def test_groups_share_a_prompt_and_are_scored_row_by_row(model: Path) -> None:
+    learner, envs, rollout = made(RLOOParams, model)
+    learner.collect(envs, envs.reset(), rollout)
+    rollout.reward[0] = np.arange(32)
+    shown = [text_of(row) for row in rollout.observation[0]]
+    assert len(set(shown[:16])) == len(set(shown[16:])) == 1
+    groups = learner._groups(rollout, 0)
+    assert [group.prompt for group in groups] == [shown[0], shown[16]]
+    assert groups[1].scores == tuple(range(16, 32))
+    assert rollout.valid[0].all()
+    assert not rollout.valid[1].any()
+
+
+def test_an_agent_is_its_lora_weights_and_writes_the_same_when_it_is_loaded(model: Path, tmp_path: Path) -> None:
+    learner, _ = trained(GRPOParams, model, 1, learning_rate=0.05)
+    save_policy(tmp_path / "agent", learner.policy)
+    assert (tmp_path / "agent" / "model.safetensors").stat().st_size < 40_000
+    adapter = adapter_for(ENV)
+    envs = make_vector(ENV, adapter, 4, 1)
+    view = View(adapter, envs.reset())
+    written = [
+        policy.as_actor(greedy=True).act(view, np.random.default_rng(0)).action
+        for policy in (learner.policy, load_policy(tmp_path / "agent"))
+    ]
+    np.testing.assert_array_equal(*written)
+
+
+def test_an_environment_of_other_actions_is_refused(model: Path) -> None:
+    settings = GRPOParams(model=str(model))
+    with pytest.raises(EnvError, match="reads and writes texts, but Blackjack-v1"):
+        algorithm_of(settings).check(adapter_for(EnvParams(id="Blackjack-v1")))
+
+
+@pytest.mark.parametrize("changes", [{"n_envs": 30}, {"batch_size": 24, "group": 16}, {"n_steps": 3}])
+def test_groups_must_be_whole(changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"multiple of batch_size|must be even"):
+        GRPOParams(**changes)

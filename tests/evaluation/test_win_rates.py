@@ -1,0 +1,69 @@
+"""Win rates and Elo against planted strengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from laurel.evaluation.win_rates import POINTS, examples, win_rates
+from laurel.params import parse_params
+
+STRENGTHS = {"base": 0.0, "good": 1.5, "bad": -1.0}
+EPISODES = 2000
+
+
+@pytest.fixture(scope="module")
+def arms() -> Any:
+    writer = {"reward": None, "agent": {"actor": "writer"}}
+    content = {"env": {"id": "laurel/Completions-v0"}, "collect": {"steps": 10}, "agent": {"seeds": [0], "steps": 10}}
+    arms = {"good": {"reward": "text"}, "bad": {"reward": "length"}, "base": writer}
+    return parse_params({**content, "arms": arms}, "test").resolved_arms
+
+
+@pytest.fixture(scope="module")
+def results() -> pd.DataFrame:
+    """Bradley-Terry's choices: the larger of Gumbel draws about the strengths."""
+    rng = np.random.default_rng(0)
+    rows = {"seed": 0, "episode": range(EPISODES), "prompt": [f"p{i % 200}" for i in range(EPISODES)], "text": "a b c"}
+    return pd.concat([pd.DataFrame({"arm": arm, "return": rng.gumbel(s, size=EPISODES), **rows})
+                      for arm, s in STRENGTHS.items()])  # fmt: skip
+
+
+def curves(kl: float = 3.0) -> pd.DataFrame:
+    steps = range(10, 110, 10)
+    return pd.concat([pd.DataFrame({"arm": arm, "env_steps": steps, "reference_kl": [0.0] * 9 + [kl]})
+                      for arm in ("good", "bad")])  # fmt: skip
+
+
+def test_planted_strengths_are_found(results: pd.DataFrame, arms: Any) -> None:
+    found = win_rates(results, curves(), arms, 0)
+    assert list(found) == ["base", "good", "bad"]
+    for arm, strength in STRENGTHS.items():
+        low, high = found[arm]["elo"]["ci95"]
+        assert low - 10 <= POINTS * strength <= high + 10
+        assert high - low < 120
+    wins = found["good"]["wins"]
+    assert wins["ci95"][0] < 1 / (1 + np.exp(-1.5)) < wins["ci95"][1]
+    assert wins["of"] == EPISODES
+    assert (found["good"]["kl"], found["good"]["words"]) == (3.0, 3.0)
+
+
+def test_who_always_wins_has_a_finite_strength(arms: Any, results: pd.DataFrame) -> None:
+    certain = results.assign(**{"return": results["arm"].map(STRENGTHS)})
+    found = win_rates(certain, curves(), arms, 0)
+    assert 400 < found["good"]["elo"]["value"] < 4000
+    assert found["bad"]["wins"]["value"] == 0.0
+
+
+def test_runs_without_language_models_have_none(arms: Any, results: pd.DataFrame) -> None:
+    assert win_rates(results, curves().drop(columns="reference_kl"), arms, 0) == {}
+    assert win_rates(results, curves(), {"good": arms["good"]}, 0) == {}
+
+
+def test_examples_are_of_the_same_prompts(results: pd.DataFrame) -> None:
+    shown = examples(results, ["base", "good"], 2)
+    assert [prompt for prompt, _ in shown] == ["p0", "p1"]
+    assert [arm for arm, _, _ in shown[0][1]] == ["base", "good"]
