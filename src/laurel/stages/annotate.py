@@ -48,12 +48,7 @@ def run(
     """Have pairs of segments judged, by each judge that is needed and for each of `annotate.feedback_seeds`.
 
     Args:
-        seed: all random numbers derive from it.
-        env: what was stepped.
-        caption: what was said of a step.
-        annotate: who judges how many pairs.
         judges: names of the judges that arms need: MAIN, or of annotate.judges; () asks nothing.
-        tracking: whether and where the run is logged.
         captions: output of the caption stage.
         output: directory to write pairs.parquet, preferences.parquet, quality.json and more into; those of other
             judges and label sets go where `laurel.data.preferences.labels_of` says.

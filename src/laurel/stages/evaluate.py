@@ -74,17 +74,6 @@ def run(
     """Evaluate all agents on the reference environment.
 
     Args:
-        seed: all random numbers derive from it.
-        env: where agents act.
-        collect: shown in the report.
-        caption: what is said of a step.
-        annotate: who judged.
-        arms: which are compared.
-        rewards: how what they are paid was made.
-        shaping: from a reward to what is paid, unless an arm has its own.
-        agent: seeds and the training, unless an arm has its own.
-        evaluate: how many episodes, and what is shown.
-        tracking: whether and where runs are logged.
         trajectories: output of the collect stage.
         captions: output of the caption stage.
         preferences: output of the annotate stage.

@@ -38,12 +38,7 @@ def run(
     """Join shares of the pairs.
 
     Args:
-        seed: as the shares had it; so are env, caption, annotate and judges.
-        env: what was stepped.
-        caption: what was said of a step.
-        annotate: who judged.
         judges: that arms need: the main one, or none.
-        tracking: whether and where the run is logged.
         captions: output of the caption stage, as the shards had it.
         shards: outputs of `annotate.run` for each share, in any order.
         output: directory to write pairs.parquet and preferences.parquet into.

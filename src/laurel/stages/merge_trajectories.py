@@ -24,10 +24,6 @@ def run(
     """Join parts of a collection.
 
     Args:
-        seed: as the parts had it; so are env and collect.
-        env: what was stepped.
-        collect: by which policies, and how often.
-        tracking: whether and where the run is logged.
         parts: outputs of `collect.run` for each part of `collect.parts`, in any order.
         output: directory to write shards of `laurel.data.trajectories` into.
 

@@ -57,15 +57,6 @@ def run(
     """Train the agents of all arms and seeds.
 
     Args:
-        seed: all random numbers derive from it.
-        env: where agents act.
-        caption: what is said of a step.
-        annotate: defaults of rewards that are made like an annotator.
-        arms: which are trained.
-        rewards: how what they are paid was made.
-        shaping: from a reward to what is paid, unless an arm has its own.
-        agent: seeds and the training, unless an arm has its own.
-        tracking: whether and where runs are logged.
         captions: output of the caption stage.
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.

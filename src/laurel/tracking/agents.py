@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from laurel.data.directory import read_json, write_json
 from laurel.errors import DataError
+from laurel.params import EnvParams
 from laurel.params.arms import Arm
-
-if TYPE_CHECKING:
-    from laurel.params import EnvParams
-    from laurel.tracking.runs import Run, Tracker
+from laurel.tracking.runs import Run, Tracker, failures, flatten, status_of
+from laurel.training.arms import steps_of
+from laurel.training.loop import CURVE, STATE, read_run
 
 LOOK_SECONDS = 30.0
 """Between two looks at the checkpoints: each costs a request for every agent with a new one."""
@@ -85,7 +85,6 @@ class AgentRuns:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        from laurel.tracking.runs import failures, status_of
 
         self._over.set()
         if self._thread is not None:
@@ -121,8 +120,6 @@ class AgentRuns:
 
     def _follow(self) -> None:
         """Look at the checkpoints now and then; the first failure of MLflow ends that, and `finish` tries again."""
-        from laurel.tracking.runs import failures
-
         with suppress(*failures()):
             while not self._over.wait(LOOK_SECONDS):
                 with self._lock:
@@ -181,7 +178,6 @@ class AgentRuns:
         return {"arm": agent.arm.name, "seed": str(agent.seed), "role": agent.arm.role}
 
     def _total(self, agent: _Followed) -> int:
-        from laurel.training.arms import steps_of
 
         return steps_of(agent.arm)
 
@@ -196,8 +192,6 @@ def read_note(note: Path) -> dict[str, str]:
 
 def params_of(run_seed: int, env: EnvParams, arm: Arm, seed: int) -> dict[str, Any]:
     """Return what an agent was trained with: environment, algorithm, and the shaping with its arm's weights."""
-    from laurel.tracking.runs import flatten
-
     agent, section = arm.agent, arm.agent.section
     return {
         "arm": arm.name,
@@ -245,8 +239,6 @@ def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
 
 def written(place: Path) -> int | None:
     """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
-    from laurel.training.loop import STATE
-
     try:
         return (place / STATE).stat().st_mtime_ns
     except FileNotFoundError:  # not yet, or a checkpoint takes the place of the last one just now
@@ -259,8 +251,6 @@ def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], l
     None where it is being replaced.
     """
     import pyarrow.parquet as pq
-
-    from laurel.training.loop import CURVE, STATE, read_run
 
     try:
         state = json.loads((place / STATE).read_text(encoding="utf-8"))
