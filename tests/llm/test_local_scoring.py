@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from local_asking import (
     DIGITS,
     OWN,
     SETS,
     SHARED,
+    WORDS,
     answers,
     next_logprobs,
     prompt_tokens,
@@ -33,6 +37,7 @@ from laurel.llm.chat import Failure, Reply, Sampling
 from laurel.llm.local_chat import LocalChat, load_local
 from laurel.llm.local_model import load_model
 from laurel.llm.local_prompts import PromptReader
+from laurel.llm.local_scoring import PASS_TOKENS, beginnings
 from laurel.params.judges import HuggingFaceParams
 
 
@@ -120,7 +125,7 @@ def test_what_is_shared_is_computed_once_and_nothing_is_written(
     chat: LocalChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes = shapes_seen(chat, monkeypatch)
-    local = LocalChat(chat._local, 60)
+    local = LocalChat(replace(chat._local, skips=False), 60)
     found = replies(local, SHARED)
     tokens = [prompt_tokens(chat._local, asked) for asked in SHARED]
     common = next(i for i, column in enumerate(zip(*tokens, strict=False)) if len(set(column)) > 1)
@@ -132,6 +137,41 @@ def test_what_is_shared_is_computed_once_and_nothing_is_written(
     assert {(reply.text, reply.output_tokens, reply.finish_reason) for reply in found} == {("", 0, "stop")}
     assert [reply.input_tokens for reply in found] == [len(own) for own in tokens]
     assert all(reply.seconds > 0 for reply in found)
+
+
+@pytest.mark.parametrize("choices", [DIGITS, WORDS])
+def test_what_some_prompts_begin_with_is_computed_once_for_a_batch(
+    chat: LocalChat, choices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the first of two texts, and what comes before answers of several tokens."""
+    firsts = [f"{text} Text 2: " for text in OWN if len(text) > 20]
+    asked = [request(first + second, choices) for first in firsts for second in OWN]
+    plain = scores(LocalChat(replace(chat._local, skips=False), 8192), asked)
+    shapes = shapes_seen(chat, monkeypatch)
+    for one, other in zip(scores(chat, asked), plain, strict=True):
+        assert one == pytest.approx(other, abs=1e-4)
+    tokens = [prompt_tokens(chat._local, one) for one in asked]
+    rows = len(asked) * (1 if choices == DIGITS else len(choices))
+    assert sum(rows * width for rows, width in shapes) < 0.7 * rows * sum(map(len, tokens)) / len(tokens)
+    assert len(shapes) < 9
+
+
+PROMPTS = st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=9), min_size=1, max_size=6)
+
+
+@given(PROMPTS, st.integers(1, 3))
+def test_beginnings_save_as_many_tokens_as_can_be_saved(prompts: list[list[int]], rows: int) -> None:
+    def saved(begins: Sequence[int]) -> int:
+        groups: dict[tuple[int, ...], int] = {}
+        for prompt, n in zip(prompts, begins, strict=True):
+            if n:
+                groups[tuple(prompt[:n])] = groups.get(tuple(prompt[:n]), 0) + rows
+        return sum(len(group) * (n - 1) - PASS_TOKENS for group, n in groups.items())
+
+    found = beginnings(prompts, [rows] * len(prompts))
+    assert all(n < len(prompt) for prompt, n in zip(prompts, found, strict=True))
+    limits = [range(len(prompt)) for prompt in prompts]
+    assert saved(found) >= max(map(saved, islice(itertools.product(*limits), 3000)))
 
 
 def test_the_likeliest_choice_is_the_token_that_would_be_written(chat: LocalChat) -> None:
@@ -195,6 +235,6 @@ def test_choices_that_would_join_the_prompt_stand_alone(chat: LocalChat) -> None
 def test_half_precision_tells_choices_apart(tiny_llama: Path) -> None:
     """Logits in bfloat16 would have steps of 1/8, and pairs be ties that are none."""
     local = load_model(HuggingFaceParams(model=str(tiny_llama), device="cpu", dtype="bfloat16"))
-    logits = local.logits(torch.tensor([[1, 2, 3]]), torch.tensor([2]))
+    logits = local.logits(torch.tensor([[1, 2, 3]]), torch.tensor([[2]]))
     assert local.model.dtype == torch.bfloat16
     assert (logits != logits.bfloat16()).float().mean() > 0.9

@@ -27,6 +27,11 @@ logger = logging.getLogger(__name__)
 WINDOW = 512
 """Requests that are read before the first of them is answered; memory does not grow beyond it."""
 
+FULL = 1024
+"""Tokens of a batch from which on a model is no quicker with more at once, so that narrower prompts make another."""
+LIKE = 0.75
+"""Of the width of a batch that a prompt fills at least, or the rest would be padding; unless the batch is not full."""
+
 
 class Worker(Protocol):
     """Answers prompts, each of which takes `height` rows of `width` tokens in a batch."""
@@ -91,12 +96,14 @@ class LocalChat:
                 yield from zip((prompt.number for prompt in batch), replies, strict=True)
 
     def _fitting(self, worker: Worker, queue: list[Prompt]) -> tuple[int, int]:
-        """Return how many prompts make the next batch, at least one, and how many tokens it has."""
+        """Return how many prompts of like width make the next batch, at least one, and how many tokens it has."""
         width = worker.width(queue[0])
         size = rows = 0
         for prompt in queue:
             more = rows + worker.height(prompt)
             if size and more * width > self._batch_tokens:
+                break
+            if rows * width >= FULL and worker.width(prompt) < LIKE * width:
                 break
             size, rows = size + 1, more
         return size, rows * width

@@ -51,11 +51,13 @@ class LocalModel:
     """Tokens that end an answer."""
     resumes: bool
     """Whether its cache can go on with several tokens at once, as a shared beginning asks for."""
+    skips: bool
+    """Whether its cache can also have padding before them: no layer counts places back to what it sees."""
     picks_logits: bool
     """Whether it computes logits at chosen positions alone."""
 
     def logits(self, tokens: torch.Tensor, wanted: torch.Tensor, **inputs: Any) -> torch.Tensor:
-        """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (W,).
+        """Run the model on tokens (B, T) and return its logits (B, W, V) at the wanted positions (B, W).
 
         Raises:
             RefusedError: they are not numbers.
@@ -67,7 +69,7 @@ class LocalModel:
         with torch.inference_mode():
             logits = self.model(input_ids=tokens, **inputs, **keep).logits
             if not self.picks_logits:
-                logits = logits[:, wanted]
+                logits = logits.take_along_dim(wanted[..., None], dim=1)
             if logits.isnan().any():
                 raise RefusedError(
                     f'What language model "{self.identity.model}" computes in {self.model.dtype} is not a number: '
@@ -107,6 +109,7 @@ def load_model(params: HuggingFaceParams) -> LocalModel:
         context=getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length,
         stops=frozenset(token for token in flat if token is not None),
         resumes=kinds <= {DynamicLayer, DynamicSlidingWindowLayer},
+        skips=kinds == {DynamicLayer},
         picks_logits="logits_to_keep" in inspect.signature(model.forward).parameters,
     )
 

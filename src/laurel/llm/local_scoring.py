@@ -1,8 +1,8 @@
-"""Probabilities of given answers, read off a language model in one pass for each batch; no text is written.
+"""Probabilities of given answers, read off a language model in two passes for each batch; no text is written.
 
-What all prompts begin with is computed once, for all batches. Where the first tokens of the answers differ, they alone
-are compared; otherwise the probability of an answer is the product over its tokens, or their mean where that is asked
-for, and what a prompt has of its own is computed once for all of its answers.
+What all prompts begin with is computed once, for all batches; what several prompts of a batch begin with, such as the
+first of two texts, once for the batch. Where the first tokens of the answers differ, they alone are compared;
+otherwise the probability of an answer is the product over its tokens, or their mean where that is asked for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from laurel.llm.chat import Reply
 from laurel.llm.local_model import LocalModel
 from laurel.llm.local_prompts import Prompt
 
+PASS_TOKENS = 4
+"""Tokens that must be saved for a beginning to be computed apart."""
+
 
 class Read(NamedTuple):
     """A log-probability to read off."""
@@ -25,28 +28,43 @@ class Read(NamedTuple):
     position: int
     """Of the token before, in its row."""
     token: int
-    prompt: int
     choice: str
 
 
-class ResumedCache(DynamicCache):
-    """A cache that holds a beginning for each of n rows and keeps nothing of what is added.
+class Row(NamedTuple):
+    """What the model is run on after the shared beginning, and what is read off it."""
 
-    The beginning is copied for one layer at a time, so that it takes the memory of one layer.
+    prompt: int
+    """Its place in the batch."""
+    tokens: list[int]
+    reads: list[Read]
+    begins: int
+    """Tokens that other rows begin with, too."""
+
+
+class ResumedCache(DynamicCache):
+    """A cache that goes on from one row of another for each of its own, and keeps nothing of what is added.
+
+    The rows are copied for one layer at a time, so that they take the memory of one layer.
     """
 
-    def __init__(self, beginning: DynamicCache, n_rows: int) -> None:
+    def __init__(self, beginnings: DynamicCache, rows: torch.Tensor) -> None:
         super().__init__()
-        self.layers = beginning.layers
-        self._n_rows = n_rows
+        self.layers = beginnings.layers
+        self._rows = rows
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return keys and values of the beginning and of what is new, for attention in one layer."""
         layer: Any = copy.copy(self.layers[layer_idx])
-        layer.keys, layer.values = (states.expand(self._n_rows, -1, -1, -1) for states in (layer.keys, layer.values))
+        layer.keys, layer.values = (self._of_rows(states) for states in (layer.keys, layer.values))
         return layer.update(key_states, value_states, *args, **kwargs)
+
+    def _of_rows(self, states: torch.Tensor) -> torch.Tensor:
+        if len(states) == 1:  # without a copy
+            return states.expand(len(self._rows), -1, -1, -1)
+        return states[self._rows.to(states.device)]
 
 
 class Scorer:
@@ -59,85 +77,99 @@ class Scorer:
         if self.shared:
             tokens = torch.tensor([prompts[0].tokens[: self.shared]])
             self._beginning = DynamicCache(config=local.model.config)
-            local.logits(tokens, torch.tensor([self.shared - 1]), past_key_values=self._beginning, use_cache=True)
+            local.logits(tokens, torch.tensor([[self.shared - 1]]), past_key_values=self._beginning, use_cache=True)
+        self._begins: dict[int, int] = {}
+        if local.resumes and local.skips:
+            own = [prompt.tokens[self.shared :] for prompt in prompts]
+            found = beginnings(own, [len(prompt.answers) if _branches(prompt) else 1 for prompt in prompts])
+            self._begins = {prompt.number: begins for prompt, begins in zip(prompts, found, strict=True)}
 
     def width(self, prompt: Prompt) -> int:
         """Return how many tokens a row of this prompt has."""
-        return max(len(row) for row, _ in self._rows(prompt, 0))
+        return max(len(row.tokens) - row.begins for row in self._rows(prompt))
 
     def height(self, prompt: Prompt) -> int:
         """Return how many rows this prompt takes."""
-        return len(self._rows(prompt, 0))
+        return len(self._rows(prompt))
 
     def answer(self, prompts: Sequence[Prompt]) -> list[Reply]:
         """Return the log-probability of each choice of each prompt, normalised over its choices."""
-        if self._local.resumes and any(map(self._branches, prompts)):
-            return [
-                self._branched(prompt) if self._branches(prompt) else self._together([prompt])[0] for prompt in prompts
-            ]
-        return self._together(prompts)
-
-    def _together(self, prompts: Sequence[Prompt]) -> list[Reply]:
-        """Answer prompts in one pass."""
-        rows = [row for i, prompt in enumerate(prompts) for row in self._rows(prompt, i)]
-        reads = [(r, read) for r, (_, of_row) in enumerate(rows) for read in of_row]
-        logprobs = self._logprobs([tokens for tokens, _ in rows], reads)
+        rows = [row for place, prompt in enumerate(prompts) for row in self._rows(prompt, place)]
         sums = [dict.fromkeys(prompt.answers, 0.0) for prompt in prompts]
-        for (_, read), logprob in zip(reads, logprobs, strict=True):
-            sums[read.prompt][read.choice] += logprob
+        for row, logprobs in zip(rows, self._logprobs(rows), strict=True):
+            for read, logprob in zip(row.reads, logprobs, strict=True):
+                sums[row.prompt][read.choice] += logprob
         return [_reply(prompt, choices) for prompt, choices in zip(prompts, sums, strict=True)]
 
-    def _branches(self, prompt: Prompt) -> bool:
-        """Say whether its answers need rows of their own: they differ later than in the first token."""
-        first = {answer[0] for answer in prompt.answers.values()}
-        return len(first) < len(prompt.answers) or prompt.request.per_token
-
-    def _branched(self, prompt: Prompt) -> Reply:
-        """Answer a prompt in two passes: its own tokens once, then the tokens of all its answers."""
-        local, own = self._local, prompt.tokens[self.shared :]
-        cache = copy.deepcopy(self._beginning) if self._beginning else DynamicCache(config=local.model.config)
-        first = local.logits(
-            torch.tensor([own]), torch.tensor([len(own) - 1]), past_key_values=cache, use_cache=True
-        ).float()[0, 0]
-        sums = {choice: float(first.log_softmax(dim=-1)[answer[0]]) for choice, answer in prompt.answers.items()}
-        longer = {choice: answer for choice, answer in prompt.answers.items() if len(answer) > 1}
-        if longer:
-            width = max(map(len, longer.values())) - 1
-            rows = [answer[:-1] + [0] * (width + 1 - len(answer)) for answer in longer.values()]
-            logits = local.logits(
-                torch.tensor(rows),
-                torch.arange(width),
-                past_key_values=ResumedCache(cache, len(rows)),
-                use_cache=True,
-            )
-            rest = logits.float().log_softmax(dim=-1)
-            for row, (choice, answer) in enumerate(longer.items()):
-                sums[choice] += sum(float(rest[row, at, token]) for at, token in enumerate(answer[1:]))
-        return _reply(prompt, sums)
-
-    def _rows(self, prompt: Prompt, i: int) -> list[tuple[list[int], list[Read]]]:
-        """Return the rows that a prompt needs: tokens after the shared beginning, and what is read off them."""
-        own = prompt.tokens[self.shared :]
+    def _rows(self, prompt: Prompt, place: int = 0) -> list[Row]:
+        """Return the rows that a prompt needs."""
+        own, begins = prompt.tokens[self.shared :], self._begins.get(prompt.number, 0)
         last = len(own) - 1
-        if not self._branches(prompt):
-            return [(own, [Read(last, answer[0], i, choice) for choice, answer in prompt.answers.items()])]
+        if not _branches(prompt):
+            return [
+                Row(place, own, [Read(last, answer[0], choice) for choice, answer in prompt.answers.items()], begins)
+            ]
         return [
-            (own + answer[:-1], [Read(last + j, token, i, choice) for j, token in enumerate(answer)])
+            Row(place, own + answer[:-1], [Read(last + j, token, choice) for j, token in enumerate(answer)], begins)
             for choice, answer in prompt.answers.items()
         ]
 
-    def _logprobs(self, rows: list[list[int]], reads: list[tuple[int, Read]]) -> list[float]:
-        """Run the model on rows, and read.
+    def _logprobs(self, rows: list[Row]) -> list[list[float]]:
+        """Run the model on rows; return what is read off each.
 
         Padding stands on the right, where no token before it can see it, so it needs no mask and moves no position.
         """
-        width = max(len(row) for row in rows)
-        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
-        wanted, column = torch.tensor([read.position for _, read in reads]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        cache = None if self._beginning is None else ResumedCache(self._beginning, len(rows))
-        logits = self._local.logits(tokens, wanted, past_key_values=cache, use_cache=cache is not None)
-        of_reads = logits[torch.tensor([row for row, _ in reads]), column].float().log_softmax(dim=-1)
-        return of_reads[torch.arange(len(reads)), torch.tensor([read.token for _, read in reads])].tolist()
+        cache, inputs = self._begun(rows)
+        tokens = _padded([row.tokens[row.begins :] for row in rows])
+        if inputs:
+            seen = torch.cat([inputs["attention_mask"], torch.ones_like(tokens)], dim=1)
+            positions = inputs["position_ids"] + torch.arange(tokens.shape[1])
+            device = self._local.device
+            inputs = {"attention_mask": seen.to(device), "position_ids": positions.to(device)}
+        wanted = [list(dict.fromkeys(read.position - row.begins for read in row.reads)) for row in rows]
+        logits = self._local.logits(
+            tokens, _padded(wanted), past_key_values=cache, use_cache=cache is not None, **inputs
+        )
+        reads = [
+            (number, wanted[number].index(read.position - row.begins), read.token)
+            for number, row in enumerate(rows)
+            for read in row.reads
+        ]
+        of_row, at, token = torch.tensor(reads).T
+        flat = iter(logits[of_row, at].float().log_softmax(dim=-1)[torch.arange(len(reads)), token].tolist())
+        return [[next(flat) for _ in row.reads] for row in rows]
+
+    def _begun(self, rows: list[Row]) -> tuple[DynamicCache | None, dict[str, Any]]:
+        """Run the model on what several rows begin with.
+
+        Returns:
+            A cache that goes on from there, and, unless there is nothing of the kind, which of its places are padding
+            (rows, places) and the positions that rows go on from (rows, 1).
+        """
+        begun = {tuple(row.tokens[: row.begins]): 0 for row in rows}
+        if not any(begun):
+            every = torch.zeros(len(rows), dtype=torch.long)
+            return (ResumedCache(self._beginning, every) if self._beginning else None), {}
+        begun = {tokens: number for number, tokens in enumerate(begun)}
+        cache = copy.deepcopy(self._beginning) if self._beginning else DynamicCache(config=self._local.model.config)
+        cache.batch_repeat_interleave(len(begun))
+        tokens = _padded(list(begun))
+        self._local.logits(tokens, torch.zeros(len(begun), 1, dtype=torch.long), past_key_values=cache, use_cache=True)
+        of_rows = torch.tensor([begun[tuple(row.tokens[: row.begins])] for row in rows])
+        begins = torch.tensor([[row.begins] for row in rows])
+        seen = torch.arange(self.shared + tokens.shape[1]) < self.shared + begins
+        return ResumedCache(cache, of_rows), {"attention_mask": seen.long(), "position_ids": self.shared + begins}
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+
+
+def _branches(prompt: Prompt) -> bool:
+    """Say whether its answers need rows of their own: they differ later than in the first token."""
+    first = {answer[0] for answer in prompt.answers.values()}
+    return len(first) < len(prompt.answers) or prompt.request.per_token
 
 
 def common_beginning(prompts: Sequence[Prompt]) -> int:
@@ -145,8 +177,44 @@ def common_beginning(prompts: Sequence[Prompt]) -> int:
     if len(prompts) == 1:
         return 0
     first, last = min(prompt.tokens for prompt in prompts), max(prompt.tokens for prompt in prompts)
-    limit = min(len(prompt.tokens) for prompt in prompts) - 1
-    return next((i for i in range(limit) if first[i] != last[i]), limit)
+    return _alike(first, last, min(len(prompt.tokens) for prompt in prompts) - 1)
+
+
+def _alike(one: Sequence[int], other: Sequence[int], limit: int) -> int:
+    return next((i for i in range(limit) if one[i] != other[i]), limit)
+
+
+def beginnings(prompts: Sequence[list[int]], rows: Sequence[int]) -> list[int]:
+    """Return how many tokens of each prompt are to be computed once for all that begin with them.
+
+    Prompts that begin alike are neighbours once they are sorted. They are divided into groups by dynamic programming
+    over where the last group starts, so that the fewest tokens are computed.
+
+    Args:
+        prompts: the tokens of each.
+        rows: that each has, which go on differently after its last token.
+    """
+    order = sorted(range(len(prompts)), key=lambda i: prompts[i])
+    saved, cuts = [0], [(0, 0)]
+    for end in range(1, len(order) + 1):
+        last, total = prompts[order[end - 1]], 0
+        begins = len(last) - 1
+        best = (saved[end - 1], 0, end - 1)
+        for start in range(end - 1, -1, -1):
+            begins = _alike(prompts[order[start]], last, min(begins, len(prompts[order[start]]) - 1))
+            if begins == 0:
+                break
+            total += rows[order[start]]
+            best = max(best, (saved[start] + begins * (total - 1) - PASS_TOKENS, begins, start))
+        saved.append(best[0])
+        cuts.append(best[1:])
+    found, end = [0] * len(order), len(order)
+    while end:
+        begins, start = cuts[end]
+        for i in order[start:end]:
+            found[i] = begins
+        end = start
+    return found
 
 
 def _reply(prompt: Prompt, sums: dict[str, float]) -> Reply:

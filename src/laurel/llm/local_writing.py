@@ -68,7 +68,7 @@ class Writer:
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
             logits = local.logits(
                 tokens,
-                torch.tensor([tokens.shape[1] - 1]),
+                torch.full((len(tokens), 1), tokens.shape[1] - 1),
                 attention_mask=mask,
                 position_ids=positions,
                 past_key_values=cache,
