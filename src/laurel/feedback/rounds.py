@@ -158,12 +158,7 @@ def make_rounds(
 def _strategy(params: AnnotateParams, size: int, embed: Callable[[], npt.NDArray[np.floating]]) -> Strategy:
     from laurel.feedback.acquisition import Disagreement, Information, Nearby, Ranking
 
-    match params.sampler:
-        case "ranking":
-            return Ranking(size)
-        case "disagreement":
-            return Disagreement(embed())
-        case "nearby":
-            return Nearby(embed())
-        case _:
-            return Information(embed())
+    if params.sampler == "ranking":
+        return Ranking(size)
+    strategies: dict[str, Callable[..., Strategy]] = {"disagreement": Disagreement, "nearby": Nearby}
+    return strategies.get(params.sampler, Information)(embed())

@@ -28,7 +28,7 @@ from laurel.params.judges import (
     ScriptedParams,
 )
 from laurel.params.kinds import ANNOTATORS
-from laurel.params.plugged import PluggedSection, one_of
+from laurel.params.plugged import PluggedSection, listed, one_of
 
 Overrides = dict[str, JsonValue]
 SHARED = frozenset({"budget", "gold", "feedback_seeds", "judges"})
@@ -40,10 +40,6 @@ MAIN = "main"
 
 def _annotator(value: object) -> object:
     return one_of(value, ANNOTATORS.kinds())
-
-
-def _listed(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(ANNOTATORS.kinds())
 
 
 def _member(value: object) -> object:
@@ -171,7 +167,7 @@ class AnnotateParams(PluggedSection):
     chooser = "annotator"
     key = "annotate"
 
-    annotator: Annotated[str, BeforeValidator(_annotator), Field(json_schema_extra=_listed)] = "embedding"
+    annotator: Annotated[str, BeforeValidator(_annotator), listed(ANNOTATORS)] = "embedding"
     """Who judges: embedding (a sentence encoder), openai (a chat server), huggingface (a chat model in this process),
     scripted (a simulated teacher), ensemble (several vote), or one of another package; its section has its name."""
     n_pairs: Count = 2000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from laurel.agents.agent import Agent, Experience, Ints
@@ -10,11 +11,11 @@ from laurel.agents.bandits.agent import BanditAgent
 from laurel.errors import EnvError
 
 
+@dataclass(eq=False)
 class Random(BanditAgent):
     """Pulls any arm, each as likely: the lower bound."""
 
-    def __init__(self, n_arms: int) -> None:
-        self.n_arms = n_arms
+    n_arms: int
 
     def get_action(self, observation: Any, info: Mapping[str, Any] | None = None) -> Ints:
         return self.rng.integers(0, self.n_arms, self.n_envs)
