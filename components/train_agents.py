@@ -25,7 +25,7 @@ def train_agents(
     model: dsl.Input[dsl.Model],
     agents: dsl.Output[dsl.Model],
 ) -> None:
-    """Train the agents of one arm with some seeds, in parallel over the machine's cores.
+    """Train the agents of one arm with some seeds, in parallel over the machine's cores, and with a judge beside them.
 
     Args:
         seed: All random numbers derive from it.
@@ -48,7 +48,7 @@ def train_agents(
     from pathlib import Path
 
     from laurel.components.checkpoints import kept
-    from laurel.components.step import sections_of, step, written
+    from laurel.components.step import responses, sections_of, step, written
     from laurel.stages import train_agents as stage
     from laurel.stages.merge_agents import Branch
 
@@ -65,4 +65,4 @@ def train_agents(
         written(agents, packed=True) as output,
         kept(output, agents, name, sections, [*inputs.values()]),
     ):
-        stage.run(**mine.narrow(given), **inputs, output=output)
+        stage.run(**mine.narrow(given), **inputs, output=output, responses=responses())

@@ -25,6 +25,8 @@ from laurel.machine import common_kernels
 
 Advance = Callable[[int], None]
 POLL_SECONDS = 0.05
+STOP_SECONDS = 10.0
+"""That a process has to end when it is asked to."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,10 @@ class Workers:
         for worker in stopped:
             worker.process.terminate()
         for worker in stopped:
-            worker.process.join()
+            worker.process.join(STOP_SECONDS)
+            if worker.process.is_alive():  # it is suspended, or deaf
+                worker.process.kill()
+                worker.process.join()
             worker.receiver.close()
 
 

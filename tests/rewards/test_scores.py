@@ -169,10 +169,13 @@ def test_a_judge_without_answers_is_refused_and_one_who_says_the_same_of_all_is_
                 (note,) = read_manifest(project.output("train-reward"))["notes"]
                 assert note.startswith("The reward score pays all ")
                 continue
-            with pytest.raises(
-                AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read .*says any"
-            ):
+            with pytest.raises(AnnotationError, match=r"^rewards\.score: of 12 answers 12 could not be read"):
                 project.run("train-reward")
+        server.plan = lambda body: (body["messages"][-1]["content"], [], '{"goals": ["Pay the rent in May."]}')
+        project.change({"arms": {"goals": {"reward": "goals"}}, "rewards": {}})
+        project.run("train-reward")
+        (note,) = read_manifest(project.output("train-reward"))["notes"]
+        assert note == "The reward goals pays nothing that was collected: no caption reaches a goal."
 
 
 def test_an_annotator_of_pairs_alone_is_refused() -> None:

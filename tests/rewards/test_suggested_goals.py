@@ -57,6 +57,7 @@ def test_a_goal_counts_from_the_step_after_it_was_suggested() -> None:
         ('{"goals": []}', ()),
         ('{"goals": "Get the key."}', None),
         ('{"goals": [1]}', None),
+        (r'{"goals": ["Get \ud83d"]}', None),
         ("Get the key.", None),
         ('{"goals": ["Get', None),
     ],

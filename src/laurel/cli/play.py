@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> int:
         make_actor(player.kind, adapter, "AGENT", annotate=params.annotate, **player.options)
         if player.kind
         else make_actor("checkpoint", adapter, "AGENT", path=player.place, greedy=greedy),
-        _learned_reward(params, player.arm, options.reward, adapter),
+        _learned_reward(params, player.arm, options.reward, options.agents, adapter),
         options.episodes,
         options.steps,
         derive_seed(params.seed if options.seed is None else options.seed, "play"),
@@ -180,7 +180,9 @@ def _player(params: Params, agent: str | None, seed: int | None, agents: Path) -
     return Chosen(place, f"{agent}, seed {number}", arm=agent)
 
 
-def _learned_reward(params: Params, arm: str | None, place: Path | None, adapter: EnvAdapter) -> LearnedReward | None:
+def _learned_reward(
+    params: Params, arm: str | None, place: Path | None, agents: Path, adapter: EnvAdapter
+) -> LearnedReward | None:
     """Return the reward that is shown: that of the arm that plays, if it is a method's, or else of the first method."""
     from laurel.data.lineage import read_inputs
     from laurel.evaluation.play import watched_arm, watching
@@ -193,7 +195,8 @@ def _learned_reward(params: Params, arm: str | None, place: Path | None, adapter
     arms = params.resolved_arms
     shown = [arms[arm]] if arm in arms else []
     watched = watched_arm([*shown, *arms.values()], place or REWARD)
-    found = watching(watched, RewardContext.of(params), adapter, Inputs(CAPTIONS, PREFERENCES, place or REWARD))
+    sources = Inputs(CAPTIONS, PREFERENCES, place or REWARD, agents=agents)
+    found = watching(watched, RewardContext.of(params), adapter, sources)
     if found is None:
         tell(f"laurel: no learned reward is shown, as no method of arms has one in {place or REWARD}.")
     return found

@@ -156,6 +156,7 @@ def render(content: ReportContent) -> str:
         thirds=THIRDS,
         models=text_columns(content.metrics),
         distances={name: table(found) for name, found in content.metrics.get("distances", {}).items() if found},
+        online=_annotated_online(content.metrics.get("online", {})),
         rank_arms=[arm for arm in places if arm in content.rank["arms"]] if content.rank else [],
         status=_status(content.annotation),
         simulated=_is_simulated(content),
@@ -233,6 +234,28 @@ def _rank_warning(rank: Mapping[str, Any] | None) -> str:
             "much of what it pays for is not the task."
         )
     return ""
+
+
+def _annotated_online(
+    accounts: Mapping[str, Mapping[str, Any]],
+) -> tuple[Sequence[str], Sequence[Sequence[str]]] | None:
+    """Return the heads and rows of a table of rewards that were learned while agents were trained."""
+    if not accounts:
+        return None
+    heads = ("arm", "questions", "distinct, all agents", "labels", "coverage", "lag in steps", "dropped", "late agents")
+
+    def share(value: float | None) -> str:
+        return "-" if value is None else f"{value:.0%}"
+
+    rows = [
+        [
+            name,
+            *(number(one["questions"]), str(one["distinct_questions"]), number(one["labels"]), share(one["coverage"])),
+            *(number(one["lag"]), number(one["dropped"]), str(one["late_agents"])),
+        ]
+        for name, one in accounts.items()
+    ]
+    return heads, rows
 
 
 # -- tables ---------------------------------------------------------------------------------------

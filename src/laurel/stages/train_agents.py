@@ -12,6 +12,7 @@ from laurel.data.directory import output_directory, read_json
 from laurel.data.lineage import read_inputs
 from laurel.device import torch_device
 from laurel.envs.base import EnvAdapter
+from laurel.llm.mirror import mirrored
 from laurel.params import CaptionParams, EnvParams, TrackingParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm, ArmInfo, ArmParams, arm_infos, resolve_arms, used
@@ -19,6 +20,7 @@ from laurel.params.rewards import RewardParams
 from laurel.params.training import AgentParams, ShapingParams
 from laurel.progress import progress
 from laurel.rewards.arms import skipped_arms
+from laurel.rewards.judging import Judging
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.tracking.agents import NOTE, STAGE, AgentRuns, read_note
 from laurel.tracking.runs import Run, Tracker
@@ -27,6 +29,7 @@ from laurel.training.lockstep import on_device
 from laurel.training.loop import CURVE, STATE, is_finished, read_run
 
 if TYPE_CHECKING:
+    from laurel.pool import Job
     from laurel.stages.live import LivePage
 
 Agents = Sequence[tuple[Arm, int, Path]]
@@ -52,6 +55,7 @@ def run(
     preferences: Path,
     reward: Path,
     output: Path,
+    responses: Path | None = None,
     live: Live | None = None,
 ) -> None:
     """Train the agents of all arms and seeds.
@@ -61,23 +65,29 @@ def run(
         preferences: output of the annotate stage.
         reward: output of the train-reward stage.
         output: directory to write <arm>/seed-<n>/ into. A stage that was killed goes on where it was.
+        responses: as of `laurel.stages.annotate.run`, for rewards and hints that ask a language model meanwhile.
         live: makes the page of learning curves while agents train; None: there is none.
 
     Raises:
         WorkerError: a training process died; what is finished is kept.
+        AnnotationError: the judge beside the agents cannot be made.
         ParamsError: an arm cannot be trained with these params.
         EnvError: the algorithm does not fit the environment.
         DataError: an input is missing or damaged, or does not go with the others.
     """
-    from laurel.pool import Job, run_jobs
-    from laurel.training.arms import steps_of, train_arms
+    from laurel.pool import run_jobs
+    from laurel.training.arms import offices, steps_of
 
     sections = {"seed": seed, "env": env, "caption": caption, "annotate": annotate}
     sections |= {"arms": arms, "rewards": rewards, "shaping": shaping, "agent": agent}
     described, context = used(sections), RewardContext(env, caption, annotate, rewards)
     inputs = {"captions": captions, "preferences": preferences, "reward": reward}
     read_inputs(described, inputs)
-    with output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out:
+    kept = responses if annotate.keeps_responses else None
+    with (
+        mirrored(annotate.language_model.store, kept),
+        output_directory(output, stage="train-agents", params=described, inputs=inputs, resumable=True) as out,
+    ):
         adapter, every = context.adapter, resolve_arms(arms, rewards, shaping, agent)
         check_agents(seed, every.values(), context, adapter)
         skipped = skipped_arms(arms, context, adapter)
@@ -86,15 +96,8 @@ def run(
         places = [(arm, number, out.path / arm.name / f"seed-{number}") for number in agent.seeds for arm in trained]
         unfinished = [agent for agent in places if not is_finished(agent[2])]
         out.notes += _notes_on_gpu(env, trained, adapter)
-        sources = Inputs(captions, preferences, reward)
-        jobs = [
-            Job(
-                ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
-                train_arms,
-                (seed, context, some, sources),
-            )
-            for some in groups(unfinished)
-        ]
+        modules = ["laurel.training.arms", *preload(every.values())]
+        judging = Judging(seed, context, offices(unfinished, context), modules)
         total = sum(steps_of(arm) for arm, _, _ in unfinished)
         tracker, note = Tracker({**sections, "tracking": tracking}, "train-agents", inputs, out), out.path / NOTE
         with tracker.stage_run(resumed=read_note(note).get(STAGE)) as tracked:
@@ -110,17 +113,34 @@ def run(
             if page and tracked:
                 tracked.describe(f"[Learning curves while the agents train]({page.place.resolve().as_uri()})")
             with runs or nullcontext(), page or nullcontext():
-                with progress(total, "train-agents", "steps") as advance:
-                    modules = ["laurel.training.arms", *preload(every.values())]
+                with judging, progress(total, "train-agents", "steps") as advance:
+                    sources = Inputs(captions, preferences, reward, judge=judging.mailbox)
+                    jobs = _jobs(seed, context, unfinished, sources)
                     run_jobs(jobs, agent.workers, page.counting(advance) if page else advance, modules, begun)
                 if runs:
                     runs.finish(places)
         _remove_leftovers(out.path)
         note.unlink(missing_ok=True)
         out.counts = {"arms": len(trained), "seeds": len(agent.seeds), "steps_each": agent.steps}
-        out.notes += notes_on_training(places)
+        out.notes += [*notes_on_training(places), *judging.notes]
+        out.usage = judging.usage
         out.run_notes += _notes_on_hints(places)
         out.run_notes += page.notes if page else []
+
+
+def _jobs(seed: int, context: RewardContext, agents: Agents, sources: Inputs) -> list[Job]:
+    """Return the processes that train agents."""
+    from laurel.pool import Job
+    from laurel.training.arms import train_arms
+
+    return [
+        Job(
+            ", ".join(f"{arm.name} seed {number}" for arm, number, _ in some),
+            train_arms,
+            (seed, context, some, sources),
+        )
+        for some in groups(agents)
+    ]
 
 
 def groups(agents: Agents) -> list[Agents]:

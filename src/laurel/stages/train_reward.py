@@ -114,6 +114,11 @@ def _make(
         for name in stored.settings
         if (table := stored.table(name, 0.5)) and len(table.texts) and float(np.ptp(table.rewards)) == 0
     ]
+    out.notes += [
+        f"The reward {name} pays nothing that was collected: no caption reaches a goal."
+        for name, sets in stored.qualities().items()
+        if all(quality.get("reachable") == 0 for quality in sets)
+    ]
     if qualities := stored.qualities().values():
         out.counts["pairs"] = next((sets[0]["pairs"] for sets in qualities if "pairs" in sets[0]), 0)
     if not made:

@@ -237,6 +237,19 @@ def _figures(row: Mapping[str, Any]) -> dict[str, float | None]:
     return {key: value for key, value in row.items() if key != "env_steps"}
 
 
+def _add_annotation(place: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Add to the rows of a curve how labels grew, of each reward that is learned on the way: the latest before each."""
+    from laurel.rewards.online_artefact import read_rows
+    from laurel.rewards.stored import OWN
+
+    for folder in sorted((place / OWN).glob("*")):
+        with suppress(DataError):  # it is being replaced
+            looks = {look.pop("env_steps"): look for look in read_rows(folder)}
+            for row in rows:
+                if look := looks.get(row["env_steps"]):
+                    row |= {f"{folder.name}.{key}": float(value) for key, value in look.items() if value is not None}
+
+
 def written(place: Path) -> int | None:
     """Return when an agent's checkpoint was written, in nanoseconds; None where there is none."""
     try:
@@ -259,4 +272,5 @@ def read_checkpoint(place: Path) -> tuple[tuple[float, float], dict[str, Any], l
     except FileNotFoundError:
         return None
     rows = pq.read_table(io.BytesIO(content)).to_pylist()
+    _add_annotation(place, rows)
     return (began, now), state, [row for row in rows if row["env_steps"] <= state["env_steps"]]

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from laurel.feedback.mailbox import Office
 from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.arms import Arm
+from laurel.params.rewards import method_of
 from laurel.rewards.method import Inputs, RewardContext
 from laurel.rewards.stored import reward_of
 from laurel.training.loop import Assignment, Task, total_steps, train_together
@@ -67,3 +69,13 @@ def train_arms(
     ]
     with threadpool_limits(1, user_api="blas"):
         train_together(assigned, adapter, advance)
+
+
+def offices(agents: Sequence[tuple[Arm, int, Path]], context: RewardContext) -> list[Office]:
+    """Return what the agents will ask of whom while they are trained."""
+    found = []
+    for arm, seed, _ in agents:
+        for name in arm.reward:
+            office = method_of(context.rewards[name]).office(context, seed)
+            found += [office] if office else []
+    return list(dict.fromkeys(found))

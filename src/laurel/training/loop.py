@@ -43,6 +43,7 @@ from laurel.params import EnvParams
 from laurel.params.annotation import AnnotateParams
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
+from laurel.rewards.stored import own_reward
 from laurel.seeding import derive_seed, generator
 from laurel.training.credit import CREDIT
 from laurel.training.lockstep import group_of, make_envs, make_rollout, on_device
@@ -246,6 +247,8 @@ class _Run:
                 f"of {self.envs.backend}, whose episodes differ. Go on where it began, or delete it to train it anew."
             )
         self.signal = Signal(task.shaping, adapter, agent.reward, task.settings.n_envs)
+        for part in self.signal.learned if self.progress.update else ():
+            part.resume(own_reward(agent.directory, part.name), self.progress.update * task.steps_per_update)
         self.episodes = Episodes(adapter, task.settings.n_envs)
         self.rollout = make_rollout(self.learner, self.envs, self.signal.rewarded)
         self.observation = self.envs.reset()
@@ -301,6 +304,8 @@ def _save(
     pq.write_table(curve, partial / CURVE, compression="zstd")
     if (credit := signal.credit) is not None:
         pq.write_table(credit, partial / CREDIT, compression="zstd")
+    for part in signal.learned:
+        part.keep(own_reward(partial, part.name))
     write_json(
         partial / STATE,
         {

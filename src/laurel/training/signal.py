@@ -8,6 +8,7 @@ from laurel.agents.learner import Rollout
 from laurel.envs.base import EnvAdapter
 from laurel.params.training import ShapingParams
 from laurel.rewards.base import Reward
+from laurel.rewards.functions import learning_parts
 from laurel.rewards.paying import Paymaster
 from laurel.training.credit import Credit
 
@@ -19,6 +20,8 @@ class Signal:
         self._shaping = shaping
         self._reward = reward
         self._paymaster = None if reward is None else Paymaster(adapter, reward, shaping, n_envs)
+        self.learned = learning_parts(reward)
+        """What of the reward is learned on the way."""
         self._credit = Credit()
         self.scored = 0
         """Steps of the last rollout that had a raw reward."""

@@ -1,0 +1,234 @@
+"""Who answers questions that come while agents are trained: pairs of captions, or captions one by one.
+
+A desk is made from the section `annotate` as the stage annotate makes its annotator, with the same store and budget.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from laurel.errors import AnnotationError
+from laurel.feedback.annotator import Answer, Pair, Usage, added
+from laurel.feedback.annotator_kind import kind_of
+from laurel.feedback.annotators.scripted import Faults
+from laurel.feedback.asker import FAILED, UNASKED, UNREAD
+from laurel.feedback.chat_annotator import ChatAnnotator
+from laurel.feedback.mailbox import Item, Shown, Verdict
+from laurel.feedback.questions.helpful import HelpfulQuestion
+from laurel.feedback.yes_no import probability
+from laurel.params.annotation import ENSEMBLE, AnnotateParams
+from laurel.seeding import derive_seed, generator
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.feedback.asker import Asker
+    from laurel.llm.budget import Budget
+
+BLOCK = 64
+"""Questions that are taken at once where a model does not say more: newer ones wait for them."""
+
+
+class Desk(ABC):
+    """Answers questions of one kind."""
+
+    name: str
+    simulated: bool
+    """Whether no language model answers."""
+    at_once: int = BLOCK
+    """Questions that it is given at once."""
+
+    @property
+    @abstractmethod
+    def usage(self) -> Usage:
+        """Return what answering took so far."""
+
+    @abstractmethod
+    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
+        """Yield the answer to each question, in order; errors as of `laurel.feedback.asker.Asker.ask`."""
+
+
+class PairDesk(Desk):
+    """An annotator of pairs."""
+
+    def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter, seed: int, budget: Budget) -> None:
+        self._annotator = kind_of(annotate).make(adapter, seed, (), budget=budget)
+        self.name, self.simulated = self._annotator.name, self._annotator.simulated
+        self.at_once = max(BLOCK, getattr(self._annotator, "at_once", 0))
+
+    @property
+    def usage(self) -> Usage:
+        return self._annotator.usage
+
+    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
+        pairs = [Pair(*item) for item in items]
+        self._annotator.prepare(pairs)
+        for judgement in self._annotator.annotate(pairs):
+            yield Verdict(judgement.status, judgement.p_first)
+
+
+class CaptionDesk(Desk):
+    """Says of captions whether they help: a chat model by an answer, the sentence encoder by which goal is nearer.
+
+    Several annotators vote, each with its weight; who has no answer does not.
+    """
+
+    def __init__(
+        self,
+        annotate: AnnotateParams,
+        adapter: EnvAdapter,
+        seed: int,
+        budget: Budget,
+        prompt: str | None,
+        goal: str | None,
+    ) -> None:
+        self._voters = [_voter(one, adapter, seed, budget, prompt, goal) for one in annotate.voters]
+        members = annotate.ensemble.members if annotate.annotator == ENSEMBLE and annotate.ensemble else ()
+        self._weights = [member.weight for member in members] or [1.0]
+        self.name = ", ".join(voter.name for voter in self._voters)
+        self.simulated = any(voter.simulated for voter in self._voters)
+        self.at_once = max(voter.at_once for voter in self._voters)
+
+    @property
+    def usage(self) -> Usage:
+        total: Usage = {}
+        for voter in self._voters:
+            total = added(total, voter.usage)
+        return total
+
+    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
+        for votes in zip(*(voter.answers(items) for voter in self._voters), strict=True):
+            said = [(w, vote.p) for w, vote in zip(self._weights, votes, strict=True) if vote.p is not None]
+            if any(vote.status == "unasked" for vote in votes):
+                yield Verdict("unasked", None)
+            elif said:
+                p = sum(weight * p for weight, p in said) / sum(weight for weight, _ in said)
+                yield Verdict("tie" if p == 0.5 else "ok", p)
+            else:
+                yield votes[0]
+
+
+def check_captions(annotate: AnnotateParams, adapter: EnvAdapter, prompt: str | None, goal: str | None) -> None:
+    """Refuse annotators that cannot say of a single caption whether it helps.
+
+    Raises:
+        AnnotationError: an annotator judges pairs alone, or has no goal to judge by.
+        PromptError: the prompt does not go with the environment or the model.
+    """
+    for one in annotate.voters:
+        kind = kind_of(one)
+        if isinstance(kind, ChatAnnotator):
+            question = _question(kind, adapter, prompt, goal)
+            question.messages(question.sample)
+        elif one.annotator in ("embedding", "scripted"):
+            kind.check(adapter)
+        else:
+            raise AnnotationError(
+                f"the annotator {one.annotator} judges pairs, and cannot say of a single caption whether it helps. "
+                "Set the reward's form to ranking, or annotate.annotator to openai, huggingface, embedding or scripted."
+            )
+
+
+def _question(kind: ChatAnnotator, adapter: EnvAdapter, prompt: str | None, goal: str | None) -> HelpfulQuestion:
+    scores = getattr(kind.section, "mode", "generate") == "score"
+    loaded = HelpfulQuestion.load_prompt(prompt or ("answer_only" if scores else "yes_no"))
+    return HelpfulQuestion(loaded, adapter, goal, scored=kind.scored(loaded))
+
+
+def _voter(
+    annotate: AnnotateParams, adapter: EnvAdapter, seed: int, budget: Budget, prompt: str | None, goal: str | None
+) -> Desk:
+    kind = kind_of(annotate)
+    if isinstance(kind, ChatAnnotator):
+        return _Chat(kind.asker(_question(kind, adapter, prompt, goal), budget))
+    return _Progress(annotate, adapter, seed) if annotate.annotator == "scripted" else _Nearness(annotate, adapter)
+
+
+class _Chat(Desk):
+    simulated = False
+
+    def __init__(self, asker: Asker[str, float]) -> None:
+        self._asker = asker
+        self.name, self.at_once = asker.name, max(BLOCK, asker.at_once)
+
+    @property
+    def usage(self) -> Usage:
+        return self._asker.usage
+
+    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
+        for answers in self._asker.ask([text for text, _ in items]):
+            yield _verdict(answers)
+
+
+def _verdict(answers: Sequence[Answer[float]]) -> Verdict:
+    verdicts = {answer.verdict for answer in answers}
+    p = probability(answers)
+    if p is not None:
+        return Verdict("tie" if p == 0.5 else "ok", p)
+    for verdict, status in ((UNASKED, "unasked"), (FAILED, "api_failed"), (UNREAD, "parse_failed")):
+        if verdict in verdicts:
+            return Verdict(status, None)
+    return Verdict("abstain", None)
+
+
+class _Nearness(Desk):
+    """Yes where a caption is nearer to the goal than to the anti-goal."""
+
+    simulated = False
+    usage: Usage = {}  # noqa: RUF012 - asking costs nothing
+
+    def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter) -> None:
+        from laurel.feedback.annotators.embedding import EmbeddingAnnotator
+
+        self._annotator = EmbeddingAnnotator.load(annotate.embedding, adapter)
+        self.name = self._annotator.name
+
+    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
+        for value in self._annotator.utility([text for text, _ in items]).tolist():
+            yield Verdict("ok", float(value > 0))
+
+
+class _Progress(Desk):
+    """Yes where the environment calls a caption progress, with a teacher's share of wrong answers."""
+
+    simulated = True
+    usage: Usage = {}  # noqa: RUF012 - asking costs nothing
+
+    def __init__(self, annotate: AnnotateParams, adapter: EnvAdapter, seed: int) -> None:
+        self._adapter, self._seed = adapter, derive_seed(seed, "helpful")
+        self._errors = Faults.of(annotate.scripted).error_rate
+        self.name = f"scripted (simulated, errors {self._errors:g})"
+
+    def answers(self, items: Sequence[Item]) -> Iterator[Verdict]:
+        for text, _ in items:
+            wrong = generator(self._seed, text).random() < self._errors
+            yield Verdict("ok", float(((self._adapter.oracle(text) or 0) > 0) != wrong))
+
+
+def make_desk(
+    shown: Shown,
+    annotate: AnnotateParams,
+    adapter: EnvAdapter,
+    seed: int,
+    budget: Budget,
+    prompt: str | None = None,
+    goal: str | None = None,
+) -> Desk:
+    """Return who answers.
+
+    Args:
+        shown: what a question shows.
+        annotate: the judge's params.
+        seed: of annotators that draw, as of the stage annotate.
+        budget: what asking may cost, of all desks together.
+        prompt: of a chat model that is shown a caption; None: the packaged one.
+        goal: what that model is steered by; None: the environment's own.
+
+    Raises:
+        AnnotationError: its model cannot be loaded or asked, or has nothing to judge this environment by.
+        DataError: the store of answers cannot be used.
+    """
+    if shown == "pair":
+        return PairDesk(annotate, adapter, seed, budget)
+    return CaptionDesk(annotate, adapter, seed, budget, prompt, goal)

@@ -1,0 +1,158 @@
+"""Questions of agents in training and a judge's answers, in a file that several processes share.
+
+Agents post questions and look for answers between two updates; a judge beside them takes the newest questions. A
+question is kept once, whoever posts it, and stays until it is answered, so that a judge that dies loses nothing.
+The file is of this machine and lives no longer than the training: what took effect is in the agents' own logs.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+Shown = Literal["pair", "caption"]
+"""What a question shows: two captions, the better of which is asked for; or one, which may help towards the goal."""
+Item = tuple[str, str]
+"""Two texts to choose between; or a text to be judged by itself, and an empty one."""
+TRIES = 5
+"""Times that a question is asked again that got no answer because the model failed."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a question that got no answer is asked again; doubled each time."""
+BUSY_SECONDS = 60.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS questions (
+    id INTEGER PRIMARY KEY, desk TEXT NOT NULL, first TEXT NOT NULL, second TEXT NOT NULL, wanted INTEGER NOT NULL,
+    tries INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0, status TEXT, p REAL,
+    UNIQUE (desk, first, second));
+CREATE INDEX IF NOT EXISTS open_questions ON questions (id) WHERE status IS NULL;
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class Office:
+    """What is asked of whom: questions of one office are answered alike, whoever asks."""
+
+    shown: Shown
+    judge: str
+    """MAIN, or one of annotate.judges."""
+    label_set: int = 0
+    """Which of annotate.feedback_seeds."""
+    prompt: str | None = None
+    """Of a chat model that is shown a caption."""
+    goal: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name it in the mailbox."""
+        return json.dumps(list(asdict(self).values()))
+
+
+class Verdict(NamedTuple):
+    """An answer."""
+
+    status: str
+    """As of a judgement on a pair (`laurel.feedback.annotator.Status`)."""
+    p: float | None
+    """Probability that the first is better, or of yes; None without a label."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """A question that is to be answered."""
+
+    number: int
+    desk: str
+    item: Item
+    tries: int
+
+
+class Mailbox:
+    """The file as one process has it open.
+
+    Args:
+        path: the file; made where it is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
+        self._db.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def post(self, desk: str, items: Sequence[Item]) -> list[int]:
+        """Ask questions; return their numbers, those of questions that others have asked included.
+
+        Args:
+            desk: what is asked of whom: only the same question of the same judge is asked once.
+        """
+        rows = [(desk, first, second) for first, second in items]
+        put = "INSERT INTO questions (desk, first, second, wanted) VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET "
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            return [self._db.execute(f"{put}wanted = wanted + 1 RETURNING id", row).fetchone()[0] for row in rows]
+
+    def withdraw(self, numbers: Iterable[int]) -> None:
+        """Take questions back; one that nobody else wants is not asked any more."""
+        rows = [(number,) for number in numbers]
+        with self._db:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("UPDATE questions SET wanted = wanted - 1 WHERE id = ?", rows)
+
+    def answers(self, numbers: Sequence[int]) -> dict[int, Verdict]:
+        """Return number -> answer, of those that are answered."""
+        query = (
+            "SELECT id, status, p FROM questions WHERE status IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
+        )
+        rows = self._db.execute(query, (json.dumps(list(numbers)),)) if numbers else ()
+        return {number: Verdict(status, p) for number, status, p in rows}
+
+    def open(self, limit: int) -> list[Open]:
+        """Return the questions to be answered next, the newest first."""
+        query = (
+            "SELECT id, desk, first, second, tries FROM questions WHERE status IS NULL AND wanted > 0 "
+            "AND not_before <= ? ORDER BY id DESC LIMIT ?"
+        )
+        rows = self._db.execute(query, (time.time(), limit))
+        return [Open(number, desk, (first, second), tries) for number, desk, first, second, tries in rows]
+
+    def answer(self, question: Open, verdict: Verdict) -> None:
+        """Keep an answer."""
+        row = verdict.status, verdict.p, question.number
+        self._db.execute("UPDATE questions SET status = ?, p = ? WHERE id = ?", row)
+
+    def put_off(self, question: Open, status: str) -> None:
+        """Keep that the model failed: the question is asked again later, or has no label after TRIES."""
+        if question.tries + 1 >= TRIES:
+            self.answer(question, Verdict(status, None))
+            return
+        pause = min(FIRST_PAUSE * 2**question.tries, LONGEST_PAUSE)
+        row = time.time() + pause, question.number
+        self._db.execute("UPDATE questions SET tries = tries + 1, not_before = ? WHERE id = ?", row)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many questions there are, and how many of them are answered."""
+        row = self._db.execute("SELECT COUNT(*), COUNT(status) FROM questions").fetchone()
+        return int(row[0]), int(row[1])
+
+    def note(self, name: str, value: str) -> None:
+        """Keep a fact about the judge."""
+        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def fact(self, name: str) -> str | None:
+        """Return a fact about the judge; None where it is not known."""
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+
+READY, CLOSED, SPENT, USAGE = "ready", "closed", "spent", "usage"
+"""Facts: the names of those who judge, once all can; why no more answers come; what of the budget is spent; usage."""

@@ -1,0 +1,234 @@
+"""A judge beside agents in training: a process that answers their questions, started again when it dies.
+
+Agents ask through a `Mailbox`. A judge that dies, hangs or is refused keeps no agent from training: what is open stays
+there, and is answered when it is back. Answers of a chat model are in the store of responses, which is asked first, so
+that none is paid for twice; what was spent of the budget is noted for the next process.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from laurel.console import tell
+from laurel.data.preferences import FAILURES
+from laurel.errors import LaurelError, WorkerError
+from laurel.feedback.annotator import Usage, added
+from laurel.feedback.mailbox import CLOSED, READY, SPENT, USAGE, Mailbox, Office, Verdict
+from laurel.pool import Job, Workers
+from laurel.rewards.method import RewardContext
+
+if TYPE_CHECKING:
+    from laurel.feedback.desk import Desk
+
+IDLE_SECONDS = 0.01
+"""Between two looks for questions; an agent waits for an answer longer than that anyway."""
+HEARTBEAT_SECONDS = 1.0
+HUNG_SECONDS = 60.0
+"""Without a sign of life after which a judge is ended and started again."""
+LONGEST_PAUSE = 30.0
+"""Seconds at most between two starts of a judge that dies without an answer."""
+STARTED_WITHIN = 600.0
+"""Seconds that a judge may take to load its model before training begins without it."""
+
+
+class Judging:
+    """A judge's process and its mailbox, for as long as the block lasts.
+
+    Args:
+        run_seed: of the run.
+        context: has the section annotate.
+        offices: what will be asked; none starts no process.
+
+        preload: modules that worker processes find imported, as of `laurel.pool.run_jobs`; the first to say so decides.
+
+    Raises:
+        LaurelError: a judge cannot be made, such as for want of a key or a model.
+    """
+
+    def __init__(
+        self, run_seed: int, context: RewardContext, offices: Sequence[Office], preload: Sequence[str] = ()
+    ) -> None:
+        self._preload = [*preload, "laurel.feedback.desk"]
+        self._args = run_seed, context, tuple(dict.fromkeys(offices))
+        self._over = threading.Event()
+        self.restarts = 0
+        """How often the process was started again."""
+        self.notes: list[str] = []
+        """What a reader of the report must know of the judge, after the block."""
+        self.usage: Usage = {}
+
+    def __enter__(self) -> Judging:
+        if not self._args[2]:
+            return self
+        self._folder = TemporaryDirectory(prefix="laurel-judge-")
+        self._path = Path(self._folder.name) / "mailbox.db"
+        self._mailbox = Mailbox(self._path)
+        self._failed: LaurelError | None = None
+        self._began = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="judge", daemon=True)
+        self._thread.start()
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if not self._args[2]:
+            return
+        self._over.set()
+        self._thread.join()
+        self._conclude()
+        self._mailbox.close()
+        self._folder.cleanup()
+
+    @property
+    def mailbox(self) -> Path | None:
+        """Where agents ask; None where there is no judge."""
+        return self._path if self._args[2] else None
+
+    def _wait(self) -> None:
+        """Wait until the judge can answer."""
+        until = time.monotonic() + STARTED_WITHIN
+        while self._mailbox.fact(READY) is None and time.monotonic() < until:
+            if self._failed:
+                raise self._failed
+            if not self._thread.is_alive():
+                raise WorkerError("The judge's process could not be started: see what stands above.")
+            time.sleep(IDLE_SECONDS)
+
+    def _watch(self) -> None:
+        """Keep a process at work until all is over."""
+        pause, before = 0.0, 0
+        while not self._over.wait(pause):
+            reason = self._watched()
+            if reason is None:
+                return
+            self.restarts += 1
+            asked, answered = self._mailbox.counts()
+            pause = 0.0 if answered > before else min(max(2 * pause, 1.0), LONGEST_PAUSE)
+            before = answered
+            tell(
+                f"The judge beside the agents {reason}. It is started again, with {asked - answered:,} questions open; "
+                "training goes on."
+            )
+
+    def _watched(self) -> str | None:
+        """Run a process until it ends; return why it must be started again, None where it need not be."""
+        with Workers(1, self._preload) as workers:
+            job = Job("judge", serve, (*self._args, self._path))
+            workers.start(job)
+            heard = time.monotonic()
+            while not self._over.wait(0.05):
+                try:
+                    reports = workers.poll()
+                except WorkerError:
+                    return "died"
+                except LaurelError as error:  # it cannot be made, or may not go on
+                    if self._mailbox.fact(READY) is None:
+                        self._failed = error
+                    else:
+                        self._close(str(error))
+                    return None
+                if any(report.ended for report in reports):
+                    return None
+                if any(report.done for report in reports):
+                    heard = time.monotonic()
+                if time.monotonic() - heard > HUNG_SECONDS:
+                    return f"gave no sign of life for {HUNG_SECONDS:.0f} seconds"
+        return None
+
+    def _close(self, reason: str) -> None:
+        self._mailbox.note(CLOSED, reason)
+        tell(f"The judge beside the agents answers no more. {reason} Training goes on with the labels that it has.")
+
+    def _conclude(self) -> None:
+        closed, usage = self._mailbox.fact(CLOSED), self._mailbox.fact(USAGE)
+        self.usage = json.loads(usage) if usage else {}
+        if closed:
+            self.notes.append(f"The judge answered no more while agents were trained. {closed}")
+
+
+def serve(
+    run_seed: int, context: RewardContext, offices: Sequence[Office], path: Path, advance: Callable[[int], None]
+) -> None:
+    """Answer what is asked, for ever; runs in a process of its own.
+
+    Raises:
+        BudgetError: the budget is spent.
+        UnreadableError: nothing that the model answers can be read.
+        LaurelError: a judge cannot be made.
+    """
+    import torch
+
+    from laurel.feedback.desk import make_desk
+    from laurel.feedback.unreadable import UnreadableError
+    from laurel.llm.budget import Budget, BudgetError, Spending
+    from laurel.seeding import derive_seed
+
+    threading.Thread(target=_beat, args=(advance,), name="heartbeat", daemon=True).start()
+    torch.set_num_threads(1)  # the same sums in the same order, and agents train beside it
+    mailbox, adapter = Mailbox(path), context.adapter
+    budget = Budget(context.annotate.budget)
+    if spent := mailbox.fact(SPENT):
+        budget.spent = Spending(**json.loads(spent))
+    before: Usage = json.loads(mailbox.fact(USAGE) or "{}")
+    desks: dict[str, Desk] = {}
+    for one in offices:
+        seed = derive_seed(run_seed, "annotate", *([str(one.label_set)] if one.label_set else []))
+        params = context.annotate.of_judge(one.judge)
+        desks[one.name] = make_desk(one.shown, params, adapter, seed, budget, one.prompt, one.goal)
+    who = {name: {"judge": desk.name, "simulated": desk.simulated} for name, desk in desks.items()}
+    mailbox.note(READY, json.dumps(who))
+    most = max(desk.at_once for desk in desks.values())
+    pause, told = 0.0, ""
+    while True:
+        try:
+            idle = not _answer(mailbox, desks, most)
+            pause = 0.0
+        except (BudgetError, UnreadableError):
+            raise
+        except LaurelError as error:  # such as a server that is away: it may come back
+            pause, idle = min(max(2 * pause, 1.0), LONGEST_PAUSE), False
+            if str(error) != told:
+                told = str(error)
+                tell(f"The judge beside the agents could not answer, and tries again. {told}")
+        if not idle:
+            mailbox.note(SPENT, json.dumps(asdict(budget.spent)))
+            used = before
+            for desk in desks.values():
+                used = added(used, desk.usage)
+            mailbox.note(USAGE, json.dumps(used))
+        time.sleep(pause or (IDLE_SECONDS if idle else 0.0))
+
+
+def _answer(mailbox: Mailbox, desks: dict[str, Desk], most: int) -> int:
+    """Answer the newest questions; return how many there were."""
+    from laurel.llm.budget import BudgetError
+
+    found = mailbox.open(most)
+    for name, desk in desks.items():
+        mine = [question for question in found if question.desk == name]
+        for question, verdict in zip(mine, desk.answers([one.item for one in mine]), strict=True):
+            if verdict.status == "unasked":
+                raise BudgetError("Its budget is spent (annotate.budget).")
+            if verdict.status in FAILURES and verdict.status != "parse_failed":
+                mailbox.put_off(question, verdict.status)
+            else:
+                mailbox.answer(question, Verdict(verdict.status, verdict.p))
+    return len(found)
+
+
+def _beat(advance: Callable[[int], None]) -> None:
+    while True:
+        advance(1)
+        time.sleep(HEARTBEAT_SECONDS)

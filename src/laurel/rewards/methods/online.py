@@ -1,0 +1,107 @@
+"""Learned while agents are trained: they meet captions, a judge beside them answers, and the reward follows.
+
+After ONI (Zheng et al. 2024, arXiv 2410.23022). Nothing is collected and no annotator is asked beforehand. Each agent
+has a reward of its own, which lies with it in the end. `laurel.rewards.online` says when a label counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from laurel.params.rewards import OnlineParams, RewardParams
+from laurel.rewards.method import Inputs, Method, PayTable, RewardContext
+
+if TYPE_CHECKING:
+    from laurel.envs.base import EnvAdapter
+    from laurel.feedback.mailbox import Office
+    from laurel.rewards.base import LearningReward, Reward
+
+
+class Online(Method[OnlineParams]):
+    """Fits nothing beforehand; says who will be asked."""
+
+    kind = "online"
+    summary = "what a judge says of captions while the agent is trained"
+    Settings = OnlineParams
+    stationary = False
+    learns = True
+
+    def judge(self, rewards: Mapping[str, RewardParams]) -> str:
+        return self.settings.judge
+
+    def check(self, params: RewardContext, adapter: EnvAdapter) -> str | None:
+        """Refuse a judge that cannot be asked here."""
+        from laurel.errors import AnnotationError, ParamsError
+        from laurel.feedback.annotator_kind import kind_of
+        from laurel.feedback.desk import check_captions
+
+        own = self.settings
+        if own.judge not in params.annotate.everyone:
+            known = ", ".join(params.annotate.everyone)
+            raise ParamsError(f"rewards: a reward of kind online has judge {own.judge}, but must be one of {known}.")
+        judge = params.annotate.of_judge(own.judge)
+        if own.form != "ranking":
+            try:
+                check_captions(judge, adapter, own.prompt, own.goal)
+            except AnnotationError as error:
+                raise AnnotationError(f"rewards: of a reward of kind online, {error}") from None
+        for voter in judge.voters:
+            kind_of(voter).check(adapter)
+        return None
+
+    def estimate(self, params: RewardContext, adapter: EnvAdapter, captions: Path) -> str | None:
+        from laurel.feedback.annotator_kind import kind_of
+
+        own = self.settings
+        if own.replay:
+            return f"labels of {own.replay} count again, and no judge is asked"
+        who = ", ".join(kind_of(voter).title for voter in params.annotate.of_judge(own.judge).voters)
+        what = "pairs of captions" if own.form == "ranking" else "captions"
+        return f"{who} is asked about {what} while agents are trained: {own.questions:,} for each agent at most"
+
+    def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
+        from laurel.data.directory import write_json
+        from laurel.rewards.online_artefact import CONFIG
+
+        write_json(place / CONFIG, {"form": None})
+
+    def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+        from laurel.rewards.online_artefact import load
+
+        return load(place, adapter, quantile)
+
+    def learning_reward(
+        self,
+        name: str,
+        params: RewardContext,
+        adapter: EnvAdapter,
+        quantile: float,
+        arm: str,
+        seed: int,
+        judge: Path | None,
+    ) -> LearningReward:
+        from laurel.rewards.online import OnlineReward
+
+        own = self.settings
+        return OnlineReward(name, own, params, adapter, quantile, arm, seed, self.office(params, seed), judge)
+
+    def office(self, params: RewardContext, seed: int) -> Office | None:
+        from laurel.feedback.mailbox import Office
+
+        own = self.settings
+        if own.replay:
+            return None
+        label_set = seed % params.annotate.feedback_seeds
+        if own.form == "ranking":
+            return Office("pair", own.judge, label_set)
+        return Office("caption", own.judge, label_set, own.prompt, own.goal)
+
+    def table(self, place: Path, quantile: float) -> PayTable | None:
+        from laurel.rewards.online_artefact import table
+
+        return table(place, quantile)
+
+
+METHOD = Online

@@ -1,0 +1,190 @@
+"""What an agent's own reward is after training: an artefact like others, beside the agent.
+
+DIR/online.json           the form, who judged, how many labels
+DIR/labels.parquet        the log: each question that was answered, when it was asked and from when the answer counts
+DIR/annotation.parquet    how labels grew: a row for each look for answers
+DIR/reward.json           what `laurel.load_reward` needs to pay by it anywhere
+DIR/model.safetensors …   of ranking: the reward model, as `laurel.rewards.model` has it
+DIR/captions.parquet      of the other forms: what each caption is paid
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from laurel.data.directory import read_json, write_json
+from laurel.data.parquet import read_table, write_table
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.errors import DataError
+from laurel.rewards.base import UNPAID, Reward, Steps
+from laurel.rewards.functions import CaptionReward, learned
+from laurel.rewards.method import PayTable
+from laurel.rewards.model import RewardModel
+
+CONFIG, LABELS, ANNOTATION, TABLE = "online.json", "labels.parquet", "annotation.parquet", "captions.parquet"
+STAGE = "train-agents"
+LABELS_SCHEMA = pa.schema(
+    [
+        pa.field("asked", pa.int64(), nullable=False),  # environment steps that were done when it was asked
+        pa.field("step", pa.int64(), nullable=False),  # environment steps from which on it counts
+        pa.field("first", pa.string(), nullable=False),
+        pa.field("second", pa.string(), nullable=False),  # empty where a single caption was judged
+        pa.field("status", pa.string(), nullable=False),
+        pa.field("p", pa.float64()),  # that the first is better, or that the caption helps; null without a label
+    ]
+)
+ANNOTATION_SCHEMA = pa.schema(
+    [
+        pa.field("env_steps", pa.int64(), nullable=False),
+        pa.field("labels", pa.int64(), nullable=False),  # that count
+        pa.field("open", pa.int64(), nullable=False),  # questions without an answer that counts
+        pa.field("dropped", pa.int64(), nullable=False),  # questions, so far
+        pa.field("captions", pa.int64(), nullable=False),  # distinct ones met
+        pa.field("coverage", pa.float64()),  # share of the steps with a caption whose caption has a label
+        pa.field("lag", pa.float64()),  # environment steps from a question to when its answer counts, mean
+        pa.field("late", pa.bool_(), nullable=False),  # whether the judge is behind, and was not waited for
+    ]
+)
+
+
+@dataclass(frozen=True)
+class YesNoTable:
+    """Captions that help, by their labels or a classifier: paid 1 or 0."""
+
+    known: Mapping[str, float]
+    """Caption -> probability that it helps, of those with a label."""
+    weights: npt.NDArray[np.float64] | None = None
+    """(E + 1,) of the classifier; None: captions without a label are paid nothing."""
+    encoder: str = ""
+
+    def reward(self) -> CaptionReward:
+        """Return what pays by it."""
+        return CaptionReward(self.paid, 0.0, self._score)
+
+    @property
+    def paid(self) -> dict[str, float]:
+        """Return what labelled captions are paid, in the classifier's words where there is one."""
+        if self.weights is not None:
+            return {}
+        return {text: float(p > 0.5) for text, p in self.known.items()}
+
+    def _score(self, texts: list[str]) -> FloatArray:
+        if self.weights is None:
+            return np.full(len(texts), UNPAID)
+        from laurel.llm.encoder import load_encoder
+
+        return classified(load_encoder(self.encoder).encode(texts), self.weights)
+
+
+def classified(embeddings: FloatArray, weights: npt.NDArray[np.float64]) -> FloatArray:
+    """Return 1 where a classifier says yes (N,) of embeddings (N, E)."""
+    return (embeddings.astype(np.float64) @ weights[:-1] + weights[-1] > 0).astype(np.float32)
+
+
+class Nothing:
+    """Pays nothing: no label came."""
+
+    threshold, unseen = 0.0, 0
+
+    def begin(self, n_envs: int) -> None:
+        """Do nothing."""
+
+    def pay(self, steps: Steps) -> FloatArray:
+        return np.full(steps.captions.shape, UNPAID)
+
+
+Made = RewardModel | YesNoTable | None
+"""What is learned; None where no label came."""
+
+
+def save(
+    place: Path,
+    made: Made,
+    config: Mapping[str, Any],
+    labels: Sequence[Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write an artefact into a directory."""
+    if isinstance(made, RewardModel):
+        made.save(place)
+    elif isinstance(made, YesNoTable):
+        columns = {"text": list(made.known), "p": np.array(list(made.known.values()), dtype=np.float64)}
+        write_table(place / TABLE, pa.table(columns, schema=_table_schema()))
+    classifier = made.weights.tolist() if isinstance(made, YesNoTable) and made.weights is not None else None
+    form = "model" if isinstance(made, RewardModel) else "table" if made else "nothing"
+    encoder = made.encoder if isinstance(made, YesNoTable) else ""
+    write_json(place / CONFIG, {"form": form, "classifier": classifier, "encoder": encoder, **config})
+    write_table(place / LABELS, pa.Table.from_pylist(list(labels), schema=LABELS_SCHEMA))
+    write_table(place / ANNOTATION, pa.Table.from_pylist(list(rows), schema=ANNOTATION_SCHEMA))
+
+
+def read_made(place: Path) -> Made:
+    """Read what was learned.
+
+    Raises:
+        DataError: it is damaged, or nothing is learned there.
+    """
+    config = read_json(place / CONFIG)
+    match config.get("form"):
+        case "model":
+            return RewardModel.load(place)
+        case "table":
+            table = read_table(place / TABLE, _table_schema(), STAGE)
+            weights = None if config["classifier"] is None else np.array(config["classifier"])
+            return YesNoTable(
+                dict(zip(table["text"].to_pylist(), table["p"].to_pylist(), strict=True)), weights, config["encoder"]
+            )
+        case "nothing":
+            return None
+    raise DataError(
+        f"{place}: this reward is learned while agents are trained, and lies with each of them, as in "
+        f"data/agents/ARM/seed-0/reward/{place.name}."
+    )
+
+
+def load(place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
+    """Return what an artefact pays; errors as of `read_made`."""
+    made = read_made(place)
+    if isinstance(made, RewardModel):
+        return learned(made, adapter, quantile)
+    return made.reward() if made else Nothing()
+
+
+def table(place: Path, quantile: float) -> PayTable | None:
+    """Return what an artefact pays for what; None where nothing is learned there."""
+    if read_json(place / CONFIG).get("form") in (None, "nothing"):
+        return None
+    made = read_made(place)
+    if isinstance(made, RewardModel):
+        return PayTable(made.texts, made.rewards, made.spreads, made.counts, made.normalizer.threshold(quantile))
+    if made is None:
+        return None
+    values = np.array(list(made.known.values()), dtype=np.float32)
+    return PayTable(list(made.known), values, np.zeros_like(values), np.zeros(len(values), dtype=np.int64), 0.0)
+
+
+def read_labels(place: Path) -> list[dict[str, Any]]:
+    """Read the log of labels, in the order in which they came to count.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    rows: list[dict[str, Any]] = read_table(place / LABELS, LABELS_SCHEMA, STAGE).to_pylist()
+    return rows
+
+
+def read_rows(place: Path) -> list[dict[str, Any]]:
+    """Read how labels grew; errors as of `read_labels`."""
+    rows: list[dict[str, Any]] = read_table(place / ANNOTATION, ANNOTATION_SCHEMA, STAGE).to_pylist()
+    return rows
+
+
+def _table_schema() -> pa.Schema:
+    return pa.schema([pa.field("text", pa.string(), nullable=False), pa.field("p", pa.float64(), nullable=False)])

@@ -1,0 +1,82 @@
+"""How much was annotated while agents were trained, and how far behind, for the metrics and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from laurel.data.directory import Output
+    from laurel.params.arms import Arm
+
+    Trained = tuple[Arm, int, Path | None]
+
+
+def annotated(agents: Iterable[Trained]) -> dict[str, dict[str, Any]]:
+    """Return for each arm with a reward that was learned on the way what its agents asked and were answered, in means.
+
+    Several such rewards of an arm are added up.
+
+    Raises:
+        DataError: what an agent kept of it is damaged.
+    """
+    import numpy as np
+
+    from laurel.data.directory import read_json
+    from laurel.rewards.online_artefact import CONFIG, read_labels, read_rows
+    from laurel.rewards.stored import OWN
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for arm, _, place in agents:
+        for folder in sorted((place / OWN).glob("*")) if place else ():
+            config, labels, rows = read_json(folder / CONFIG), read_labels(folder), read_rows(folder)
+            lags = [row["step"] - row["asked"] for row in labels]
+            covered = [row["coverage"] for row in rows if row["coverage"] is not None]
+            found.setdefault(arm.name, []).append(
+                {
+                    "judge": config.get("judge", "labels of another run"),
+                    "simulated": bool(config.get("simulated")),
+                    "questions": float(config["questions"]),
+                    "labels": float(config["labels"]),
+                    "distinct": {(row["first"], row["second"]) for row in labels},
+                    "dropped": float(rows[-1]["dropped"]) if rows else 0.0,
+                    "coverage": float(np.mean(covered)) if covered else None,
+                    "lag": float(np.mean(lags)) if lags else None,
+                    "late": bool(config.get("late")),
+                }
+            )
+    return {name: _together(accounts) for name, accounts in found.items()}
+
+
+def _together(accounts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means over agents, and how many distinct questions they asked."""
+
+    def mean(key: str) -> float | None:
+        known = [one[key] for one in accounts if one[key] is not None]
+        return sum(known) / len(known) if known else None
+
+    means = {key: mean(key) for key in ("questions", "labels", "dropped", "coverage", "lag")}
+    return {
+        "judge": accounts[0]["judge"],
+        "simulated": any(one["simulated"] for one in accounts),
+        **means,
+        "distinct_questions": len(set().union(*(one["distinct"] for one in accounts))),
+        "late_agents": sum(one["late"] for one in accounts),
+    }
+
+
+def note_annotated(accounts: dict[str, dict[str, Any]], out: Output) -> None:
+    """Note what a reader must know of rewards that were learned on the way."""
+    for name, account in accounts.items():
+        if account["simulated"]:
+            out.notes.append(
+                f"The labels are simulated that the arm {name} learned from, not a language model's: {account['judge']}"
+            )
+        if account["late_agents"]:
+            out.notes.append(
+                f"In {account['late_agents']} agents of the arm {name} training went on without answers that were "
+                "late: the run is repeatable by their logs of labels alone (rewards.NAME.replay)."
+            )
+        if not account["labels"]:
+            out.notes.append(f"The arm {name} got no label while it was trained, and was paid nothing for captions.")

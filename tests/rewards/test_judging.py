@@ -1,0 +1,104 @@
+"""The judge beside agents: killed again and again, it loses no question and pays for no answer twice."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from chat_server import chat_server, completion
+
+from laurel.errors import LaurelError
+from laurel.feedback.mailbox import CLOSED, USAGE, Mailbox, Office
+from laurel.llm.responses import ResponseStore
+from laurel.params import parse_params
+from laurel.rewards.judging import Judging
+from laurel.rewards.method import RewardContext
+from minimal_params import MINIMAL
+
+KILLS, IN_FLIGHT = 10, 4
+OFFICE = Office("pair", "main")
+
+
+def context_of(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, **annotate: Any) -> RewardContext:
+    responses = folder / "responses.db"
+    monkeypatch.setenv("LAUREL_ALLOW_RESPONSES", str(responses))
+    asking = {"model": "teacher", "base_url": url, "max_in_flight": IN_FLIGHT}
+    content = {"annotator": "openai", "openai": asking, "language_model": {"responses": str(responses)}, **annotate}
+    params = {**MINIMAL, "annotate": content, "arms": {"a": {"reward": "online"}}}
+    return RewardContext.of(parse_params(params, "a test"))
+
+
+def answered(request: web.Request, body: dict[str, Any]) -> web.Response:
+    texts = re.findall(r'(?m)^Text [12]: "caption (\d+)"$', body["messages"][1]["content"])
+    first, second = map(int, texts)
+    return web.json_response(completion(json.dumps({"analysis": "", "best_description": 1 if first > second else 2})))
+
+
+def wait_for(mailbox: Mailbox, number: int, seconds: float = 60.0) -> None:
+    until = time.monotonic() + seconds
+    while mailbox.counts()[1] < number:
+        assert time.monotonic() < until, mailbox.counts()
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_ten_kills_lose_nothing_and_pay_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [(f"caption {i}", f"caption {j}") for i in range(12) for j in range(i)]
+    with chat_server() as server:
+        server.latency, server.behave = 0.02, answered
+        context = context_of(tmp_path, monkeypatch, server.url)
+        with Judging(0, context, [OFFICE]) as judging:
+            assert judging.mailbox is not None
+            mailbox = Mailbox(judging.mailbox)
+            numbers: list[int] = []
+            for kill in range(KILLS):
+                numbers += mailbox.post(OFFICE.name, pairs[6 * kill : 6 * (kill + 1)])
+                wait_for(mailbox, 6 * kill + 2)
+                (judge,) = [child for child in multiprocessing.active_children() if child.name == "judge"]
+                assert judge.pid is not None
+                os.kill(judge.pid, signal.SIGKILL)
+            numbers += mailbox.post(OFFICE.name, pairs[6 * KILLS :])
+            wait_for(mailbox, len(pairs))
+            found = mailbox.answers(numbers)
+            usage = json.loads(mailbox.fact(USAGE) or "{}")
+        assert judging.restarts == KILLS
+        assert [found[number].p for number in numbers] == [1.0] * len(pairs)
+        calls = len(server.bodies)
+    assert len(ResponseStore(tmp_path / "responses.db")) == 2 * len(pairs), "one for each order"
+    assert calls <= 2 * len(pairs) + KILLS * IN_FLIGHT, "what was on its way, and no more"
+    assert usage["calls"] <= calls
+    assert capsys.readouterr().err.count("is started again") == KILLS
+
+
+@pytest.mark.slow
+def test_a_spent_budget_and_a_refusal_are_said_and_end_the_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with chat_server() as server:
+        server.behave = answered
+        context = context_of(tmp_path, monkeypatch, server.url, budget={"max_calls": 6})
+        with Judging(0, context, [OFFICE]) as judging:
+            assert judging.mailbox is not None
+            mailbox = Mailbox(judging.mailbox)
+            mailbox.post(OFFICE.name, [(f"caption {i}", "caption 0") for i in range(1, 9)])
+            until = time.monotonic() + 60
+            while mailbox.fact(CLOSED) is None:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+        assert "6 calls" in judging.notes[0]
+        assert len(server.bodies) == 6
+    judged = {"annotator": "embedding", "embedding": {"model": "/nowhere"}}
+    content = {**MINIMAL, "env": {"id": "FrozenLake-v1"}, "annotate": judged}
+    nowhere = RewardContext.of(parse_params(content, "a test"))
+    with pytest.raises(LaurelError, match="there is no such directory"), Judging(0, nowhere, [OFFICE]):
+        pass

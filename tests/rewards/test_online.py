@@ -1,0 +1,250 @@
+"""A reward that is learned while its agent is trained: repeatable, resumable, and never stopped by its judge."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from stopping import content, make_task, run
+
+import laurel
+from laurel.data.directory import read_json
+from laurel.envs.base import EnvAdapter, FloatArray
+from laurel.errors import AnnotationError, DataError
+from laurel.feedback.desk import make_desk
+from laurel.feedback.mailbox import CLOSED, READY, TRIES, Item, Mailbox, Verdict
+from laurel.llm.budget import Budget
+from laurel.params import Params, parse_params
+from laurel.params.rewards import OnlineParams
+from laurel.rewards import online
+from laurel.rewards.base import Reward
+from laurel.rewards.judging import _answer
+from laurel.rewards.method import RewardContext
+from laurel.rewards.methods.online import Online
+from laurel.rewards.online_artefact import read_labels, read_rows
+from laurel.training.loop import Task
+from minimal_params import MINIMAL
+
+NAME, EVERY = "helpful", 48
+
+
+class Letters:
+    """Encodes a text by how often letters occur in it."""
+
+    def encode(self, texts: Sequence[str]) -> FloatArray:
+        return np.array([[text.lower().count(letter) for letter in "aeioulst"] for text in texts], dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(online, "_encoder", lambda _: Letters())
+
+
+def params_of(**settings: Any) -> Params:
+    content = {
+        **MINIMAL,
+        "env": {"id": "FrozenLake-v1", "backend": "gymnasium"},
+        "arms": {"preference": {"reward": NAME}},
+        "annotate": {"annotator": "scripted"},
+        "rewards": {NAME: {"kind": "online", "every": EVERY, "epochs": 3, "ensemble": 2, **settings}},
+    }
+    return parse_params(content, "a test")
+
+
+class Case:
+    """A task, whose agents are paid an online reward, and the judge's mailbox."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.context = RewardContext.of(params_of(**settings))
+        self.settings = cast(OnlineParams, self.context.rewards[NAME])
+        self.adapter: EnvAdapter = self.context.adapter
+        self.task: Task = make_task()
+        self.path = folder / "mailbox.db"
+
+    def reward(self, mailbox: Path | None = None) -> Reward:
+        return Online(self.settings).learning_reward(
+            NAME, self.context, self.adapter, 0.0, "preference", 1, mailbox or self.path
+        )
+
+    def train(self, name: str, updates: int | None = None) -> Path:
+        place = self.folder / name / "preference" / "seed-1"
+        run(self.task, self.adapter, place, self.reward(), updates=updates)
+        return place
+
+    @contextmanager
+    def judge(self, path: Path | None = None, pause: float = 0.0) -> Iterator[list[Item]]:
+        """Let a thread answer as the judge's process does; return what it was asked."""
+        office = Online(self.settings).office(self.context, 1)
+        assert office is not None
+        desk = make_desk(office.shown, self.context.annotate, self.adapter, 0, Budget(self.context.annotate.budget))
+        asked: list[Item] = []
+        over = threading.Event()
+        mailbox = Mailbox(path or self.path)
+        mailbox.note(READY, "{}")
+        answers = desk.answers
+
+        def noted(items: Sequence[Item]) -> Iterator[Verdict]:
+            asked.extend(items)
+            time.sleep(pause if items else 0)
+            return answers(items)
+
+        desk.answers = noted  # type: ignore[method-assign]
+
+        def work() -> None:
+            while not over.is_set():
+                if not _answer(mailbox, {office.name: desk}, 16):
+                    time.sleep(0.001)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield asked
+        finally:
+            over.set()
+            thread.join()
+
+
+def learned(place: Path) -> dict[str, Any]:
+    """Return what two equal trainings have in common."""
+    own = place / "reward" / NAME
+    kept = {file.name: file.read_bytes() for file in sorted(own.iterdir()) if file.name != "reward.json"}
+    return {**content(place), "own": kept}
+
+
+@pytest.mark.parametrize("form", ["ranking", "classification", "retrieval"])
+def test_a_run_is_repeated_resumed_and_replayed_to_the_bit(form: str, tmp_path: Path) -> None:
+    case = Case(tmp_path, form=form)
+    with case.judge():
+        whole = learned(case.train("whole"))
+        case.train("stopped", updates=5)
+        stopped = case.train("stopped")
+    labels = read_labels(stopped / "reward" / NAME)
+    assert len(labels) > 3
+    assert any(row["step"] > 0 for row in labels)
+    assert learned(stopped) == whole
+    with case.judge(pause=0.05):  # a slower judge: the same labels from the same steps on
+        assert learned(case.train("slow")) == whole
+    again = Case(tmp_path, form=form, replay=str(tmp_path / "whole"))
+    replayed = learned(again.train("replayed"))
+    assert replayed["own"]["labels.parquet"] == whole["own"]["labels.parquet"]
+    assert {key: replayed[key] for key in ("model", "curve", "optimizer")} == {
+        key: whole[key] for key in ("model", "curve", "optimizer")
+    }
+
+
+def test_labels_are_what_agents_are_paid_by(tmp_path: Path) -> None:
+    """Of captions that the judge calls helpful, and the others: the loaded reward pays as training did."""
+    case = Case(tmp_path, form="retrieval")
+    with case.judge() as asked:
+        place = case.train("agents")
+    assert len(asked) == len(set(asked)), "each caption is asked about once"
+    reward = laurel.load_reward(place / "reward" / NAME)
+    labels = {row["first"]: row["p"] for row in read_labels(place / "reward" / NAME)}
+    assert 0 < sum(p > 0.5 for p in labels.values()) < len(labels)
+    assert {text: case.adapter.oracle(text) > 0 for text in labels} == {text: p > 0.5 for text, p in labels.items()}
+    assert reward is not None
+    rows = read_rows(place / "reward" / NAME)
+    assert rows[0]["coverage"] == 0
+    assert rows[0]["captions"] < len(labels), "those that the environment lists are asked about, too"
+    assert rows[-1]["coverage"] > 0.9
+    assert rows[-1]["env_steps"] == case.task.total_steps
+
+
+def test_training_goes_on_without_a_judge_that_hangs_and_takes_late_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = Case(tmp_path, form="retrieval", patience=0.05)
+    Mailbox(case.path).note(READY, "{}")
+    began = time.monotonic()
+    case.train("agents", updates=4)
+    assert time.monotonic() - began < 5, "it waited once"
+    assert read_labels(tmp_path / "agents" / "preference" / "seed-1" / "reward" / NAME) == []
+    assert "answers of the judge are late" in capsys.readouterr().err
+    with case.judge():
+        time.sleep(0.2)
+        place = case.train("agents")
+    own = place / "reward" / NAME
+    assert len(read_labels(own)) > 3
+    assert read_json(own / "online.json")["late"]
+    replayed = Case(tmp_path, form="retrieval", replay=str(tmp_path / "agents"), patience=0.05).train("replayed")
+    assert (replayed / "model.safetensors").read_bytes() == (place / "model.safetensors").read_bytes()
+
+
+def test_a_judge_that_answers_no_more_is_not_waited_for(tmp_path: Path) -> None:
+    case = Case(tmp_path, form="retrieval", patience=100.0)
+    mailbox = Mailbox(case.path)
+    mailbox.note(READY, "{}")
+    mailbox.note(CLOSED, "The budget is spent.")
+    began = time.monotonic()
+    place = case.train("agents")
+    assert time.monotonic() - began < 20
+    with pytest.raises(DataError, match="lies with each of them"):
+        laurel.rewards.online_artefact.read_made(_never_trained(tmp_path, case))  # type: ignore[attr-defined]
+    assert read_json(place / "reward" / NAME / "online.json")["form"] == "nothing"
+
+
+def _never_trained(folder: Path, case: Case) -> Path:
+    from laurel.rewards.method import Inputs
+
+    place = folder / "made"
+    place.mkdir()
+    Online(case.settings).fit(case.context, Inputs(folder, folder, folder), case.adapter, 0, place)
+    return place
+
+
+def test_the_queue_is_bounded_and_what_is_dropped_is_asked_again(tmp_path: Path) -> None:
+    case = Case(tmp_path, patience=0.0, queue=5, at_once=4)
+    mailbox = Mailbox(case.path)
+    mailbox.note(READY, "{}")
+    place = case.train("agents")
+    rows = read_rows(place / "reward" / NAME)
+    assert max(row["open"] for row in rows) == 5
+    assert rows[-1]["dropped"] > 0
+    assert len(mailbox.open(1000)) <= 5, "the judge is not asked what nobody waits for"
+
+
+def test_questions_of_several_agents_are_asked_once_and_kept_while_someone_wants_them(tmp_path: Path) -> None:
+    mailbox, other = Mailbox(tmp_path / "m.db"), Mailbox(tmp_path / "m.db")
+    items = [("a", "b"), ("a", "c")]
+    numbers = mailbox.post("desk", items)
+    assert other.post("desk", items[::-1]) == numbers[::-1]
+    mailbox.withdraw(numbers)
+    other.withdraw(numbers[:1])
+    (left,) = mailbox.open(9)
+    assert left.item == ("a", "c")
+    for _ in range(TRIES):
+        mailbox.put_off(left, "api_failed")
+        assert mailbox.open(9) == [], "not before a pause"
+        left = type(left)(left.number, left.desk, left.item, left.tries + 1)
+    assert other.answers(numbers) == {numbers[1]: Verdict("api_failed", None)}
+
+
+def test_shuffled_answers_teach_something_else(tmp_path: Path) -> None:
+    right, wrong = Case(tmp_path), Case(tmp_path, shuffled=True)
+    with right.judge():
+        one, other = right.train("right"), wrong.train("wrong")
+    assert [row["p"] for row in read_labels(one / "reward" / NAME)][:3]
+    weights = [load_file(place / "reward" / NAME / "model.safetensors") for place in (one, other)]
+    assert any((weights[0][key] != weights[1][key]).any() for key in weights[0])
+
+
+def test_what_cannot_be_asked_is_refused_before_training(tmp_path: Path) -> None:
+    case = Case(tmp_path, form="retrieval")
+    with pytest.raises(DataError, match="is learned while agents are trained"):
+        Online(case.settings).learning_reward(NAME, case.context, case.adapter, 0.0, "preference", 1, None)
+    elsewhere = Case(tmp_path, replay=str(tmp_path))
+    with pytest.raises(DataError, match="holds no log of labels"):
+        elsewhere.reward()
+    context = RewardContext.of(parse_params({**MINIMAL, "arms": {"a": {"reward": "online"}}}, "a test"))
+    pairs_alone = case.settings.model_copy(update={"judge": "none"})
+    with pytest.raises(laurel.errors.ParamsError, match="must be one of main"):  # type: ignore[attr-defined]
+        Online(pairs_alone).check(context, case.adapter)
+    assert AnnotationError
