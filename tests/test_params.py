@@ -363,7 +363,7 @@ def test_what_is_used_names_one_algorithm_and_no_workers(algorithm: str) -> None
     assert set(used["agent"]) & {*ALGORITHMS.builtin(), "workers"} == {algorithm}
     other = next(name for name in ALGORITHMS.builtin() if name != algorithm)
     for name, differs in ((algorithm, True), (other, False)):
-        content = with_value(f"agent.{name}.n_envs", 3)
+        content = with_value(f"agent.{name}.n_envs", 96)
         content["agent"]["algorithm"] = algorithm
         assert (parse_params(content, "my.yaml").used("seed", "agent") != used) is differs
     assert "agent" not in parse_params(MINIMAL, "my.yaml").used("seed")

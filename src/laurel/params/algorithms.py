@@ -220,7 +220,7 @@ class GroupParams(AlgorithmParams):
     """Of sampling."""
     stop: str = '"\n'
     """Characters that end a completion, which is without them."""
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = 5e-4
     batch_size: Count = 16
     """Completions whose gradient is computed at once, which is a matter of memory alone."""
     beta: NonNegative = 0.05

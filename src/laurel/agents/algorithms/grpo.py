@@ -25,7 +25,7 @@ class GroupAlgorithm(Algorithm[Settings]):
         from laurel.llm.local_model import check_installed
         from laurel.params.judges import HuggingFaceParams
 
-        text_sizes(adapter, f"agent.algorithm {self.settings.algorithm}")
+        self._sizes(adapter)
         need("trl")
         need("peft")
         check_installed(HuggingFaceParams(model=self.settings.model))
@@ -33,8 +33,11 @@ class GroupAlgorithm(Algorithm[Settings]):
     def policy(self, adapter: EnvAdapter) -> PolicyNetwork:
         from laurel.agents.writer import Writer
 
-        own, sizes = self.settings, text_sizes(adapter, self.settings.algorithm)
+        own, sizes = self.settings, self._sizes(adapter)
         return Writer(own.model, own.rank, own.max_tokens, own.temperature, own.stop, *sizes)
+
+    def _sizes(self, adapter: EnvAdapter) -> tuple[int, int]:
+        return text_sizes(adapter, f"agent.algorithm {self.settings.algorithm}")
 
 
 class GRPOAlgorithm(GroupAlgorithm[GRPOParams]):

@@ -109,6 +109,7 @@ class Completions(gym.Env[Bytes, npt.NDArray[np.float32]]):
         self.observation_space = gym.spaces.Box(0, 255, (self._size,), np.uint8)
         self.action_space = gym.spaces.Box(0.0, 255.0, (length,), np.float32)
         self._prompt = ""
+        self._known: dict[str, float] = {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Bytes, dict[str, Any]]:
         super().reset(seed=seed)
@@ -121,11 +122,13 @@ class Completions(gym.Env[Bytes, npt.NDArray[np.float32]]):
 
     def utilities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
         """Return how much nearer each text (N,) is to the goal than to the anti-goal, in [-2, 2]."""
-        encoder = _encoder(self.encoder)
-        near, far = encoder.encode([self.goal, self.anti_goal]).astype(np.float64)
-        vectors = encoder.encode(list(texts)).astype(np.float64)
-        utilities: npt.NDArray[np.float64] = vectors @ near - vectors @ far
-        return utilities
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if new:
+            encoder = _encoder(self.encoder)
+            near, far = encoder.encode([self.goal, self.anti_goal]).astype(np.float64)
+            vectors = encoder.encode(new).astype(np.float64)
+            self._known.update(zip(new, (vectors @ near - vectors @ far).tolist(), strict=True))
+        return np.array([self._known[text] for text in texts])
 
 
 class CompletionsVector(BatchEnv):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -20,8 +20,10 @@ from laurel.params.rewards import RewardParams
 from laurel.rewards.method import QUALITY, Inputs, Method, PayTable, RewardContext, Source
 
 if TYPE_CHECKING:
+    from laurel.data.preference_rows import PreferenceRows
     from laurel.envs.base import EnvAdapter
     from laurel.rewards.base import Reward
+    from laurel.rewards.text import TextReward
 
 
 class TextParams(RewardParams):
@@ -31,8 +33,6 @@ class TextParams(RewardParams):
     """Whose labels it learns: main, the annotator of the section annotate, or one of annotate.judges."""
     path: str | None = None
     """A model that `laurel reward fit` wrote, which is paid as it is; null: learn from the labels."""
-    shuffle: bool = False
-    """Give the labels to the wrong pairs, for a control; write role: control in its arm."""
     train: Literal["head", "all"] = "head"
     """head: a linear head on the vectors of a sentence encoder; all: the whole model with a scalar head, through TRL
     (extra trl)."""
@@ -74,35 +74,35 @@ class Text(Method[TextParams]):
         return None
 
     def fit(self, params: RewardContext, inputs: Inputs, adapter: EnvAdapter, seed: int, place: Path) -> None:
-        from laurel.data.captions import read_vocabulary
-        from laurel.data.directory import write_json
         from laurel.data.own_preferences import read_own
+        from laurel.rewards.text import TextReward
+
+        if self.settings.path is None:
+            self.fit_rows(read_own(inputs.preferences, inputs.captions), inputs, seed, place)
+            return
+        model = TextReward.load(Path(self.settings.path))
+        model.save(place)
+        _score(model, {"model": self.settings.path}, inputs, place)
+
+    def fit_rows(self, rows: PreferenceRows, inputs: Inputs, seed: int, place: Path) -> None:
+        """Write the artefact of a model that learned from rows of preferences."""
         from laurel.llm.encoder import load_encoder
-        from laurel.rewards.functions import ScoredCaptions
-        from laurel.rewards.text import TextReward, fit_rows
+        from laurel.rewards.text import fit_rows
 
         own = self.settings
-        if own.path is not None:
-            model, quality = TextReward.load(Path(own.path)), {"model": own.path}
-            model.save(place)
-        else:
-            rows = read_own(inputs.preferences, inputs.captions)
-            model, quality = fit_rows(
-                rows.shuffled(seed) if own.shuffle else rows,
-                own.model,
-                train=own.train,
-                seed=seed,
-                place=place,
-                encode=lambda texts: load_encoder(own.model).encode(texts),
-                epochs=own.epochs,
-                learning_rate=own.learning_rate,
-                batch_size=own.batch_size,
-                max_length=own.max_length,
-            )
-        vocabulary = read_vocabulary(inputs.captions)
-        scored = ScoredCaptions.of(vocabulary.texts, model.raw(vocabulary.texts))
-        scored.save(place, counts=vocabulary.counts.tolist())
-        write_json(place / QUALITY, quality)
+        model, quality = fit_rows(
+            rows,
+            own.model,
+            train=own.train,
+            seed=seed,
+            place=place,
+            encode=lambda texts: load_encoder(own.model).encode(texts),
+            epochs=own.epochs,
+            learning_rate=own.learning_rate,
+            batch_size=own.batch_size,
+            max_length=own.max_length,
+        )
+        _score(model, quality, inputs, place)
 
     def load(self, place: Path, adapter: EnvAdapter, quantile: float) -> Reward:
         from laurel.rewards.functions import ScoredCaptions
@@ -113,6 +113,18 @@ class Text(Method[TextParams]):
 
     def table(self, place: Path, quantile: float) -> PayTable:
         return PayTable.of_captions(place, quantile)
+
+
+def _score(model: TextReward, quality: Mapping[str, Any], inputs: Inputs, place: Path) -> None:
+    """Write what the model pays for all captions, and its quality."""
+    from laurel.data.captions import read_vocabulary
+    from laurel.data.directory import write_json
+    from laurel.rewards.functions import ScoredCaptions
+
+    vocabulary = read_vocabulary(inputs.captions)
+    scored = ScoredCaptions.of(vocabulary.texts, model.raw(vocabulary.texts))
+    scored.save(place, counts=vocabulary.counts.tolist())
+    write_json(place / QUALITY, quality)
 
 
 METHOD = Text
