@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from laurel.cli.arguments import number, whole
+from laurel.cli.command import number, whole
 from laurel.console import aligned
 
 

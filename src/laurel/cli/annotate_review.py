@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command, add_input, add_params
+from laurel.cli.command import Commands, add_command, add_input, add_params, whole
 from laurel.console import say
 from laurel.errors import AnnotationError
 

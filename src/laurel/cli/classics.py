@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command, add_group
+from laurel.cli.command import Commands, add_command, add_group, whole
 from laurel.console import say
 
 KINDS = {

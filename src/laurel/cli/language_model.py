@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from laurel.cli.command import add_command
+from laurel.cli.command import Commands, add_command
 from laurel.console import say
-
-if TYPE_CHECKING:
-    from laurel.cli.command import Commands
 
 
 def add(commands: Commands) -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from laurel.cli import pipeline_runs
-from laurel.cli.arguments import whole
-from laurel.cli.cloud import pipelines_module
-from laurel.cli.command import Commands, add_command, add_group, add_output, add_params
+from laurel.cli.command import Commands, add_command, add_group, add_output, add_params, pipelines_module, whole
 from laurel.cli.search import add_sweep, sweep_plan
 from laurel.console import say
 from laurel.permissions import add_permissions

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.cli.arguments import number
-from laurel.cli.cloud import pipelines_module
-from laurel.cli.command import Commands, add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params, number, pipelines_module
 from laurel.cli.search import add_sweep, sweep_search
 from laurel.console import say, tell
 from laurel.errors import LaurelError

