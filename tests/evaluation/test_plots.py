@@ -30,7 +30,8 @@ def figures(tables):
 
 
 def test_every_figure_is_drawn_and_written(figures, tmp_path):
-    assert set(figures) == {"success_curve", "return_curve", "arms", "calibration", "reward_vs_return"}
+    curves = {f"{name}{end}" for name in ("success_curve", "return_curve") for end in ("", "_log")}
+    assert set(figures) == {*curves, "arms", "calibration", "reward_vs_return"}
     for name, figure in figures.items():
         plots.save(figure, tmp_path / "plots", name)
         width, height = figure.get_size_inches()
@@ -52,7 +53,7 @@ def test_writing_a_figure_again_gives_the_same_bytes(figures, tmp_path):
 def test_only_what_the_data_allows_is_drawn(tables):
     results, curves = tables({"extrinsic": 0.5}, success=False)
     found = drawn(results.assign(shaped_reward=np.nan), curves)
-    assert set(found) == {"return_curve", "arms"}
+    assert set(found) == {"return_curve", "return_curve_log", "arms"}
     assert set(drawn(results, curves.head(0))) == {"arms", "reward_vs_return"}
 
 
